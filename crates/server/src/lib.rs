@@ -1,1 +1,20 @@
+//! The control plane: HTTP, authentication, provisioning sessions and background tasks over one store.
+//!
+//! `Server::build` makes the shared context and the route table, `Server::run` listens until told to stop.
 
+pub mod authn;
+pub mod builtin;
+pub mod config;
+pub mod context;
+pub mod events;
+pub mod http;
+pub mod lifecycle;
+pub mod pages;
+pub mod provisioning;
+pub mod routes;
+pub mod server;
+pub mod tasks;
+
+pub use config::Config;
+pub use context::{App, Build, Ctx};
+pub use server::{Deps, Error, Handle, Server};

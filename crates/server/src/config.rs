@@ -1,0 +1,230 @@
+//! The server's settings as plain values. Flags and variables are read and validated in the binary, never here.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coder_domain::secret::Secret;
+use url::Url;
+
+/// Everything a server can be told at start.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// URL under which people and daemons reach this server; `None` means "as the request says".
+    pub access_url: Option<Url>,
+    /// Whether browsers that come by another name are sent to the access URL.
+    pub redirect_to_access_url: bool,
+    /// Where to listen.
+    pub listen: Listen,
+    /// Which proxies in front of us are believed.
+    pub proxies: Proxies,
+    /// Sessions, tokens and passwords.
+    pub sessions: Sessions,
+    /// Bounds on what peers may send and how fast.
+    pub limits: Limits,
+    /// Jobs and daemons.
+    pub provisioning: Provisioning,
+    /// What workspaces may do.
+    pub workspaces: Workspaces,
+    /// Where `/bin/` and `/install.sh` find our own executable; `None` turns both off.
+    pub executable: Option<PathBuf>,
+}
+
+/// Listening addresses; at least one must be given for [`crate::Server::run`].
+#[derive(Clone, Debug, Default)]
+pub struct Listen {
+    /// Plain HTTP.
+    pub http: Option<SocketAddr>,
+    /// HTTPS.
+    pub https: Option<Https>,
+    /// `Strict-Transport-Security` max-age in seconds for responses over HTTPS; zero sends no header.
+    pub strict_transport_security: u64,
+}
+
+/// One HTTPS listener.
+#[derive(Clone, Debug)]
+pub struct Https {
+    /// Address to bind.
+    pub address: SocketAddr,
+    /// Certificate chains with their keys; the first one answers for unknown names.
+    pub certificates: Vec<CertificateFiles>,
+    /// Oldest protocol version accepted.
+    pub min_version: TlsVersion,
+    /// Bundle of authorities that sign client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// What is asked of clients.
+    pub client_auth: ClientAuth,
+}
+
+/// Paths of one PEM certificate chain and its PEM private key.
+#[derive(Clone, Debug)]
+pub struct CertificateFiles {
+    /// Certificate chain, leaf first.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// TLS protocol versions that rustls speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2 and newer.
+    #[default]
+    Tls12,
+    /// TLS 1.3 only.
+    Tls13,
+}
+
+/// `--tls-client-auth` (scheduling-and-auth 7.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// Clients are not asked for a certificate.
+    #[default]
+    None,
+    /// Asked, not required, not verified.
+    Request,
+    /// Required, not verified against an authority.
+    RequireAny,
+    /// Verified when one is given.
+    VerifyIfGiven,
+    /// Required and verified.
+    RequireAndVerify,
+}
+
+/// Which forwarded addresses are believed.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    /// Headers that carry the client's address, strongest first.
+    pub headers: Vec<String>,
+    /// Networks that may send them, as (address, prefix length).
+    pub origins: Vec<(IpAddr, u8)>,
+}
+
+/// Sessions, tokens and passwords (scheduling-and-auth 5.1, 5.2, 7.4).
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    /// Lifetime of a login session.
+    pub duration: Duration,
+    /// Whether use pushes the end of a session forward.
+    pub refresh_expiry: bool,
+    /// Longest lifetime of a token.
+    pub max_token_lifetime: Duration,
+    /// Longest lifetime of an owner's token.
+    pub max_admin_token_lifetime: Duration,
+    /// Lifetime of a token that asked for none.
+    pub default_token_lifetime: Duration,
+    /// Whether people may log in with a password.
+    pub password_auth: bool,
+    /// Whether the session cookie is marked `Secure`.
+    pub secure_cookie: bool,
+    /// `SameSite` of the session cookie.
+    pub same_site: SameSite,
+    /// Password hashes computed at the same time.
+    pub password_concurrency: usize,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            duration: HOUR * 24,
+            refresh_expiry: true,
+            max_token_lifetime: HOUR * 876_600,
+            max_admin_token_lifetime: HOUR * 168,
+            default_token_lifetime: HOUR * 168,
+            password_auth: true,
+            secure_cookie: false,
+            same_site: SameSite::Lax,
+            password_concurrency: 2,
+        }
+    }
+}
+
+/// `--samesite-auth-cookie`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SameSite {
+    /// `Lax`.
+    #[default]
+    Lax,
+    /// `None`.
+    None,
+}
+
+/// Bounds (scheduling-and-auth 5.3, http-api 1.9).
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Whether requests per minute are limited at all (`--dangerous-disable-rate-limits`).
+    pub rate_limits: bool,
+    /// Requests a minute and path, for the whole API; zero turns this one off.
+    pub api_per_minute: u32,
+    /// Log-ins and password changes a minute.
+    pub login_per_minute: u32,
+    /// Uploads and downloads a minute.
+    pub files_per_minute: u32,
+    /// Open connections.
+    pub connections: usize,
+    /// Time a peer has to send the head of a request or finish a TLS handshake.
+    pub head_timeout: Duration,
+    /// Longest silence inside a request body, or while a peer does not read its response.
+    pub stall_timeout: Duration,
+    /// Largest uploaded file, and largest content of a converted zip.
+    pub upload_bytes: usize,
+    /// Time given to requests and tasks between the soft and the hard stop.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            rate_limits: true,
+            api_per_minute: 512,
+            login_per_minute: 60,
+            files_per_minute: 12,
+            connections: 16_384,
+            head_timeout: Duration::from_secs(20),
+            stall_timeout: Duration::from_secs(60),
+            upload_bytes: 100 << 20,
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Jobs and daemons (scheduling-and-auth 0, 3.6, 7.3).
+#[derive(Clone, Debug)]
+pub struct Provisioning {
+    /// Daemons inside the server; zero turns them off.
+    pub builtin_daemons: u32,
+    /// Deployment-wide pre-shared key of external daemons.
+    pub psk: Option<Secret>,
+    /// Silence after which a started job is failed.
+    pub hung_after: Duration,
+    /// Waiting time after which a job nobody took is failed.
+    pub pending_after: Duration,
+    /// How often such jobs are looked for.
+    pub reap_every: Duration,
+    /// Time a daemon has to stop Terraform gracefully when its job is canceled.
+    pub force_cancel_after: Duration,
+}
+
+impl Default for Provisioning {
+    fn default() -> Self {
+        Self {
+            builtin_daemons: 3,
+            psk: None,
+            hung_after: Duration::from_secs(300),
+            pending_after: Duration::from_secs(1800),
+            reap_every: Duration::from_secs(60),
+            force_cancel_after: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What workspaces may do (scheduling-and-auth 7.3).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Workspaces {
+    /// `--allow-workspace-renames`.
+    pub renames: bool,
+    /// `--enable-terraform-debug-mode`.
+    pub terraform_debug: bool,
+}

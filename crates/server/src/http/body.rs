@@ -1,0 +1,156 @@
+//! JSON in and out: bounded request bodies, and responses in the form official clients read.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use http::header::{self, HeaderValue};
+use http::StatusCode;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::error::Error;
+
+/// Largest JSON request; a template version's message alone may be 1 MiB.
+pub const JSON_BYTES: usize = 2 << 20;
+/// Largest JSON request on routes that carry a provisioner state.
+pub const STATE_BYTES: usize = 16 << 20;
+/// Largest JSON request of somebody who is not signed in.
+pub const PUBLIC_BYTES: usize = 64 << 10;
+
+/// A JSON request body of at most `LIMIT` bytes, or a JSON response.
+///
+/// `null` members are dropped before reading, since the clients' language does not tell them from absent ones
+/// (http-api 1.5).
+#[derive(Debug)]
+pub struct Json<T, const LIMIT: usize = JSON_BYTES>(pub T);
+
+impl<T: DeserializeOwned, S: Sync, const LIMIT: usize> FromRequest<S> for Json<T, LIMIT> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Error> {
+        let bytes = read(request.into_body(), LIMIT).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+/// Reads a JSON document.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    let refuse = |error: serde_json::Error| Error::bad_request("Request body must be valid JSON.").detail(error);
+    let mut value: Value = serde_json::from_slice(bytes).map_err(refuse)?;
+    drop_nulls(&mut value);
+    serde_json::from_value(value).map_err(refuse)
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Reads a body of at most `limit` bytes.
+pub async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Error> {
+    match Limited::new(body, limit).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(limit)),
+        Err(error) => Err(broken(error.as_ref())),
+    }
+}
+
+/// 413.
+pub fn too_large(limit: usize) -> Error {
+    Error::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body too large.").detail(format!("The limit is {limit} bytes."))
+}
+
+/// A body that ended early or stopped coming.
+fn broken(error: &(dyn std::error::Error + 'static)) -> Error {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<super::stall::Stalled>() {
+            return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body stopped arriving.");
+        }
+        cause = error.source();
+    }
+    Error::bad_request("The request body could not be read.")
+}
+
+/// A JSON response.
+pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(mut bytes) => {
+            bytes.push(b'\n');
+            let mut response = (status, bytes).into_response();
+            let kind = HeaderValue::from_static("application/json; charset=utf-8");
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "a response could not be written as JSON");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+impl<T: Serialize, const LIMIT: usize> IntoResponse for Json<T, LIMIT> {
+    fn into_response(self) -> Response {
+        json(StatusCode::OK, &self.0)
+    }
+}
+
+/// 201 with a JSON body.
+#[derive(Debug)]
+pub struct Created<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Created<T> {
+    fn into_response(self) -> Response {
+        json(StatusCode::CREATED, &self.0)
+    }
+}
+
+/// 200 with `{message}`.
+pub fn message(text: &str) -> Json<coder_api::error::ErrorBody> {
+    Json(coder_api::error::ErrorBody { message: text.to_owned(), detail: String::new(), validations: Vec::new() })
+}
+
+/// 204.
+#[derive(Debug)]
+pub struct NoContent;
+
+impl IntoResponse for NoContent {
+    fn into_response(self) -> Response {
+        StatusCode::NO_CONTENT.into_response()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Sample {
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        items: Vec<Self>,
+    }
+
+    #[test]
+    fn null_is_absent() {
+        let sample: Sample = parse(br#"{"name":null,"items":[{"name":null,"items":null}]}"#).unwrap();
+        assert!(sample.name.is_empty() && sample.items[0].items.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_body_over_the_limit_is_413() {
+        let error = read(Body::from(vec![0; 11]), 10).await.unwrap_err();
+        assert_eq!(error.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(read(Body::from(vec![0; 10]), 10).await.unwrap().len(), 10);
+    }
+}

@@ -1,0 +1,209 @@
+//! The error every handler returns, and the only place where it becomes a response.
+//!
+//! The message is for the caller; what went wrong inside travels separately and only reaches the log.
+
+use axum::response::{IntoResponse, Response};
+use coder_api::error::{ErrorBody, Validation};
+use http::header::{self, HeaderValue};
+use http::StatusCode;
+
+/// What handlers return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Largest error body on routes whose clients read only the beginning of it (wire-protocol 1.7).
+pub const COMPACT_BYTES: usize = 1023;
+
+/// An outcome other than success.
+#[derive(Debug)]
+pub struct Error {
+    status: StatusCode,
+    body: ErrorBody,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    compact: bool,
+}
+
+impl Error {
+    /// An error with this status and message.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        let body = ErrorBody { message: message.into(), detail: String::new(), validations: Vec::new() };
+        Self { status, body, source: None, compact: false }
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 400 about one field of the request.
+    pub fn invalid(field: &str, detail: impl ToString) -> Self {
+        Self::bad_request("Validation failed.").field(field, detail)
+    }
+
+    /// 401.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, message)
+    }
+
+    /// 403.
+    pub fn forbidden() -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden.")
+    }
+
+    /// 404; the same words for "does not exist" and "you may not see it".
+    pub fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Resource not found or you do not have access to this resource")
+    }
+
+    /// 409.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, message)
+    }
+
+    /// 409 for a name that is taken.
+    pub fn name_taken(message: impl Into<String>) -> Self {
+        Self::conflict(message).field("name", "This value is already in use and should be unique.")
+    }
+
+    /// 500; the source goes to the log only.
+    pub fn internal(message: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { source: Some(source.into()), ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, message) }
+    }
+
+    /// Adds an explanation.
+    #[must_use]
+    pub fn detail(mut self, detail: impl ToString) -> Self {
+        self.body.detail = detail.to_string();
+        self
+    }
+
+    /// Adds what is wrong with one field.
+    #[must_use]
+    pub fn field(mut self, field: &str, detail: impl ToString) -> Self {
+        self.body.validations.push(Validation { field: field.to_owned(), detail: detail.to_string() });
+        self
+    }
+
+    /// Keeps the body under [`COMPACT_BYTES`].
+    #[must_use]
+    pub const fn compact(mut self) -> Self {
+        self.compact = true;
+        self
+    }
+
+    /// The status.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The message for the caller.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.body.message
+    }
+}
+
+impl From<coder_store::Error> for Error {
+    fn from(error: coder_store::Error) -> Self {
+        use coder_store::Error as E;
+        match error {
+            E::NotFound { .. } => Self::not_found(),
+            E::Conflict { .. } => Self { source: Some(error.into()), ..Self::conflict("Resource already exists.") },
+            E::Stale { .. } => {
+                Self { source: Some(error.into()), ..Self::conflict("The resource changed at the same time, try again.") }
+            }
+            E::Unavailable { .. } => Self {
+                source: Some(error.into()),
+                ..Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "The database does not answer, try again in a moment.",
+                )
+            },
+            other => Self::internal("Internal error.", other),
+        }
+    }
+}
+
+/// Cuts at most `limit` bytes without splitting a character.
+fn cut(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        let end = (0..=limit).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+}
+
+fn compact(body: &mut ErrorBody) {
+    cut(&mut body.message, 200);
+    cut(&mut body.detail, 200);
+    body.validations.truncate(1);
+    for validation in &mut body.validations {
+        cut(&mut validation.field, 40);
+        cut(&mut validation.detail, 80);
+    }
+    // Escapes can make a character six bytes long; then the details go.
+    if serde_json::to_vec(body).map_or(0, |bytes| bytes.len()) > COMPACT_BYTES {
+        body.detail.clear();
+        body.validations.clear();
+        cut(&mut body.message, 120);
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(mut self) -> Response {
+        if let Some(source) = &self.source {
+            let chain = chain(source.as_ref());
+            if self.status.is_server_error() {
+                tracing::error!(status = self.status.as_u16(), message = self.body.message, error = chain, "request failed");
+            } else {
+                tracing::debug!(status = self.status.as_u16(), message = self.body.message, error = chain, "request refused");
+            }
+        }
+        if self.compact {
+            compact(&mut self.body);
+        }
+        let mut response = super::body::json(self.status, &self.body);
+        if matches!(self.status, StatusCode::UNAUTHORIZED) {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"coder\", error=\"invalid_token\""));
+        }
+        response
+    }
+}
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    async fn body_of(error: Error) -> Vec<u8> {
+        axum::body::to_bytes(error.into_response().into_body(), 1 << 20).await.unwrap().to_vec()
+    }
+
+    #[tokio::test]
+    async fn compact_bodies_stay_under_their_limit() {
+        for text in ["x".repeat(5000), "\u{1}".repeat(5000), "ß".repeat(5000)] {
+            let error = Error::bad_request(text.clone()).detail(&text).field(&text, &text).compact();
+            let body = body_of(error).await;
+            assert!(body.len() <= COMPACT_BYTES, "{}", body.len());
+            serde_json::from_slice::<serde_json::Value>(&body).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn inner_errors_do_not_reach_the_caller() {
+        let body = body_of(Error::internal("Internal error.", std::io::Error::other("hunter2"))).await;
+        assert!(!String::from_utf8(body).unwrap().contains("hunter2"));
+    }
+}

@@ -1,0 +1,22 @@
+//! What surrounds the handlers: the route table, authentication, errors, limits, listeners and TLS.
+
+pub mod body;
+pub mod caller;
+pub mod connection;
+pub mod csrf;
+pub mod error;
+pub mod layers;
+pub mod limits;
+pub mod listen;
+pub mod params;
+pub mod peer;
+pub mod router;
+pub mod search;
+pub mod stall;
+pub mod table;
+pub mod time;
+pub mod tls;
+
+pub use body::{Json, NoContent};
+pub use caller::Caller;
+pub use error::{Error, Result};
