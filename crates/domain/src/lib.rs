@@ -1,1 +1,19 @@
+//! The rules of the product without any I/O: whatever can be decided without a socket, file or database.
+//!
+//! Nothing here knows about HTTP, SQL or the daemon protocol; those crates depend on this one.
+#![warn(missing_docs)]
 
+pub mod build;
+pub mod clock;
+pub mod ids;
+pub mod job;
+pub mod key;
+pub mod names;
+pub mod parameter;
+pub mod password;
+pub mod protocol;
+pub mod rbac;
+pub mod secret;
+pub mod tags;
+
+pub use jiff::Timestamp;

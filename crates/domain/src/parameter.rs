@@ -1,0 +1,293 @@
+//! Rich parameters: which value a build uses, and whether it is allowed (http-api 7.1).
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+
+use crate::build::Transition;
+
+/// One parameter of a template version, as the import job reported it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Definition {
+    /// Its name; unique in a version.
+    pub name: String,
+    /// `string`, `number`, `bool` or `list(string)`.
+    pub kind: String,
+    /// Whether a later build may change it.
+    pub mutable: bool,
+    /// Used when nobody gives a value.
+    pub default_value: String,
+    /// Whether a value must be given.
+    pub required: bool,
+    /// Whether the value is used for one build only and never carried over.
+    pub ephemeral: bool,
+    /// The allowed values; empty means any.
+    pub options: Vec<String>,
+    /// Go regular expression that a string must match; empty means none.
+    pub validation_regex: String,
+    /// What to say when the expression does not match.
+    pub validation_error: String,
+    /// Least number.
+    pub validation_min: Option<i32>,
+    /// Largest number.
+    pub validation_max: Option<i32>,
+    /// `increasing`, `decreasing` or empty.
+    pub validation_monotonic: String,
+}
+
+/// A refused value; `field` is the parameter's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The parameter.
+    pub field: String,
+    /// What is wrong and what to do.
+    pub detail: String,
+}
+
+/// The values a build may take from, strongest first: preset, request, last build, default.
+#[derive(Clone, Debug, Default)]
+pub struct Sources<'a> {
+    /// From the chosen preset.
+    pub preset: BTreeMap<&'a str, &'a str>,
+    /// From the request.
+    pub request: BTreeMap<&'a str, &'a str>,
+    /// From the workspace's last build; none at the first.
+    pub last: Option<BTreeMap<&'a str, &'a str>>,
+}
+
+/// Finds the value of each parameter, in the order of `definitions`, or everything that is wrong.
+///
+/// Stop and delete builds repeat what the workspace has: they are never refused for a value that was accepted before.
+pub fn resolve(
+    definitions: &[Definition],
+    transition: Transition,
+    sources: &Sources<'_>,
+) -> Result<Vec<(String, String)>, Vec<Invalid>> {
+    let mut values = Vec::with_capacity(definitions.len());
+    let mut invalid = Vec::new();
+    let known = |name: &str| definitions.iter().any(|definition| definition.name == name);
+    for name in sources.request.keys().filter(|name| !known(name)) {
+        invalid.push(Invalid {
+            field: (*name).to_owned(),
+            detail: format!("parameter {name:?} is not part of this template version"),
+        });
+    }
+    for definition in definitions {
+        match resolve_one(definition, transition, sources) {
+            Ok(value) => values.push((definition.name.clone(), value)),
+            Err(detail) => invalid.push(Invalid { field: definition.name.clone(), detail }),
+        }
+    }
+    if invalid.is_empty() { Ok(values) } else { Err(invalid) }
+}
+
+fn resolve_one(
+    definition: &Definition,
+    transition: Transition,
+    sources: &Sources<'_>,
+) -> Result<String, String> {
+    let name = definition.name.as_str();
+    let given = sources.preset.get(name).or_else(|| sources.request.get(name)).copied();
+    let last = sources.last.as_ref().and_then(|last| last.get(name)).copied();
+    let carried = if definition.ephemeral { None } else { last };
+    if given.is_none() && transition != Transition::Start {
+        return Ok(carried.unwrap_or(&definition.default_value).to_owned());
+    }
+    if let (Some(given), Some(last)) = (given, last)
+        && !definition.mutable
+        && !definition.ephemeral
+        && given != last
+    {
+        return Err(format!("parameter {name:?} is not mutable: it keeps the value of the first build"));
+    }
+    let value = match given.or(carried) {
+        Some(value) => value,
+        None if definition.required => {
+            return Err(format!("parameter {name:?} is required: give it a value"));
+        }
+        None => &definition.default_value,
+    };
+    // A default needs no check against itself unless somebody could have chosen otherwise.
+    validate(definition, value, last)?;
+    Ok(value.to_owned())
+}
+
+/// Checks one value against a definition; `last` is the value of the previous build, for monotonic numbers.
+pub fn validate(definition: &Definition, value: &str, last: Option<&str>) -> Result<(), String> {
+    if value.is_empty() && !definition.required && definition.default_value.is_empty() {
+        return Ok(());
+    }
+    match definition.kind.as_str() {
+        "number" => number(definition, value, last)?,
+        "bool" if !matches!(value, "true" | "false") => {
+            return Err(format!("{value:?} is not a bool: use \"true\" or \"false\""));
+        }
+        "list(string)" => return list(definition, value),
+        "string" if !definition.validation_regex.is_empty() => matches_regex(definition, value)?,
+        _ => {}
+    }
+    one_of(definition, value)
+}
+
+fn one_of(definition: &Definition, value: &str) -> Result<(), String> {
+    if definition.options.is_empty() || definition.options.iter().any(|option| option == value) {
+        return Ok(());
+    }
+    Err(format!("{value:?} is not an option: choose one of {}", definition.options.join(", ")))
+}
+
+fn number(definition: &Definition, value: &str, last: Option<&str>) -> Result<(), String> {
+    let parse = |text: &str| text.parse::<i64>().map_err(|_| format!("{text:?} is not a whole number"));
+    let number = parse(value)?;
+    let message = |standard: String| {
+        if definition.validation_error.is_empty() {
+            return standard;
+        }
+        let bound = |bound: Option<i32>| bound.map(|bound| bound.to_string()).unwrap_or_default();
+        definition
+            .validation_error
+            .replace("{min}", &bound(definition.validation_min))
+            .replace("{max}", &bound(definition.validation_max))
+            .replace("{value}", value)
+    };
+    if let Some(min) = definition.validation_min
+        && number < i64::from(min)
+    {
+        return Err(message(format!("value {number} is less than the minimum {min}")));
+    }
+    if let Some(max) = definition.validation_max
+        && number > i64::from(max)
+    {
+        return Err(message(format!("value {number} is more than the maximum {max}")));
+    }
+    let Some(Ok(last)) = last.map(parse) else { return Ok(()) };
+    match definition.validation_monotonic.as_str() {
+        "increasing" if number < last => {
+            Err(message(format!("value {number} must be equal to or greater than the previous value {last}")))
+        }
+        "decreasing" if number > last => {
+            Err(message(format!("value {number} must be equal to or lower than the previous value {last}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn matches_regex(definition: &Definition, value: &str) -> Result<(), String> {
+    let pattern = &definition.validation_regex;
+    let regex = Regex::new(pattern)
+        .map_err(|_| format!("the template's regular expression {pattern:?} is invalid"))?;
+    if regex.is_match(value) {
+        return Ok(());
+    }
+    if definition.validation_error.is_empty() {
+        Err(format!("{value:?} does not match the expression {pattern:?}"))
+    } else {
+        Err(format!("{} (value {value:?} does not match {pattern:?})", definition.validation_error))
+    }
+}
+
+/// A list is written as a JSON array of strings; with options, each element must be one.
+fn list(definition: &Definition, value: &str) -> Result<(), String> {
+    let elements: Vec<String> =
+        serde_json::from_str(value).map_err(|_| format!("{value:?} is not a JSON array of strings"))?;
+    elements.iter().try_for_each(|element| one_of(definition, element))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(kind: &str) -> Definition {
+        Definition { name: "p".to_owned(), kind: kind.to_owned(), mutable: true, ..Definition::default() }
+    }
+
+    fn sources<'a>(request: &[(&'a str, &'a str)], last: Option<&[(&'a str, &'a str)]>) -> Sources<'a> {
+        Sources {
+            preset: BTreeMap::new(),
+            request: request.iter().copied().collect(),
+            last: last.map(|last| last.iter().copied().collect()),
+        }
+    }
+
+    fn start(definition: &Definition, sources: &Sources<'_>) -> Result<String, String> {
+        resolve(std::slice::from_ref(definition), Transition::Start, sources)
+            .map(|mut values| values.remove(0).1)
+            .map_err(|mut invalid| invalid.remove(0).detail)
+    }
+
+    #[test]
+    fn values_come_from_preset_request_last_build_and_default_in_this_order() {
+        let mut parameter = definition("string");
+        parameter.default_value = "default".to_owned();
+        let mut from = sources(&[("p", "request")], Some(&[("p", "last")]));
+        from.preset.insert("p", "preset");
+        assert_eq!(start(&parameter, &from), Ok("preset".to_owned()));
+        from.preset.clear();
+        assert_eq!(start(&parameter, &from), Ok("request".to_owned()));
+        from.request.clear();
+        assert_eq!(start(&parameter, &from), Ok("last".to_owned()));
+        assert_eq!(start(&parameter, &sources(&[], None)), Ok("default".to_owned()));
+        parameter.ephemeral = true;
+        assert_eq!(
+            start(&parameter, &from),
+            Ok("default".to_owned()),
+            "ephemeral values are not carried over"
+        );
+    }
+
+    #[test]
+    fn required_immutable_and_unknown_parameters() {
+        let mut parameter = definition("string");
+        parameter.required = true;
+        assert!(start(&parameter, &sources(&[], None)).is_err());
+        parameter.mutable = false;
+        assert!(start(&parameter, &sources(&[("p", "b")], Some(&[("p", "a")]))).is_err());
+        assert_eq!(start(&parameter, &sources(&[("p", "a")], Some(&[("p", "a")]))), Ok("a".to_owned()));
+        assert_eq!(start(&parameter, &sources(&[("p", "a")], None)), Ok("a".to_owned()));
+        let unknown = resolve(&[parameter], Transition::Start, &sources(&[("p", "a"), ("q", "b")], None));
+        assert_eq!(unknown.map_err(|invalid| invalid[0].field.clone()), Err("q".to_owned()));
+    }
+
+    #[test]
+    fn stop_and_delete_keep_what_is_there() {
+        let mut parameter = definition("number");
+        parameter.validation_min = Some(10);
+        parameter.required = true;
+        for transition in [Transition::Stop, Transition::Delete] {
+            let values =
+                resolve(std::slice::from_ref(&parameter), transition, &sources(&[], Some(&[("p", "1")])));
+            assert_eq!(values, Ok(vec![("p".to_owned(), "1".to_owned())]));
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        let mut parameter = definition("number");
+        parameter.validation_min = Some(0);
+        parameter.validation_max = Some(5);
+        let check = |value: &str, last: Option<&str>| validate(&parameter, value, last).is_ok();
+        assert!(check("0", None) && check("5", None));
+        assert!(!check("-1", None) && !check("6", None) && !check("x", None) && !check("1.5", None));
+        let mut rising = parameter.clone();
+        rising.validation_monotonic = "increasing".to_owned();
+        assert!(validate(&rising, "3", Some("3")).is_ok() && validate(&rising, "2", Some("3")).is_err());
+        rising.validation_error = "between {min} and {max}, not {value}".to_owned();
+        assert_eq!(validate(&rising, "9", None), Err("between 0 and 5, not 9".to_owned()));
+    }
+
+    #[test]
+    fn strings_bools_options_and_lists() {
+        let mut parameter = definition("string");
+        parameter.validation_regex = "^a+$".to_owned();
+        assert!(validate(&parameter, "aa", None).is_ok() && validate(&parameter, "b", None).is_err());
+        assert!(validate(&definition("bool"), "yes", None).is_err());
+        let mut choice = definition("string");
+        choice.options = vec!["a".to_owned(), "b".to_owned()];
+        assert!(validate(&choice, "a", None).is_ok() && validate(&choice, "c", None).is_err());
+        choice.kind = "list(string)".to_owned();
+        assert!(validate(&choice, r#"["a", "b"]"#, None).is_ok());
+        assert!(validate(&choice, r#"["c"]"#, None).is_err() && validate(&choice, "a", None).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! The one decision: may this subject do this action to this object?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::role::{member_allows, own_allows, own_personal_allows};
+use super::{Action, OrgRole, Resource, SiteRole};
+use crate::ids::{OrganizationId, UserId};
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The user.
+    pub user: UserId,
+    /// Site roles.
+    pub site: BTreeSet<SiteRole>,
+    /// Memberships, each with the roles held there.
+    pub organizations: BTreeMap<OrganizationId, BTreeSet<OrgRole>>,
+}
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its kind.
+    pub resource: Resource,
+    /// The organization it belongs to, if any.
+    pub organization: Option<OrganizationId>,
+    /// The user it belongs to, if any.
+    pub owner: Option<UserId>,
+}
+
+impl Object {
+    /// Something that belongs to the whole site.
+    #[must_use]
+    pub const fn site(resource: Resource) -> Self {
+        Self { resource, organization: None, owner: None }
+    }
+
+    /// Something that belongs to an organization.
+    #[must_use]
+    pub const fn in_organization(resource: Resource, organization: OrganizationId) -> Self {
+        Self { resource, organization: Some(organization), owner: None }
+    }
+
+    /// The same thing, owned by a user.
+    #[must_use]
+    pub const fn owned_by(self, owner: UserId) -> Self {
+        Self { owner: Some(owner), ..self }
+    }
+}
+
+/// Decides. A site role is enough anywhere; in an organization a denial beats every grant of that organization
+/// (scheduling-and-auth 4.6).
+#[must_use]
+pub fn decide(subject: &Subject, action: Action, object: Object) -> bool {
+    let resource = object.resource;
+    if subject.site.iter().any(|role| role.allows(resource, action)) {
+        return true;
+    }
+    let own = object.owner == Some(subject.user);
+    if own && own_personal_allows(resource, action) {
+        return true;
+    }
+    let Some(roles) = object.organization.and_then(|id| subject.organizations.get(&id)) else { return false };
+    if roles.iter().any(|role| role.denies(resource, action)) {
+        return false;
+    }
+    roles.iter().any(|role| role.allows(resource, action))
+        || member_allows(resource, action)
+        || (own && own_allows(resource, action))
+}
+
+/// Which rows of a list a subject may read; the store receives it as parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// Every row.
+    Everything,
+    /// Rows of these organizations, and the subject's own.
+    Some {
+        /// Organizations whose rows are all visible.
+        organizations: Vec<OrganizationId>,
+        /// Whose own rows are visible besides.
+        own: UserId,
+    },
+}
+
+/// Computes what [`decide`] would answer row by row for reading `resource`.
+#[must_use]
+pub fn visibility(subject: &Subject, resource: Resource) -> Visibility {
+    if decide(subject, Action::Read, Object::site(resource)) {
+        return Visibility::Everything;
+    }
+    let readable =
+        |id: &OrganizationId| decide(subject, Action::Read, Object::in_organization(resource, *id));
+    let organizations = subject.organizations.keys().copied().filter(readable).collect();
+    Visibility::Some { organizations, own: subject.user }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(site: &[SiteRole], organization: Option<(OrganizationId, &[OrgRole])>) -> Subject {
+        Subject {
+            user: UserId::random(),
+            site: site.iter().copied().collect(),
+            organizations: organization
+                .into_iter()
+                .map(|(id, r)| (id, r.iter().copied().collect()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn documented_flow_8_who_may_do_what() {
+        let org = OrganizationId::random();
+        let daemon = Object::in_organization(Resource::ProvisionerDaemon, org);
+        let jobs = Object::in_organization(Resource::ProvisionerJob, org);
+        let member = subject(&[], Some((org, &[])));
+        assert!(decide(&member, Action::Read, daemon));
+        assert!(!decide(&member, Action::Create, daemon));
+        assert!(!decide(&member, Action::Read, jobs));
+        assert!(decide(&member, Action::Create, daemon.owned_by(member.user)), "scope=user");
+        assert!(!decide(&member, Action::Create, daemon.owned_by(UserId::random())));
+        let admin = subject(&[SiteRole::TemplateAdmin], Some((org, &[])));
+        assert!(decide(&admin, Action::Create, daemon) && decide(&admin, Action::Read, jobs));
+        let stranger = subject(&[], Some((OrganizationId::random(), &[OrgRole::Admin])));
+        assert!(!decide(&stranger, Action::Read, daemon));
+        assert!(!decide(&stranger, Action::Create, daemon.owned_by(stranger.user)));
+    }
+
+    #[test]
+    fn a_creation_ban_beats_organization_admin_and_ownership() {
+        let org = OrganizationId::random();
+        let user = subject(&[], Some((org, &[OrgRole::Admin, OrgRole::WorkspaceCreationBan])));
+        let workspace = Object::in_organization(Resource::Workspace, org).owned_by(user.user);
+        assert!(!decide(&user, Action::Create, workspace));
+        assert!(decide(&user, Action::Start, workspace));
+    }
+
+    #[test]
+    fn a_list_shows_exactly_what_decide_allows() {
+        let (org, other) = (OrganizationId::random(), OrganizationId::random());
+        let user = subject(&[], Some((org, &[OrgRole::TemplateAdmin])));
+        let rows = [(org, user.user), (org, UserId::random()), (other, UserId::random())];
+        let Visibility::Some { organizations, own } = visibility(&user, Resource::Workspace) else {
+            panic!("an organization role does not see everything")
+        };
+        for (organization, owner) in rows {
+            let object = Object::in_organization(Resource::Workspace, organization).owned_by(owner);
+            let listed = organizations.contains(&organization) || own == owner;
+            assert_eq!(listed, decide(&user, Action::Read, object));
+        }
+    }
+}
