@@ -3,12 +3,12 @@
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
+use coder_api::error::Message;
 use http::header::{self, HeaderValue};
 use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::error::Error;
 
@@ -20,9 +20,6 @@ pub const STATE_BYTES: usize = 16 << 20;
 pub const PUBLIC_BYTES: usize = 64 << 10;
 
 /// A JSON request body of at most `LIMIT` bytes, or a JSON response.
-///
-/// `null` members are dropped before reading, since the clients' language does not tell them from absent ones
-/// (http-api 1.5).
 #[derive(Debug)]
 pub struct Json<T, const LIMIT: usize = JSON_BYTES>(pub T);
 
@@ -38,20 +35,7 @@ impl<T: DeserializeOwned, S: Sync, const LIMIT: usize> FromRequest<S> for Json<T
 /// Reads a JSON document.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let refuse = |error: serde_json::Error| Error::bad_request("Request body must be valid JSON.").detail(error);
-    let mut value: Value = serde_json::from_slice(bytes).map_err(refuse)?;
-    drop_nulls(&mut value);
-    serde_json::from_value(value).map_err(refuse)
-}
-
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.retain(|_, member| !member.is_null());
-            members.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
+    serde_json::from_slice(bytes).map_err(refuse)
 }
 
 /// Reads a body of at most `limit` bytes.
@@ -114,8 +98,8 @@ impl<T: Serialize> IntoResponse for Created<T> {
 }
 
 /// 200 with `{message}`.
-pub fn message(text: &str) -> Json<coder_api::error::ErrorBody> {
-    Json(coder_api::error::ErrorBody { message: text.to_owned(), detail: String::new(), validations: Vec::new() })
+pub fn message(text: &str) -> Json<Message> {
+    Json(Message::new(text))
 }
 
 /// 204.
@@ -133,18 +117,9 @@ impl IntoResponse for NoContent {
 mod tests {
     use super::*;
 
-    #[derive(serde::Deserialize)]
-    struct Sample {
-        #[serde(default)]
-        name: String,
-        #[serde(default)]
-        items: Vec<Self>,
-    }
-
     #[test]
-    fn null_is_absent() {
-        let sample: Sample = parse(br#"{"name":null,"items":[{"name":null,"items":null}]}"#).unwrap();
-        assert!(sample.name.is_empty() && sample.items[0].items.is_empty());
+    fn what_is_not_json_is_400() {
+        assert_eq!(parse::<u8>(b"{").unwrap_err().status(), StatusCode::BAD_REQUEST);
     }
 
     #[tokio::test]

@@ -25,8 +25,7 @@ pub struct Error {
 impl Error {
     /// An error with this status and message.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        let body = ErrorBody { message: message.into(), detail: String::new(), validations: Vec::new() };
-        Self { status, body, source: None, compact: false }
+        Self { status, body: ErrorBody::new(message), source: None, compact: false }
     }
 
     /// 400.

@@ -1,0 +1,30 @@
+//! The cookies we set.
+
+use http::header::HeaderValue;
+
+use crate::config::{SameSite, Sessions};
+
+/// Sets the session cookie.
+pub fn session(token: &str, sessions: &Sessions) -> Option<HeaderValue> {
+    write(coder_api::headers::SESSION_COOKIE, token, true, sessions, "")
+}
+
+/// Sets the cookie whose value our pages repeat in a header.
+pub fn csrf(token: &str, sessions: &Sessions) -> Option<HeaderValue> {
+    write(crate::http::csrf::COOKIE, token, false, sessions, "")
+}
+
+/// Removes the session cookie.
+pub fn clear_session(sessions: &Sessions) -> Option<HeaderValue> {
+    write(coder_api::headers::SESSION_COOKIE, "", true, sessions, "; Max-Age=0")
+}
+
+fn write(name: &str, value: &str, http_only: bool, sessions: &Sessions, more: &str) -> Option<HeaderValue> {
+    let same_site = match sessions.same_site {
+        SameSite::Lax => "Lax",
+        SameSite::None => "None",
+    };
+    let http_only = if http_only { "; HttpOnly" } else { "" };
+    let secure = if sessions.secure_cookie { "; Secure" } else { "" };
+    HeaderValue::from_str(&format!("{name}={value}; Path=/{http_only}{secure}; SameSite={same_site}{more}")).ok()
+}

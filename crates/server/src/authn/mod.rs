@@ -1,0 +1,6 @@
+//! Proving who somebody is: passwords, sessions and tokens. Daemon credentials are checked in `provisioning`.
+
+pub mod cookies;
+pub mod password;
+pub mod session;
+pub mod token;

@@ -1,0 +1,90 @@
+//! One accepted connection: TLS handshake, HTTP/1.1 or HTTP/2, time limits, and a graceful end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::router::Service;
+use super::stall::Unclogged;
+use crate::config::Limits;
+
+/// Marks requests that came over TLS.
+#[derive(Debug, Clone, Copy)]
+pub struct Encrypted;
+
+/// What every connection of a server needs.
+pub struct Shared {
+    service: Service,
+    http: Builder<TokioExecutor>,
+    limits: Limits,
+    stop: CancellationToken,
+}
+
+impl Shared {
+    /// Prepares the protocol settings once.
+    pub fn new(service: Service, limits: Limits, stop: CancellationToken) -> Arc<Self> {
+        let mut http = Builder::new(TokioExecutor::new());
+        http.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_buf_size(64 << 10);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(256)
+            .max_header_list_size(64 << 10)
+            .keep_alive_interval(limits.stall_timeout)
+            .keep_alive_timeout(limits.head_timeout);
+        Arc::new(Self { service, http, limits, stop })
+    }
+
+    /// Serves one connection until either side ends it.
+    pub async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, tls: Option<TlsAcceptor>) {
+        // Log lines and RPC answers are small; waiting to fill a packet only adds latency.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "the connection was gone before it began");
+            return;
+        }
+        let Some(tls) = tls else {
+            return self.speak(stream, from, false).await;
+        };
+        match tokio::time::timeout(self.limits.head_timeout, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.speak(stream, from, true).await,
+            Ok(Err(error)) => tracing::debug!(%error, %from, "TLS handshake failed"),
+            Err(_) => tracing::debug!(%from, "TLS handshake took too long"),
+        }
+    }
+
+    async fn speak<S>(&self, stream: S, from: SocketAddr, encrypted: bool)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let io = TokioIo::new(Unclogged::new(stream, self.limits.stall_timeout));
+        let service = hyper::service::service_fn(|request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(from));
+            if encrypted {
+                request.extensions_mut().insert(Encrypted);
+            }
+            self.service.clone().oneshot(request)
+        });
+        let connection = self.http.serve_connection_with_upgrades(io, service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error = &*error, %from, "connection ended early");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Building a server from its settings and store, and running it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use coder_domain::clock::Clock;
+use coder_store::Store;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::authn::{password, session};
+use crate::config::Config;
+use crate::context::{App, Build, Ctx};
+use crate::events::Events;
+use crate::http::connection::Shared;
+use crate::http::limits::RateLimits;
+use crate::http::listen::Listener;
+use crate::http::{router, tls};
+use crate::lifecycle::Lifecycle;
+use crate::provisioning::Scheduler;
+use crate::tasks;
+
+/// What a server needs besides its settings.
+pub struct Deps {
+    /// The migrated database.
+    pub store: Store,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Versions to report.
+    pub build: Build,
+}
+
+/// Why a server could not be built or run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database refused what a server needs at start.
+    #[error("cannot read the deployment's identity from the database")]
+    Store(#[from] coder_store::Error),
+    /// TLS settings.
+    #[error("cannot set up TLS")]
+    Tls(#[from] tls::Error),
+    /// An address that cannot be bound.
+    #[error("cannot listen on {address}: choose another address or stop what uses it")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Neither address was given.
+    #[error("no address to listen on: give --http-address or --tls-address")]
+    NoAddress,
+}
+
+/// A server that is bound but does not run yet.
+pub struct Server {
+    app: App,
+    listeners: Vec<Listener>,
+    http: Option<SocketAddr>,
+    https: Option<SocketAddr>,
+}
+
+/// What others hold of a server: its context, its addresses, and how to ask it something without a socket.
+#[derive(Clone)]
+pub struct Handle {
+    /// The context.
+    pub app: App,
+    /// The bound address of plain HTTP.
+    pub http: Option<SocketAddr>,
+    /// The bound address of HTTPS.
+    pub https: Option<SocketAddr>,
+}
+
+impl Handle {
+    /// The route table as a service, for requests in process.
+    #[must_use]
+    pub fn service(&self) -> router::Service {
+        router::service(self.app.clone())
+    }
+}
+
+impl Server {
+    /// Reads the deployment's identity, sets up TLS and binds the addresses. Nothing is answered before [`Self::run`].
+    pub async fn build(config: Config, deps: Deps) -> Result<Self, Error> {
+        let (mut listeners, mut http, mut https) = (Vec::new(), None, None);
+        if let Some(address) = config.listen.http {
+            let listener = bind(address, None).await?;
+            http = listener.address().ok();
+            listeners.push(listener);
+        }
+        if let Some(settings) = &config.listen.https {
+            let listener = bind(settings.address, Some(tls::acceptor(settings)?)).await?;
+            https = listener.address().ok();
+            listeners.push(listener);
+        }
+        let app = context(config, deps).await?;
+        Ok(Self { app, listeners, http, https })
+    }
+
+    /// What others may hold.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { app: self.app.clone(), http: self.http, https: self.https }
+    }
+
+    /// Answers requests and runs the background tasks until `stop`, then lets what is under way finish.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        if self.listeners.is_empty() {
+            return Err(Error::NoAddress);
+        }
+        let app = self.app;
+        let life = app.lifecycle.clone();
+        let limits = app.config.limits.clone();
+        tasks::start(&app);
+        let shared = Shared::new(router::service(app.clone()), limits.clone(), life.soft().clone());
+        let slots = Arc::new(Semaphore::new(limits.connections));
+        for listener in self.listeners {
+            life.spawn("listener", listener.run(Arc::clone(&shared), slots.clone(), life.clone()));
+        }
+        stop.cancelled().await;
+        let dropped = life.stop(limits.shutdown_grace).await;
+        if dropped > 0 {
+            tracing::warn!(dropped, "some connections or tasks did not end in time");
+        }
+        Ok(())
+    }
+}
+
+async fn bind(address: SocketAddr, tls: Option<tokio_rustls::TlsAcceptor>) -> Result<Listener, Error> {
+    Listener::bind(address, tls).await.map_err(|source| Error::Bind { address, source })
+}
+
+/// Makes the context without any listener; tests drive the router through it.
+pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
+    let Deps { store, clock, build } = deps;
+    let deployment = crate::authn::session::deployment(&store).await?;
+    let events = Events::new();
+    let scheduler = Scheduler::new(store.clone(), clock.clone(), events.clone());
+    let passwords = password::Hasher::new(config.sessions.password_concurrency);
+    let rates = RateLimits::new(&config.limits);
+    Ok(Arc::new(Ctx {
+        config,
+        store,
+        clock,
+        events,
+        scheduler,
+        build,
+        deployment_id: deployment.0,
+        default_organization: deployment.1,
+        lifecycle: Lifecycle::new(),
+        passwords,
+        sessions: session::Sessions::new(),
+        rates,
+    }))
+}
