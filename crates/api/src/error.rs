@@ -1,0 +1,63 @@
+//! The body of every refusal, and of the few successes that only have something to say.
+
+use serde::{Deserialize, Serialize};
+
+use crate::json::nullable;
+
+/// What every error status carries (http-api 1.6).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ErrorBody {
+    /// What is wrong, for people.
+    pub message: String,
+    /// More about the cause.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// Which fields of the request are wrong.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub validations: Vec<Validation>,
+}
+
+/// One field that was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Validation {
+    /// The JSON name of the field, or the name of the query parameter.
+    pub field: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+impl ErrorBody {
+    /// A body with a message alone.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// Adds a refused field.
+    #[must_use]
+    pub fn with_validation(mut self, field: impl Into<String>, detail: impl Into<String>) -> Self {
+        self.validations.push(Validation { field: field.into(), detail: detail.into() });
+        self
+    }
+}
+
+/// A success without other content, such as the answer to a cancel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    pub message: String,
+}
+
+impl Message {
+    /// A success that says `message`.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
