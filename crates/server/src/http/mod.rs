@@ -14,7 +14,6 @@ pub mod router;
 pub mod search;
 pub mod stall;
 pub mod table;
-pub mod time;
 pub mod tls;
 
 pub use body::{Json, NoContent};

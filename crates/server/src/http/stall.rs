@@ -28,7 +28,7 @@ impl Patience {
         Self { limit, sleep: None }
     }
 
-    const fn relax(&mut self) {
+    fn relax(&mut self) {
         self.sleep = None;
     }
 

@@ -37,7 +37,6 @@ pub struct Row {
 /// The table while it is being written.
 pub struct Table {
     app: App,
-    prefix: &'static str,
     rows: Vec<Row>,
     router: Router<App>,
 }
@@ -45,14 +44,7 @@ pub struct Table {
 impl Table {
     /// An empty table.
     pub fn new(app: App) -> Self {
-        Self { app, prefix: "", rows: Vec::new(), router: Router::new() }
-    }
-
-    /// The rows that follow are below `prefix`.
-    #[must_use]
-    pub const fn under(mut self, prefix: &'static str) -> Self {
-        self.prefix = prefix;
-        self
+        Self { app, rows: Vec::new(), router: Router::new() }
     }
 
     /// A route for `GET` (and `HEAD`).
@@ -130,7 +122,6 @@ impl Table {
         path: &str,
         handler: impl Handler<T, App>,
     ) -> Self {
-        let path = format!("{}{path}", self.prefix);
         let mut route = on(filter, handler);
         // Layers run from the last added to the first: authentication comes before the caller's own limit.
         if let Some(group) = group {
@@ -139,8 +130,8 @@ impl Table {
         if access == Access::Signed {
             route = route.route_layer(from_fn_with_state(self.app.clone(), layers::authenticate));
         }
-        self.router = self.router.route(&path, route);
-        self.rows.push(Row { method, path, access, group });
+        self.router = self.router.route(path, route);
+        self.rows.push(Row { method, path: path.to_owned(), access, group });
         self
     }
 

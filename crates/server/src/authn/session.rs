@@ -1,0 +1,110 @@
+//! Sessions and tokens: where a request carries one, and whose it is. One indexed read per request.
+
+use std::sync::Arc;
+
+use coder_api::headers::{SESSION_COOKIE, SESSION_TOKEN};
+use coder_domain::ids::UserId;
+use coder_domain::key::ApiToken;
+use coder_domain::secret::Secret;
+use http::{HeaderMap, Uri, header};
+
+use crate::context::App;
+use crate::http::{Caller, Error};
+
+/// How a token came (scheduling-and-auth TOK-2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// The cookie `coder_session_token`, which browsers send by themselves.
+    Cookie,
+    /// Anything a client adds on purpose.
+    Explicit,
+}
+
+/// A token as presented.
+#[derive(Debug, Clone)]
+pub struct Presented {
+    /// The text.
+    pub token: Secret,
+    /// Where it was found first.
+    pub carrier: Carrier,
+    /// Whether a header repeats it, which no foreign page can make a browser do.
+    pub repeated: bool,
+}
+
+/// Finds the token of a request; the first carrier that is not empty wins.
+#[must_use]
+pub fn presented(headers: &HeaderMap, uri: &Uri) -> Option<Presented> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty());
+    let bearer = || {
+        let (scheme, token) = text(header::AUTHORIZATION.as_str())?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
+    };
+    let explicit = |token: &str| Presented { token: Secret::new(token), carrier: Carrier::Explicit, repeated: true };
+    if let Some(token) = cookie(headers, SESSION_COOKIE) {
+        let repeated = text(SESSION_TOKEN).is_some() || bearer().is_some();
+        return Some(Presented { token: Secret::new(token), carrier: Carrier::Cookie, repeated });
+    }
+    if let Some(token) = query(uri, SESSION_COOKIE) {
+        return Some(explicit(&token));
+    }
+    text(SESSION_TOKEN)
+        .or_else(bearer)
+        .map(explicit)
+        .or_else(|| query(uri, "access_token").map(|token| explicit(&token)))
+}
+
+/// The token of the cookie alone, for pages.
+#[must_use]
+pub fn presented_by_cookie(headers: &HeaderMap) -> Option<Presented> {
+    let token = Secret::new(cookie(headers, SESSION_COOKIE)?);
+    Some(Presented { token, carrier: Carrier::Cookie, repeated: false })
+}
+
+/// The value of a cookie, `None` when empty.
+#[must_use]
+pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(key, value)| *key == name && !value.is_empty())
+        .map(|(_, value)| value)
+}
+
+fn query(uri: &Uri, name: &str) -> Option<String> {
+    let pairs = url::form_urlencoded::parse(uri.query()?.as_bytes());
+    pairs.into_iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.into_owned())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn find(headers: &[(&str, &str)], uri: &str) -> Option<(String, Carrier, bool)> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+        let found = presented(&map, &uri.parse().unwrap())?;
+        Some((found.token.expose().to_owned(), found.carrier, found.repeated))
+    }
+
+    #[test]
+    fn tok_2_first_carrier_that_is_not_empty_wins() {
+        let all = [("cookie", "a=b; coder_session_token=c"), ("coder-session-token", "h"), ("authorization", "Bearer z")];
+        let uri = "/x?access_token=t&coder_session_token=q";
+        let explicit = |text: &str| Some((text.to_owned(), Carrier::Explicit, true));
+        assert_eq!(find(&all, uri), Some(("c".to_owned(), Carrier::Cookie, true)));
+        assert_eq!(find(&all[..1], "/"), Some(("c".to_owned(), Carrier::Cookie, false)));
+        assert_eq!(find(&all[1..], uri), explicit("q"));
+        assert_eq!(find(&all[1..], "/"), explicit("h"));
+        assert_eq!(find(&all[2..], "/"), explicit("z"));
+        assert_eq!(find(&[], "/?access_token=t"), explicit("t"));
+        assert_eq!(find(&[("coder-session-token", ""), ("authorization", "bearer z")], "/"), explicit("z"));
+        assert_eq!(find(&[("coder-session-token", ""), ("cookie", "coder_session_token=")], "/"), None);
+        assert_eq!(find(&[("authorization", "Basic z")], "/"), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! The page that `coder login` opens: it makes a session token to paste into the terminal.
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use http::{HeaderMap, StatusCode};
+
+use super::form::Form;
+use crate::context::App;
+use crate::http::Error;
+use crate::http::peer::Peer;
+use crate::routes::keys;
+
+#[derive(Template)]
+#[template(path = "cli_auth.html")]
+struct Page<'a> {
+    csrf: &'a str,
+    username: &'a str,
+    token: &'a str,
+}
+
+const SIGN_IN: &str = "/login?redirect=%2Fcli-auth";
+
+/// `GET /cli-auth`
+pub async fn show(State(app): State<App>, headers: HeaderMap) -> Result<Response, Error> {
+    let Some(visitor) = super::visitor(&app, &headers).await else {
+        return Ok(Redirect::to(SIGN_IN).into_response());
+    };
+    let (csrf, cookie) = super::csrf(&app, &headers);
+    let page = Page { csrf: &csrf, username: &visitor.user.username, token: "" };
+    Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie))
+}
+
+/// `POST /cli-auth`
+pub async fn make(State(app): State<App>, request: Request) -> Result<Response, Error> {
+    let headers = request.headers().clone();
+    let peer = *request.extensions().get::<Peer>().expect("the outermost layer sets the peer");
+    let form = Form::read(request.into_body()).await?;
+    let Some(visitor) = super::visitor(&app, &headers).await else {
+        return Ok(Redirect::to(SIGN_IN).into_response());
+    };
+    if !super::is_own_form(&headers, form.get("csrf_token")) {
+        return Ok(Redirect::to("/cli-auth").into_response());
+    }
+    let token = keys::create::open_session(&app, visitor.user.id, visitor.key.login_type.clone(), peer).await?;
+    super::render(StatusCode::OK, &Page { csrf: "", username: &visitor.user.username, token: token.expose() })
+}

@@ -1,0 +1,34 @@
+//! The start page.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+
+use crate::context::App;
+use crate::http::Error;
+use crate::routes::meta;
+
+#[derive(Template)]
+#[template(path = "home.html")]
+struct Page<'a> {
+    url: &'a str,
+    username: &'a str,
+    version: &'a str,
+    compatible: &'a str,
+}
+
+/// `GET /`
+pub async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Response, Error> {
+    let visitor = super::visitor(&app, &headers).await;
+    let url = meta::external_url(&app, &headers);
+    super::render(
+        StatusCode::OK,
+        &Page {
+            url: url.trim_end_matches('/'),
+            username: visitor.as_ref().map_or("", |caller| caller.user.username.as_str()),
+            version: &app.build.product,
+            compatible: &app.build.compatible,
+        },
+    )
+}

@@ -1,0 +1,77 @@
+//! Sign-in with e-mail and password in a browser.
+
+use askama::Template;
+use axum::extract::{RawQuery, Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use coder_domain::secret::Secret;
+use http::{HeaderMap, StatusCode};
+
+use super::form::Form;
+use crate::authn::cookies;
+use crate::context::App;
+use crate::http::Error;
+use crate::http::peer::Peer;
+use crate::routes::users::login;
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct Page<'a> {
+    csrf: &'a str,
+    redirect: &'a str,
+    email: &'a str,
+    refusal: &'a str,
+}
+
+/// `GET /login`
+pub async fn show(State(app): State<App>, headers: HeaderMap, RawQuery(query): RawQuery) -> Result<Response, Error> {
+    let query = query.unwrap_or_default();
+    let wanted = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "redirect");
+    let redirect = wanted.map_or_else(|| "/".to_owned(), |(_, path)| local(&path).to_owned());
+    let (csrf, cookie) = super::csrf(&app, &headers);
+    let page = Page { csrf: &csrf, redirect: &redirect, email: "", refusal: "" };
+    Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie))
+}
+
+/// `POST /login`
+pub async fn submit(State(app): State<App>, request: Request) -> Result<Response, Error> {
+    let headers = request.headers().clone();
+    let peer = *request.extensions().get::<Peer>().expect("the outermost layer sets the peer");
+    let form = Form::read(request.into_body()).await?;
+    let (email, redirect) = (form.get("email"), local(form.get("redirect")));
+    let outcome = if super::is_own_form(&headers, form.get("csrf_token")) {
+        login::sign_in(&app, email, Secret::new(form.get("password")), peer).await
+    } else {
+        Err(Error::bad_request("This form has expired, please try again."))
+    };
+    match outcome {
+        Ok(token) => {
+            let cookie = cookies::session(token.expose(), &app.config.sessions);
+            Ok(super::with_cookie(Redirect::to(redirect).into_response(), cookie))
+        }
+        Err(error) if error.status().is_client_error() => {
+            let (csrf, cookie) = super::csrf(&app, &headers);
+            let page = Page { csrf: &csrf, redirect, email, refusal: error.message() };
+            Ok(super::with_cookie(super::render(error.status(), &page)?, cookie))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A path on this server, or the start page: a link must not send people elsewhere after they signed in.
+fn local(path: &str) -> &str {
+    let inside = path.starts_with('/') && !path.starts_with("//") && !path.contains(['\\', '\r', '\n']);
+    if inside { path } else { "/" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::local;
+
+    #[test]
+    fn redirects_stay_on_this_server() {
+        for outside in ["", "https://x", "//x", "/\\x", "x", "/a\r\nb"] {
+            assert_eq!(local(outside), "/", "{outside}");
+        }
+        assert_eq!(local("/cli-auth?a=b"), "/cli-auth?a=b");
+    }
+}

@@ -1,0 +1,107 @@
+//! Versions, features and settings that clients ask for.
+
+use axum::extract::State;
+use coder_api::deployment::{
+    Appearance, BuildInfo, Entitlement, Entitlements, FEATURES, Feature, HEALTHY, Region, Regions, SshConfig,
+    UpdateCheck,
+};
+use coder_api::error::Message;
+use http::{HeaderMap, header};
+
+use crate::context::App;
+use crate::http::{Json, body};
+
+/// `GET /healthz`, `/latency-check`
+pub async fn healthz() -> &'static str {
+    HEALTHY
+}
+
+/// `GET /api/v2/`
+pub async fn root() -> Json<Message> {
+    body::message("👋")
+}
+
+/// Where people reach this server: the configured URL, or what the request was sent to.
+pub fn external_url(app: &App, headers: &HeaderMap) -> String {
+    if let Some(url) = &app.config.access_url {
+        return url.to_string();
+    }
+    let secure = app.config.listen.http.is_none() && app.config.listen.https.is_some();
+    let scheme = if secure { "https" } else { "http" };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    // The host is echoed into pages and a script; anything but a plain authority is not repeated.
+    let plain = |host: &&str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
+    format!("{scheme}://{}", host.filter(plain).unwrap_or("localhost"))
+}
+
+/// `GET /api/v2/buildinfo`
+pub async fn build_info(State(app): State<App>, headers: HeaderMap) -> Json<BuildInfo> {
+    let url = external_url(&app, &headers);
+    Json(BuildInfo {
+        external_url: url.clone(),
+        version: app.build.compatible.clone(),
+        dashboard_url: url,
+        agent_api_version: "1.0".to_owned(),
+        provisioner_api_version: coder_domain::protocol::CURRENT.to_string(),
+        deployment_id: app.deployment_id.clone(),
+        ..BuildInfo::default()
+    })
+}
+
+/// `GET /api/v2/entitlements`: every feature that exists here may be used (http-api 5.7).
+pub async fn entitlements(State(app): State<App>) -> Json<Entitlements> {
+    let feature = || Feature { entitlement: Entitlement::Entitled, enabled: true, limit: None, actual: None };
+    Json(Entitlements {
+        features: FEATURES.iter().map(|name| ((*name).to_owned(), feature())).collect(),
+        warnings: Vec::new(),
+        errors: Vec::new(),
+        has_license: true,
+        trial: false,
+        require_telemetry: false,
+        refreshed_at: app.now(),
+    })
+}
+
+/// `GET /api/v2/updatecheck`: we never ask anybody, so what runs is the newest we know of.
+pub async fn update_check(State(app): State<App>) -> Json<UpdateCheck> {
+    Json(UpdateCheck { current: true, version: app.build.compatible.clone(), url: String::new() })
+}
+
+/// `GET /api/v2/appearance`
+pub async fn appearance() -> Json<Appearance> {
+    Json(Appearance::default())
+}
+
+/// `GET /api/v2/regions`: there is one place, this server.
+pub async fn regions(State(app): State<App>, headers: HeaderMap) -> Json<Regions> {
+    let primary = Region {
+        id: app.deployment_id.parse().unwrap_or_default(),
+        name: "primary".to_owned(),
+        display_name: "Default".to_owned(),
+        healthy: true,
+        path_app_url: external_url(&app, &headers),
+        ..Region::default()
+    };
+    Json(Regions { regions: vec![primary] })
+}
+
+/// `GET /api/v2/deployment/ssh`
+pub async fn ssh_config() -> Json<SshConfig> {
+    Json(SshConfig::default())
+}
+
+/// `GET /api/v2/experiments`
+pub async fn experiments() -> Json<Vec<String>> {
+    Json(Vec::new())
+}
+
+/// The experiments that could be turned on.
+#[derive(serde::Serialize)]
+pub struct Available {
+    safe: Vec<String>,
+}
+
+/// `GET /api/v2/experiments/available`
+pub async fn available_experiments() -> Json<Available> {
+    Json(Available { safe: Vec::new() })
+}

@@ -1,0 +1,10 @@
+//! What the server says about itself, and what it hands out: its version, features and own executable.
+
+mod about;
+mod download;
+
+pub use about::{
+    appearance, available_experiments, build_info, entitlements, experiments, external_url, healthz, regions, root,
+    ssh_config, update_check,
+};
+pub use download::{binary, install_script};

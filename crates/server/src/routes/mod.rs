@@ -1,0 +1,20 @@
+//! One module per resource, one file per endpoint or small family; `http/router.rs` is the table of contents.
+
+pub mod builds;
+pub mod dry_runs;
+pub mod files;
+pub mod job_logs;
+pub mod jobs;
+pub mod keys;
+pub mod matched;
+pub mod meta;
+pub mod organizations;
+pub mod provisioner_daemons;
+pub mod provisioner_jobs;
+pub mod provisioner_keys;
+pub mod random_name;
+pub mod resources;
+pub mod templates;
+pub mod users;
+pub mod versions;
+pub mod workspaces;
