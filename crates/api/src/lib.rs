@@ -7,6 +7,8 @@
 mod words;
 
 pub mod builds;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod daemons;
 pub mod deployment;
 pub mod error;

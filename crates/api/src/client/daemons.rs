@@ -1,0 +1,139 @@
+//! Joining as a provisioner daemon, and what lists of daemons and jobs can be narrowed by.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use coder_domain::ids::UserId;
+use coder_domain::protocol::{self, ApiVersion};
+use coder_domain::secret::Secret;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{Client, Error, Upgraded, secret_value};
+use crate::{headers, paths};
+
+/// What a daemon proves itself with.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// A provisioner key; organization and tags come from it.
+    Key(Secret),
+    /// The deployment's pre-shared key.
+    Psk(Secret),
+    /// The client's session.
+    Session,
+}
+
+/// How a daemon joins (wire-protocol 1.2).
+#[derive(Clone, Debug)]
+pub struct Serve {
+    /// A name, an id, or `default`, which a key and the pre-shared key go with.
+    pub organization: String,
+    /// What it proves itself with.
+    pub credential: Credential,
+    /// Its display name, part of its identity.
+    pub name: String,
+    /// What it can run.
+    pub provisioners: Vec<String>,
+    /// Its tags; must be empty with a key.
+    pub tags: BTreeMap<String, String>,
+    /// The protocol version it offers.
+    pub api_version: ApiVersion,
+    /// Its build version, shown in lists.
+    pub build_version: String,
+    /// Extensions it offers, `NAME/VERSION, …`; the grant is in the answer's header of the same name.
+    pub extensions: Option<String>,
+}
+
+impl Serve {
+    /// A Terraform daemon of the default organization without tags.
+    #[must_use]
+    pub fn new(credential: Credential, name: impl Into<String>, build_version: impl Into<String>) -> Self {
+        Self {
+            organization: paths::DEFAULT_ORGANIZATION.to_owned(),
+            credential,
+            name: name.into(),
+            provisioners: vec!["terraform".to_owned()],
+            tags: BTreeMap::new(),
+            api_version: protocol::CURRENT,
+            build_version: build_version.into(),
+            extensions: None,
+        }
+    }
+}
+
+impl Client {
+    /// Joins as a daemon. The result's stream carries WebSocket frames, client side.
+    ///
+    /// # Errors
+    /// A refusal as [`Error::Status`], of which 403 alone means never to come back (wire-protocol 1.7).
+    pub async fn serve(&self, serve: &Serve) -> Result<Upgraded, Error> {
+        let version = serve.api_version.to_string();
+        let tags: Vec<String> = serve.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let mut query = vec![("name", serve.name.as_str())];
+        query.extend(serve.provisioners.iter().map(|kind| ("provisioner", kind.as_str())));
+        query.extend(tags.iter().map(|tag| ("tag", tag.as_str())));
+        query.push(("version", &version));
+        self.open(&paths::serve(&serve.organization), &query, self.serve_headers(serve)?).await
+    }
+
+    fn serve_headers(&self, serve: &Serve) -> Result<HeaderMap, Error> {
+        let invalid = |name: &'static str| move |()| Error::InvalidHeader(name.to_owned());
+        let (mut map, credential) = match &serve.credential {
+            Credential::Session => (self.cookie()?, None),
+            Credential::Key(key) => (HeaderMap::new(), Some((headers::PROVISIONER_KEY, key))),
+            Credential::Psk(psk) => (HeaderMap::new(), Some((headers::PROVISIONER_PSK, psk))),
+        };
+        if let Some((name, secret)) = credential {
+            map.insert(HeaderName::from_static(name), secret_value(secret).map_err(invalid(name))?);
+        }
+        let plain = [
+            (headers::BUILD_VERSION, Some(&serve.build_version)),
+            (headers::PROVISIONER_EXTENSIONS, serve.extensions.as_ref()),
+        ];
+        for (name, value) in plain {
+            if let Some(value) = value {
+                let value = HeaderValue::from_str(value).map_err(|_| invalid(name)(()))?;
+                map.insert(HeaderName::from_static(name), value);
+            }
+        }
+        Ok(map)
+    }
+}
+
+/// Which daemons to list (http-api 5.3).
+#[derive(Clone, Debug, Default)]
+pub struct DaemonFilter {
+    /// At most so many; 50 if not given.
+    pub limit: Option<u32>,
+    /// Those not seen for 90 s too.
+    pub offline: bool,
+    /// Only those with one of these statuses.
+    pub status: Vec<String>,
+    /// Only those seen within this time.
+    pub max_age: Option<Duration>,
+    /// Only those that could take a job with these tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Which jobs to list (http-api 5.4).
+#[derive(Clone, Debug, Default)]
+pub struct JobFilter {
+    /// At most so many; 50 if not given.
+    pub limit: Option<u32>,
+    /// Only those with one of these statuses.
+    pub status: Vec<String>,
+    /// Only those a user started.
+    pub initiator: Option<UserId>,
+    /// Only those with these tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Key(_) => "provisioner key",
+            Self::Psk(_) => "pre-shared key",
+            Self::Session => "user session",
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! Opening a WebSocket: TCP, an HTTP proxy if one applies, TLS, and the HTTP/1.1 upgrade.
+//!
+//! The result is the raw byte stream after the 101, for `coder-wire` or a WebSocket library to frame. The environment's
+//! proxies and private authorities apply as they do to every other call.
+
+mod tcp;
+mod upgrade;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HeaderMap;
+use http::{Method, StatusCode};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use url::{Host, Url};
+
+use super::error::{Call, Error};
+
+/// A byte stream of any kind.
+pub trait Conn: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Conn for T {}
+
+/// A byte stream whose kind does not matter.
+pub type BoxedConn = Box<dyn Conn>;
+
+/// A connection after its upgrade; our side is the WebSocket client.
+pub struct Upgraded {
+    /// The bytes that follow the 101's header.
+    pub stream: BoxedConn,
+    /// The 101's header.
+    pub headers: HeaderMap,
+}
+
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upgraded").finish_non_exhaustive()
+    }
+}
+
+/// Opens WebSockets to one server.
+#[derive(Clone)]
+pub struct Dialer {
+    tls: Arc<ClientConfig>,
+    proxy: Option<Url>,
+    connect: Duration,
+    handshake: Duration,
+}
+
+impl Dialer {
+    pub(super) const fn new(
+        tls: Arc<ClientConfig>,
+        proxy: Option<Url>,
+        connect: Duration,
+        handshake: Duration,
+    ) -> Self {
+        Self { tls, proxy, connect, handshake }
+    }
+
+    /// Connects to `url` and upgrades with `headers` added to the request.
+    ///
+    /// # Errors
+    /// [`Error::Status`] with the server's (or the proxy's) answer when it is not a 101; otherwise what went wrong on the way.
+    pub async fn open(&self, url: &Url, headers: HeaderMap) -> Result<Upgraded, Error> {
+        let call = Call::new(Method::GET, url);
+        let connecting = tokio::time::timeout(self.connect, self.reach(&call, url));
+        let conn = connecting.await.map_err(|_| call.timeout(self.connect, "connecting"))??;
+        let upgrading = tokio::time::timeout(self.handshake, upgrade::websocket(&call, conn, url, headers));
+        upgrading.await.map_err(|_| call.timeout(self.handshake, "waiting for the upgrade"))?
+    }
+
+    async fn reach(&self, call: &Call, url: &Url) -> Result<BoxedConn, Error> {
+        let conn = match &self.proxy {
+            None => tcp::connect(url).await.map_err(|error| call.transport(error))?,
+            Some(proxy) => self.through(call, proxy, url).await?,
+        };
+        if matches!(url.scheme(), "https" | "wss") { self.secure(call, conn, url).await } else { Ok(conn) }
+    }
+
+    async fn through(&self, call: &Call, proxy: &Url, url: &Url) -> Result<BoxedConn, Error> {
+        let proxy_call = Call::new(Method::CONNECT, proxy);
+        if !matches!(proxy.scheme(), "http" | "https") {
+            return Err(proxy_call.protocol("only http and https proxies are supported"));
+        }
+        let mut conn = tcp::connect(proxy).await.map_err(|error| proxy_call.transport(error))?;
+        if proxy.scheme() == "https" {
+            conn = self.secure(&proxy_call, conn, proxy).await?;
+        }
+        upgrade::tunnel(&proxy_call, conn, proxy, url).await.map_err(|error| match error.status() {
+            Some(StatusCode::PROXY_AUTHENTICATION_REQUIRED) => call.protocol(
+                "the proxy wants a user and password; put them into HTTPS_PROXY as http://user:password@host",
+            ),
+            _ => error,
+        })
+    }
+
+    async fn secure(&self, call: &Call, conn: BoxedConn, url: &Url) -> Result<BoxedConn, Error> {
+        let name = match url.host() {
+            Some(Host::Domain(name)) => ServerName::try_from(name.to_owned()).ok(),
+            Some(Host::Ipv4(address)) => Some(ServerName::from(std::net::IpAddr::V4(address))),
+            Some(Host::Ipv6(address)) => Some(ServerName::from(std::net::IpAddr::V6(address))),
+            None => None,
+        };
+        let name = name.ok_or_else(|| call.protocol("the host is not a name a certificate can have"))?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let conn = connector.connect(name, conn).await.map_err(|error| call.transport(error))?;
+        Ok(Box::new(conn))
+    }
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").field("proxy", &self.proxy.is_some()).finish_non_exhaustive()
+    }
+}

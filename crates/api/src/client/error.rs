@@ -1,0 +1,251 @@
+//! What can go wrong with a call, in terms a caller can act on.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use url::Url;
+
+use super::tls;
+use crate::error::ErrorBody;
+
+/// Why a call failed. The texts contain no credential: URLs are shown without user, query and fragment.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server's address cannot be used.
+    #[error("invalid server URL: {0}; write it as https://host or http://host:port")]
+    InvalidUrl(String),
+    /// A proxy's address cannot be used; it is not shown since it may contain a password.
+    #[error("invalid proxy address in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY; write it as http://host:port")]
+    InvalidProxy,
+    /// An extra header cannot be sent.
+    #[error("invalid header {0:?}: names are tokens and values are visible ASCII")]
+    InvalidHeader(String),
+    /// The session token cannot be sent.
+    #[error("the session token contains characters that no token has; log in again")]
+    InvalidToken,
+    /// Certificate authorities could not be loaded.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    /// The HTTP client could not be set up.
+    #[error("cannot set up the HTTP client")]
+    Setup(#[source] reqwest::Error),
+    /// The server was not reached, or the connection broke.
+    #[error("cannot reach {at}")]
+    Transport {
+        /// Which call.
+        at: Call,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server, or the way to it, was silent for too long.
+    #[error("{at}: no answer within {after:?} ({during})")]
+    Timeout {
+        /// Which call.
+        at: Call,
+        /// The limit.
+        after: Duration,
+        /// What was waited for.
+        during: &'static str,
+    },
+    /// The server refused.
+    #[error(transparent)]
+    Status(Box<Refusal>),
+    /// The answer is longer than anything a server sends here.
+    #[error("{at}: the answer is longer than {limit} bytes")]
+    TooLarge {
+        /// Which call.
+        at: Call,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The answer could not be read.
+    #[error("{at}: the answer is not what this call returns; is this a Coder server?")]
+    Decode {
+        /// Which call.
+        at: Call,
+        /// Where reading stopped.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The peer broke the rules of a protocol.
+    #[error("{at}: {what}")]
+    Protocol {
+        /// Which call.
+        at: Call,
+        /// Which rule.
+        what: String,
+    },
+}
+
+impl Error {
+    /// The status of a refusal.
+    #[must_use]
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Status(refusal) => Some(refusal.status),
+            _ => None,
+        }
+    }
+
+    /// The body of a refusal.
+    #[must_use]
+    pub fn body(&self) -> Option<&ErrorBody> {
+        match self {
+            Self::Status(refusal) => Some(&refusal.body),
+            _ => None,
+        }
+    }
+
+    /// Whether the server answered that something does not exist, or is not visible.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.status() == Some(StatusCode::NOT_FOUND)
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Transport { .. } | Self::Timeout { .. } => true,
+            Self::Status(refusal) => matches!(refusal.status.as_u16(), 408 | 429 | 502 | 503 | 504),
+            _ => false,
+        }
+    }
+
+    /// What the person at the keyboard can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Status(refusal) => refusal.hint(),
+            Self::Transport { source, .. } if is_certificate_problem(source.as_ref()) => Some(
+                "the server's certificate is not trusted; name its authority's PEM file in SSL_CERT_FILE"
+                    .to_owned(),
+            ),
+            Self::Transport { .. } | Self::Timeout { .. } => {
+                Some("check the address, the network and that the server is running".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_certificate_problem(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let rustls = error.downcast_ref().or_else(|| io.and_then(|inner| inner.downcast_ref()));
+        if matches!(rustls, Some(rustls::Error::InvalidCertificate(_))) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Which call an error belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    method: Method,
+    url: String,
+}
+
+impl Call {
+    /// Takes from the URL what may be shown.
+    pub(super) fn new(method: Method, url: &Url) -> Self {
+        let mut shown = url.clone();
+        // These fail only for URLs without a host, which have neither.
+        let _ = shown.set_username("");
+        let _ = shown.set_password(None);
+        shown.set_query(None);
+        shown.set_fragment(None);
+        Self { method, url: shown.into() }
+    }
+
+    pub(super) fn transport(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Transport { at: self.clone(), source: source.into() }
+    }
+
+    pub(super) fn timeout(&self, after: Duration, during: &'static str) -> Error {
+        Error::Timeout { at: self.clone(), after, during }
+    }
+
+    pub(super) fn protocol(&self, what: impl Into<String>) -> Error {
+        Error::Protocol { at: self.clone(), what: what.into() }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.url)
+    }
+}
+
+/// An answer with an error status.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// Which call.
+    pub at: Call,
+    /// The status.
+    pub status: StatusCode,
+    /// What the server said; a short note of ours if it did not say it in JSON.
+    pub body: ErrorBody,
+    /// When to try again, if the server said so.
+    pub retry_after: Option<Duration>,
+    /// Where a redirect points.
+    pub location: Option<String>,
+}
+
+impl Refusal {
+    /// Reads a refusal out of a status, its headers and as much of the body as was accepted.
+    pub(super) fn read(at: Call, status: StatusCode, headers: &http::HeaderMap, body: &[u8]) -> Self {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let parsed = serde_json::from_slice::<ErrorBody>(body).ok().filter(|body| !body.message.is_empty());
+        let body = parsed.unwrap_or_else(|| {
+            let kind = text(http::header::CONTENT_TYPE).unwrap_or("nothing");
+            ErrorBody::new(format!("the answer is not an API error but {}", plain(kind, 64)))
+        });
+        let retry_after = text(http::header::RETRY_AFTER).and_then(|text| text.trim().parse().ok());
+        let location =
+            text(http::header::LOCATION).map(|text| plain(text, 256)).filter(|_| status.is_redirection());
+        Self { at, status, body, retry_after: retry_after.map(Duration::from_secs), location }
+    }
+
+    fn hint(&self) -> Option<String> {
+        if let Some(location) = &self.location {
+            return Some(format!("the server redirects to {location}; use that address instead"));
+        }
+        match self.status {
+            StatusCode::UNAUTHORIZED => Some("log in again with `coder login`".to_owned()),
+            StatusCode::TOO_MANY_REQUESTS => {
+                let wait = self.retry_after.map_or(60, |wait| wait.as_secs());
+                Some(format!("too many requests; try again in {wait} s"))
+            }
+            status if status.is_server_error() => {
+                Some("try again; the server's log has the cause".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: status {}: {}", self.at, self.status.as_u16(), plain(&self.body.message, 2048))?;
+        for validation in &self.body.validations {
+            write!(f, "; {}: {}", plain(&validation.field, 128), plain(&validation.detail, 1024))?;
+        }
+        if !self.body.detail.is_empty() {
+            write!(f, "; {}", plain(&self.body.detail, 4096))?;
+        }
+        Ok(())
+    }
+}
+
+/// A peer's text, cut and without control characters, so that it cannot drive a terminal.
+fn plain(text: &str, limit: usize) -> String {
+    text.chars().filter(|character| !character.is_control() || *character == '\n').take(limit).collect()
+}

@@ -1,0 +1,258 @@
+//! Following a job's log over a WebSocket, across lost connections.
+
+use std::time::Duration;
+
+use coder_domain::ids::{BuildId, JobId, TemplateVersionId};
+use futures_util::StreamExt as _;
+use http::{HeaderMap, Method};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_tungstenite::{WebSocketStream, tungstenite};
+
+use super::error::{Call, Error};
+use super::{Backoff, BoxedConn, Client, Timeouts, secret_value};
+use crate::headers;
+use crate::jobs::ProvisionerJobLog;
+use crate::paths;
+
+/// Longest message that is accepted. Official servers send at most 32 KiB (http-api 10.1).
+const MESSAGE_LIMIT: usize = 1 << 20;
+/// How long the answer to the server's close may take.
+const CLOSE_ANSWER: Duration = Duration::from_secs(1);
+
+/// Whose log to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogsOf {
+    /// The import of a version.
+    Version(TemplateVersionId),
+    /// A dry run.
+    DryRun(TemplateVersionId, JobId),
+    /// A workspace build.
+    Build(BuildId),
+}
+
+impl LogsOf {
+    fn path(self) -> String {
+        match self {
+            Self::Version(version) => paths::version_logs(version),
+            Self::DryRun(version, job) => paths::dry_run_logs(version, job),
+            Self::Build(build) => paths::build_logs(build),
+        }
+    }
+}
+
+/// A log that is being followed. It ends when the job has ended and every line was delivered.
+pub struct JobLogs {
+    client: Client,
+    path: String,
+    after: i64,
+    socket: Option<WebSocketStream<BoxedConn>>,
+    backoff: Backoff,
+    /// Since when nothing has worked.
+    lost: Option<Instant>,
+    ended: bool,
+}
+
+impl Client {
+    /// Follows a log from the line after `after` (0 for all). Connects at the first [`JobLogs::next`].
+    #[must_use]
+    pub fn follow_job_logs(&self, of: LogsOf, after: i64) -> JobLogs {
+        JobLogs {
+            client: self.clone(),
+            path: of.path(),
+            after,
+            socket: None,
+            backoff: Backoff::official(),
+            lost: None,
+            ended: false,
+        }
+    }
+
+    /// The lines after `after` that exist now.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn job_logs(&self, of: LogsOf, after: i64) -> Result<Vec<ProvisionerJobLog>, Error> {
+        let after = after.to_string();
+        self.list(&of.path(), &[("after", after.as_str())]).await
+    }
+
+    /// Opens a WebSocket with the session as a cookie, the only form the follow endpoints take from clients
+    /// (http-api 10.1).
+    pub(super) async fn open(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        mut headers: HeaderMap,
+    ) -> Result<super::Upgraded, Error> {
+        for (name, value) in &self.server.headers {
+            headers.append(name, value.clone());
+        }
+        let result = self.server.dialer.open(&self.url(path, query), headers).await;
+        if let Ok(upgraded) = &result {
+            self.saw(&upgraded.headers);
+        }
+        result
+    }
+
+    pub(super) fn cookie(&self) -> Result<HeaderMap, Error> {
+        let mut cookie = HeaderMap::new();
+        if let Some(token) = &self.token {
+            let pair = format!("{}={}", headers::SESSION_COOKIE, token.expose().trim());
+            let value =
+                secret_value(&coder_domain::secret::Secret::new(pair)).map_err(|()| Error::InvalidToken)?;
+            cookie.insert(http::header::COOKIE, value);
+        }
+        Ok(cookie)
+    }
+}
+
+/// Whether an error means a lost connection, as opposed to a peer that breaks the rules.
+const fn is_loss(error: &tungstenite::Error) -> bool {
+    use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
+    matches!(
+        error,
+        tungstenite::Error::Io(_)
+            | tungstenite::Error::ConnectionClosed
+            | tungstenite::Error::AlreadyClosed
+            | tungstenite::Error::Protocol(ResetWithoutClosingHandshake)
+    )
+}
+
+enum Step {
+    Line(ProvisionerJobLog),
+    End,
+    Skip,
+    /// The connection is gone, for this reason.
+    Lost(Error),
+}
+
+impl JobLogs {
+    /// The next line, or `None` after the last one. May be dropped and called again without losing a line.
+    ///
+    /// # Errors
+    /// A refusal, a broken rule, or a connection that did not come back in time. The log is over after an error.
+    pub async fn next(&mut self) -> Result<Option<ProvisionerJobLog>, Error> {
+        while !self.ended {
+            let step = self.step().await.inspect_err(|_| self.ended = true)?;
+            match step {
+                Step::Line(line) => {
+                    self.after = line.id;
+                    self.lost = None;
+                    self.backoff.reset();
+                    return Ok(Some(line));
+                }
+                Step::End => self.ended = true,
+                Step::Skip => {}
+                Step::Lost(error) => self.wait(error).await.inspect_err(|_| self.ended = true)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The id of the last line delivered.
+    #[must_use]
+    pub const fn position(&self) -> i64 {
+        self.after
+    }
+
+    /// Reads everything that is left.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn collect(mut self) -> Result<Vec<ProvisionerJobLog>, Error> {
+        let mut lines = Vec::new();
+        while let Some(line) = self.next().await? {
+            lines.push(line);
+        }
+        Ok(lines)
+    }
+
+    async fn step(&mut self) -> Result<Step, Error> {
+        let call = self.call();
+        let silence = self.timeouts().log_silence;
+        let Some(socket) = &mut self.socket else {
+            return self.connect().await;
+        };
+        let Ok(message) = timeout(silence, socket.next()).await else {
+            self.socket = None;
+            return Ok(Step::Lost(call.timeout(silence, "following the log")));
+        };
+        let lost = match message {
+            Some(Ok(Message::Text(text))) => return self.line(&call, text.as_str()),
+            // Answered by the library at the next read.
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => return Ok(Step::Skip),
+            Some(Ok(Message::Binary(_))) => return Err(call.protocol("a log line came as a binary message")),
+            Some(Ok(Message::Close(Some(frame)))) if frame.code == CloseCode::Normal => {
+                // Answers the close; a server that is gone by now does not need it.
+                let _ = timeout(CLOSE_ANSWER, socket.close(None)).await;
+                return Ok(Step::End);
+            }
+            Some(Ok(Message::Close(frame))) => {
+                let code = frame.map_or(1005, |frame| frame.code.into());
+                call.protocol(format!("the server closed the log with code {code}"))
+            }
+            Some(Err(error)) if is_loss(&error) => call.transport(error),
+            Some(Err(error)) => {
+                return Err(call.protocol(format!("the log is not a WebSocket stream: {error}")));
+            }
+            None => call.protocol("the connection ended"),
+        };
+        self.socket = None;
+        Ok(Step::Lost(lost))
+    }
+
+    fn line(&self, call: &Call, text: &str) -> Result<Step, Error> {
+        let line: ProvisionerJobLog =
+            serde_json::from_str(text).map_err(|source| Error::Decode { at: call.clone(), source })?;
+        // A server may repeat itself after a reconnect; ids grow over one job.
+        Ok(if line.id > self.after { Step::Line(line) } else { Step::Skip })
+    }
+
+    async fn connect(&mut self) -> Result<Step, Error> {
+        let after = self.after.to_string();
+        let query: &[(&str, &str)] =
+            if self.after > 0 { &[("after", &after), ("follow", "")] } else { &[("follow", "")] };
+        match self.client.open(&self.path, query, self.client.cookie()?).await {
+            Ok(upgraded) => {
+                let limits = WebSocketConfig::default()
+                    .max_message_size(Some(MESSAGE_LIMIT))
+                    .max_frame_size(Some(MESSAGE_LIMIT));
+                let socket = WebSocketStream::from_raw_socket(upgraded.stream, Role::Client, Some(limits));
+                self.socket = Some(socket.await);
+                Ok(Step::Skip)
+            }
+            Err(error) if error.is_retryable() => Ok(Step::Lost(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Pauses before the next attempt, unless nothing has worked for too long.
+    async fn wait(&mut self, error: Error) -> Result<(), Error> {
+        let since = *self.lost.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.timeouts().log_reconnect {
+            return Err(error);
+        }
+        tracing::debug!(%error, after = self.after, "lost the log, connecting again");
+        sleep(self.backoff.pause()).await;
+        Ok(())
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        self.client.server.timeouts
+    }
+
+    fn call(&self) -> Call {
+        Call::new(Method::GET, &self.client.url(&self.path, &[]))
+    }
+}
+
+impl std::fmt::Debug for JobLogs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobLogs")
+            .field("path", &self.path)
+            .field("after", &self.after)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! Calls about organizations and the provisioner keys, daemons and jobs in them.
+
+use std::collections::BTreeMap;
+
+use coder_domain::ids::{JobId, OrganizationId, UserId};
+use coder_domain::secret::Secret;
+use http::Method;
+
+use super::{Client, DaemonFilter, Error, JobFilter};
+use crate::daemons::ProvisionerDaemon;
+use crate::jobs::ProvisionerJob;
+use crate::keys::{CreateProvisionerKeyRequest, NewKey, ProvisionerKey};
+use crate::organizations::Organization;
+use crate::paths;
+
+/// Every method fails with what [`Error`] describes.
+#[expect(clippy::missing_errors_doc, reason = "said once for the block")]
+impl Client {
+    /// The caller's organizations.
+    pub async fn my_organizations(&self) -> Result<Vec<Organization>, Error> {
+        self.list(&paths::user_organizations(paths::ME), &[]).await
+    }
+
+    /// An organization by name, id, or `default`.
+    pub async fn organization(&self, organization: &str) -> Result<Organization, Error> {
+        self.get(&paths::organization(organization), &[]).await
+    }
+
+    /// Makes a provisioner key; this is the only time its secret is seen.
+    pub async fn create_provisioner_key(
+        &self,
+        organization: OrganizationId,
+        name: &str,
+        tags: BTreeMap<String, String>,
+    ) -> Result<Secret, Error> {
+        let request = CreateProvisionerKeyRequest { name: name.to_owned(), tags };
+        let key: NewKey = self.send(Method::POST, &paths::provisioner_keys(organization), &request).await?;
+        Ok(key.key)
+    }
+
+    /// The provisioner keys, without the reserved ones.
+    pub async fn provisioner_keys(&self, organization: OrganizationId) -> Result<Vec<ProvisionerKey>, Error> {
+        self.list(&paths::provisioner_keys(organization), &[]).await
+    }
+
+    /// Deletes a provisioner key.
+    pub async fn delete_provisioner_key(
+        &self,
+        organization: OrganizationId,
+        name: &str,
+    ) -> Result<(), Error> {
+        self.order(Method::DELETE, &paths::provisioner_key(organization, name)).await
+    }
+
+    /// Daemons, newest first.
+    pub async fn daemons(
+        &self,
+        organization: OrganizationId,
+        filter: &DaemonFilter,
+    ) -> Result<Vec<ProvisionerDaemon>, Error> {
+        let mut query = vec![("limit", filter.limit.unwrap_or(50).to_string())];
+        if filter.offline {
+            query.push(("offline", "true".to_owned()));
+        }
+        if !filter.status.is_empty() {
+            query.push(("status", filter.status.join(",")));
+        }
+        if let Some(age) = filter.max_age {
+            query.push(("max_age", format!("{}s", age.as_secs())));
+        }
+        push_tags(&mut query, &filter.tags);
+        self.list(&paths::daemons(organization), &borrow(&query)).await
+    }
+
+    /// Jobs, newest first.
+    pub async fn jobs(
+        &self,
+        organization: OrganizationId,
+        filter: &JobFilter,
+    ) -> Result<Vec<ProvisionerJob>, Error> {
+        let mut query = vec![("limit", filter.limit.unwrap_or(50).to_string())];
+        if !filter.status.is_empty() {
+            query.push(("status", filter.status.join(",")));
+        }
+        if let Some(UserId(initiator)) = filter.initiator {
+            query.push(("initiator", initiator.to_string()));
+        }
+        push_tags(&mut query, &filter.tags);
+        self.list(&paths::jobs(organization), &borrow(&query)).await
+    }
+
+    /// One job.
+    pub async fn job(&self, organization: OrganizationId, job: JobId) -> Result<ProvisionerJob, Error> {
+        self.get(&paths::job(organization, job), &[]).await
+    }
+
+    /// Cancels a job through whatever it belongs to (http-api 5.4).
+    pub async fn cancel_job(&self, job: &ProvisionerJob) -> Result<(), Error> {
+        use coder_domain::job::Type;
+        let path = match (job.kind, job.input.template_version_id, job.input.workspace_build_id) {
+            (Type::TemplateVersionImport, Some(version), _) => Some(paths::version_cancel(version)),
+            (Type::TemplateVersionDryRun, Some(version), _) => Some(paths::dry_run_cancel(version, job.id)),
+            (Type::WorkspaceBuild, _, Some(build)) => Some(paths::build_cancel(build)),
+            _ => None,
+        };
+        let Some(path) = path else {
+            let at = super::error::Call::new(Method::PATCH, self.base());
+            return Err(at.protocol(format!("the server does not say what job {} works on", job.id)));
+        };
+        self.order(Method::PATCH, &path).await
+    }
+}
+
+fn push_tags(query: &mut Vec<(&str, String)>, tags: &BTreeMap<String, String>) {
+    if !tags.is_empty() {
+        query.push(("tags", serde_json::to_string(tags).expect("a map of strings is JSON")));
+    }
+}
+
+pub(super) fn borrow<'a>(query: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
+    query.iter().map(|(key, value)| (*key, value.as_str())).collect()
+}

@@ -1,0 +1,187 @@
+//! Sending one call and reading its answer within limits.
+
+use http::{HeaderMap, HeaderValue, Method};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use super::error::{Call, Error, Refusal};
+use super::{Backoff, Client, secret_value};
+use crate::headers;
+
+/// Longest JSON answer; `/workspaces` returns everything there is.
+const JSON_LIMIT: usize = 64 << 20;
+/// Longest error body that is read; the rest is dropped.
+const ERROR_LIMIT: usize = 64 << 10;
+
+impl Client {
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Error> {
+        let (call, body) = self.repeat(path, query).await?;
+        decode(call, &body)
+    }
+
+    /// A GET whose list is `null` when empty on some servers.
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<T>, Error> {
+        Ok(self.get::<Option<Vec<T>>>(path, query).await?.unwrap_or_default())
+    }
+
+    /// A GET for bytes of any kind.
+    pub(super) async fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
+        Ok(self.repeat(path, &[]).await?.1)
+    }
+
+    pub(super) async fn send<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Result<T, Error> {
+        let (call, answer) =
+            self.call(method, self.url(path, &[]), Some(encode(body)), HeaderMap::new()).await?;
+        decode(call, &answer)
+    }
+
+    /// A call with a body whose answer has none worth reading.
+    pub(super) async fn tell<B: Serialize + Sync>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Result<(), Error> {
+        self.call(method, self.url(path, &[]), Some(encode(body)), HeaderMap::new()).await.map(drop)
+    }
+
+    /// A call without a body.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Error> {
+        let (call, answer) = self.call(method, self.url(path, query), None, HeaderMap::new()).await?;
+        decode(call, &answer)
+    }
+
+    /// A call without a body whose answer has none worth reading.
+    pub(super) async fn order(&self, method: Method, path: &str) -> Result<(), Error> {
+        self.call(method, self.url(path, &[]), None, HeaderMap::new()).await.map(drop)
+    }
+
+    /// A GET with further headers; repeated like any other.
+    pub(super) async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        extra: HeaderMap,
+    ) -> Result<T, Error> {
+        let (call, body) = self.call(Method::GET, self.url(path, &[]), None, extra).await?;
+        decode(call, &body)
+    }
+
+    async fn repeat(&self, path: &str, query: &[(&str, &str)]) -> Result<(Call, Vec<u8>), Error> {
+        let mut backoff =
+            Backoff::new(std::time::Duration::from_millis(200), std::time::Duration::from_secs(5));
+        let mut left = self.server.retries;
+        loop {
+            match self.call(Method::GET, self.url(path, query), None, HeaderMap::new()).await {
+                Err(error) if left > 0 && error.is_retryable() => {
+                    left -= 1;
+                    tracing::debug!(%error, "trying again");
+                    tokio::time::sleep(backoff.pause()).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<Vec<u8>>,
+        extra: HeaderMap,
+    ) -> Result<(Call, Vec<u8>), Error> {
+        let call = Call::new(method.clone(), &url);
+        let mut request = self.server.http.request(method, url).headers(extra);
+        if let Some(body) = body {
+            let json = HeaderValue::from_static("application/json");
+            request = request.header(http::header::CONTENT_TYPE, json).body(body);
+        }
+        let limit = self.server.timeouts.request;
+        let response = self.execute(&call, request.timeout(limit), limit).await?;
+        let body = read(&call, response, JSON_LIMIT, limit).await?;
+        Ok((call, body))
+    }
+
+    /// Sends a request with the session and turns error statuses into errors.
+    pub(super) async fn execute(
+        &self,
+        call: &Call,
+        mut request: reqwest::RequestBuilder,
+        limit: std::time::Duration,
+    ) -> Result<reqwest::Response, Error> {
+        if let Some(token) = &self.token {
+            request = request
+                .header(headers::SESSION_TOKEN, secret_value(token).map_err(|()| Error::InvalidToken)?);
+        }
+        let response = request.send().await.map_err(|error| failed(call, error, limit))?;
+        self.saw(response.headers());
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read_start(response, ERROR_LIMIT).await;
+        Err(Error::Status(Box::new(Refusal::read(call.clone(), status, &headers, &body))))
+    }
+}
+
+pub(super) fn failed(call: &Call, error: reqwest::Error, limit: std::time::Duration) -> Error {
+    if error.is_timeout() {
+        return call.timeout(limit, if error.is_connect() { "connecting" } else { "waiting for the answer" });
+    }
+    call.transport(error.without_url())
+}
+
+fn encode<B: Serialize>(body: &B) -> Vec<u8> {
+    serde_json::to_vec(body).expect("request types have string keys and infallible members")
+}
+
+pub(super) fn decode<T: DeserializeOwned>(at: Call, body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|source| Error::Decode { at, source })
+}
+
+pub(super) async fn read(
+    call: &Call,
+    mut response: reqwest::Response,
+    limit: usize,
+    time: std::time::Duration,
+) -> Result<Vec<u8>, Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| failed(call, error, time))? {
+        if body.len() + chunk.len() > limit {
+            return Err(Error::TooLarge { at: call.clone(), limit });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// The beginning of a body. A connection that breaks meanwhile does not hide the status that came with it.
+async fn read_start(mut response: reqwest::Response, limit: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        let room = limit - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if body.len() == limit {
+            break;
+        }
+    }
+    body
+}

@@ -1,0 +1,76 @@
+//! Which certificate authorities are trusted: the system's, `SSL_CERT_FILE`, `SSL_CERT_DIR` and named PEM files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A named file is missing or not PEM.
+    #[error("cannot read certificate authorities from {path}")]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: rustls_pki_types::pem::Error,
+    },
+    /// A named file has no usable certificate.
+    #[error("no usable certificate in {0}; it must hold certificates in PEM form")]
+    NoCertificate(PathBuf),
+    /// There is nothing to check a server's certificate with.
+    #[error(
+        "no certificate authorities found on this system; install them or name a PEM file in SSL_CERT_FILE"
+    )]
+    NoRoots,
+}
+
+/// TLS for HTTP/1.1 with the system's authorities and those in `ca_files`.
+pub(super) fn config(ca_files: &[PathBuf]) -> Result<ClientConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    for path in ca_files {
+        add_file(&mut roots, path)?;
+    }
+    let native = rustls_native_certs::load_native_certs();
+    for error in &native.errors {
+        tracing::debug!(%error, "skipped a certificate authority");
+    }
+    roots.add_parsable_certificates(native.certs);
+    if roots.is_empty() {
+        return Err(Error::NoRoots);
+    }
+    Ok(with_roots(roots))
+}
+
+/// TLS for clients that will not use it; loading the system's authorities takes milliseconds.
+pub(super) fn without_roots() -> ClientConfig {
+    with_roots(RootCertStore::empty())
+}
+
+/// The same, offering HTTP/2 first.
+pub(super) fn with_http2(mut config: ClientConfig) -> ClientConfig {
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), Error> {
+    let unreadable = |source| Error::CaFile { path: path.to_owned(), source };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unreadable)?;
+    let (added, _) = roots.add_parsable_certificates(certificates);
+    if added == 0 { Err(Error::NoCertificate(path.to_owned())) } else { Ok(()) }
+}
+
+fn with_roots(roots: RootCertStore) -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has cipher suites for the default versions");
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config
+}
