@@ -8,7 +8,6 @@ use coder_domain::ids::OrganizationId;
 use coder_store::Store;
 
 use crate::authn::password::Hasher;
-use crate::authn::session::Sessions;
 use crate::config::Config;
 use crate::events::Events;
 use crate::http::limits::RateLimits;
@@ -40,8 +39,6 @@ pub struct Ctx {
     pub lifecycle: Lifecycle,
     /// Password hashing with bounded concurrency.
     pub passwords: Hasher,
-    /// Who is signed in.
-    pub sessions: Sessions,
     /// Requests per minute.
     pub rates: RateLimits,
 }

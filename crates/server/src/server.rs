@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use coder_domain::clock::Clock;
-use coder_store::Store;
+use coder_store::{Store, organizations, settings};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::authn::{password, session};
+use crate::authn::password;
 use crate::config::Config;
 use crate::context::{App, Build, Ctx};
 use crate::events::Events;
@@ -135,7 +135,10 @@ async fn bind(address: SocketAddr, tls: Option<tokio_rustls::TlsAcceptor>) -> Re
 /// Makes the context without any listener; tests drive the router through it.
 pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let Deps { store, clock, build } = deps;
-    let deployment = crate::authn::session::deployment(&store).await?;
+    let mut tx = store.reader().await?;
+    let deployment_id = settings::deployment_id(&mut tx).await?;
+    let default_organization = organizations::get_default(&mut tx).await?.id;
+    drop(tx);
     let events = Events::new();
     let scheduler = Scheduler::new(store.clone(), clock.clone(), events.clone());
     let passwords = password::Hasher::new(config.sessions.password_concurrency);
@@ -147,11 +150,10 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         events,
         scheduler,
         build,
-        deployment_id: deployment.0,
-        default_organization: deployment.1,
+        deployment_id,
+        default_organization,
         lifecycle: Lifecycle::new(),
         passwords,
-        sessions: session::Sessions::new(),
         rates,
     }))
 }

@@ -36,7 +36,7 @@ impl Hasher {
     }
 
     /// Hashes a password with a fresh salt.
-    pub async fn hash(&self, password: Secret) -> Result<String, Stopping> {
+    pub async fn hash(&self, password: Secret) -> Result<Secret, Stopping> {
         self.run(move || {
             let mut salt = [0; SALT_BYTES];
             super::token::random(&mut salt);
@@ -46,8 +46,8 @@ impl Hasher {
     }
 
     /// Compares a password with a stored hash. Without one the same work is done and the answer is no (PWD-3).
-    pub async fn verify(&self, password: Secret, stored: Option<String>) -> Result<bool, Stopping> {
-        self.run(move || match stored.as_deref().and_then(parse) {
+    pub async fn verify(&self, password: Secret, stored: Option<Secret>) -> Result<bool, Stopping> {
+        self.run(move || match stored.as_ref().and_then(|stored| parse(stored.expose())) {
             Some((rounds, salt, hash)) => {
                 let mut computed = vec![0; hash.len()];
                 pbkdf2::pbkdf2_hmac::<Sha256>(password.expose().as_bytes(), &salt, rounds, &mut computed);
@@ -67,10 +67,10 @@ impl Hasher {
     }
 }
 
-fn hash_with(password: &Secret, salt: &[u8], rounds: u32) -> String {
+fn hash_with(password: &Secret, salt: &[u8], rounds: u32) -> Secret {
     let mut hash = [0; HASH_BYTES];
     pbkdf2::pbkdf2_hmac::<Sha256>(password.expose().as_bytes(), salt, rounds, &mut hash);
-    format!("${SCHEME}${rounds}${}${}", STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(hash))
+    Secret::new(format!("${SCHEME}${rounds}${}${}", STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(hash)))
 }
 
 fn parse(stored: &str) -> Option<(u32, Vec<u8>, Vec<u8>)> {
@@ -93,7 +93,7 @@ mod tests {
     async fn pwd_1_format_and_comparison() {
         let hasher = Hasher::new(1);
         let stored = hasher.hash(Secret::new("SomeSecurePassword!")).await.unwrap();
-        let parts: Vec<_> = stored.split('$').collect();
+        let parts: Vec<_> = stored.expose().split('$').collect();
         assert_eq!(&parts[..3], ["", "pbkdf2-sha256", "65535"]);
         assert_eq!((parts[3].len(), parts[4].len()), (22, 86));
         assert!(hasher.verify(Secret::new("SomeSecurePassword!"), Some(stored.clone())).await.unwrap());
@@ -104,7 +104,7 @@ mod tests {
     async fn no_hash_and_a_broken_hash_never_match() {
         let hasher = Hasher::new(1);
         for stored in [None, Some(""), Some("$pbkdf2-sha256$1$AAAA$"), Some("$other$1$AAAA$AAAA"), Some("$pbkdf2-sha256$0$AA$AA")] {
-            let stored = stored.map(str::to_owned);
+            let stored = stored.map(Secret::new);
             assert!(!hasher.verify(Secret::new(""), stored).await.unwrap());
         }
     }
@@ -113,7 +113,7 @@ mod tests {
     fn a_known_vector() {
         // PBKDF2-HMAC-SHA256 of "password" and "salt" with one round begins with 120fb6cf.
         let stored = hash_with(&Secret::new("password"), b"salt", 1);
-        let (_, _, hash) = parse(&stored).unwrap();
+        let (_, _, hash) = parse(stored.expose()).unwrap();
         assert_eq!(hash[..4], [0x12, 0x0f, 0xb6, 0xcf]);
     }
 }

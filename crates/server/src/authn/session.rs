@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use coder_api::headers::{SESSION_COOKIE, SESSION_TOKEN};
-use coder_domain::ids::UserId;
+use coder_domain::Timestamp;
 use coder_domain::key::ApiToken;
+use coder_domain::rbac::Subject;
 use coder_domain::secret::Secret;
+use coder_store::sessions::{self, Session};
+use coder_store::users::{self, LoginType, Status};
+use coder_store::tokens;
 use http::{HeaderMap, Uri, header};
+use jiff::SignedDuration;
 
 use crate::context::App;
 use crate::http::{Caller, Error};
@@ -76,6 +81,75 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 fn query(uri: &Uri, name: &str) -> Option<String> {
     let pairs = url::form_urlencoded::parse(uri.query()?.as_bytes());
     pairs.into_iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.into_owned())
+}
+
+/// Finds out whose token it is. Nothing is remembered between requests, so a revoked token is refused everywhere at once.
+pub async fn authenticate(app: &App, presented: &Presented) -> Result<Caller, Error> {
+    let token = ApiToken::parse(presented.token.expose())
+        .ok_or_else(|| signed_out("The token has an invalid format, it must be <id>-<secret>."))?;
+    let found = sessions::find(&mut app.store.reader().await?, &token.id).await?;
+    let Some(session) = found.filter(|found| found.key.hashed_secret.verify(&token.hashed())) else {
+        return Err(signed_out("The token is unknown or has been revoked."));
+    };
+    let now = app.now();
+    if session.key.expires_at <= now {
+        return Err(signed_out(&format!("The token expired at {}.", session.key.expires_at)));
+    }
+    if session.user.status == Status::Suspended || session.user.is_system {
+        return Err(Error::unauthorized("User is not active (status = \"suspended\"). Contact an admin to reactivate your account."));
+    }
+    let session = note_use(app, session, now).await?;
+    // Roles of a newer release are left out: they grant nothing here.
+    let organizations = session
+        .memberships
+        .iter()
+        .map(|(organization, roles)| (*organization, roles.iter().filter_map(|role| role.parse().ok()).collect()))
+        .collect();
+    let site = session.user.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
+    let subject = Subject { user: session.user.id, site, organizations };
+    Ok(Caller { user: Arc::new(session.user), key: Arc::new(session.key), subject: Arc::new(subject) })
+}
+
+/// Writes down that the token was used and pushes its end forward, at most hourly (scheduling-and-auth TOK-5, TOK-7).
+async fn note_use(app: &App, mut session: Session, now: Timestamp) -> Result<Session, Error> {
+    let hour = SignedDuration::from_hours(1);
+    let key = &mut session.key;
+    let stale = now.duration_since(key.last_used_at) >= hour;
+    let slides = app.config.sessions.refresh_expiry && key.login_type != LoginType::Token;
+    let full = SignedDuration::from_secs(key.lifetime_seconds);
+    let extended = now.checked_add(full).unwrap_or(key.expires_at);
+    let extend = slides && extended.duration_since(key.expires_at) >= hour;
+    let dormant = session.user.status == Status::Dormant;
+    if !(stale || extend || dormant) {
+        return Ok(session);
+    }
+    key.last_used_at = now;
+    if extend {
+        key.expires_at = extended;
+    }
+    let mut tx = app.store.begin().await?;
+    // A token removed at this very moment is nothing to complain about; the next request will be refused.
+    for outcome in [
+        tokens::update_used(&mut tx, &key.id, now, key.expires_at, &key.ip_address).await,
+        users::update_seen(&mut tx, session.user.id, now).await,
+    ] {
+        match outcome {
+            Ok(()) | Err(coder_store::Error::Stale { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    tx.commit().await?;
+    if dormant {
+        session.user.status = Status::Active;
+    }
+    session.user.last_seen_at = Some(now);
+    Ok(session)
+}
+
+/// 401.
+#[must_use]
+pub fn signed_out(detail: &str) -> Error {
+    Error::unauthorized("You are signed out or your session has expired. Please sign in again to continue.").detail(detail)
 }
 
 #[cfg(test)]

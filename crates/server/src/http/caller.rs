@@ -15,7 +15,7 @@ pub struct Caller {
     /// The account.
     pub user: Arc<users::User>,
     /// The session or token presented.
-    pub key: Arc<tokens::Token>,
+    pub key: Arc<tokens::ApiKey>,
     /// Roles and memberships.
     pub subject: Arc<Subject>,
 }

@@ -106,11 +106,10 @@ fn loggable(request: &Request) -> String {
 /// Finds out who calls, refuses whoever presents nothing valid, and refuses forged browser requests.
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Result<Response, Error> {
     let Some(presented) = session::presented(request.headers(), request.uri()) else {
-        return Err(Error::unauthorized("You are signed out or your session has expired. Please sign in again to continue.")
-            .detail("Cookie \"coder_session_token\" or query parameter must be provided."));
+        return Err(session::signed_out("Cookie \"coder_session_token\" or query parameter must be provided."));
     };
     csrf::check(&request, &presented)?;
-    let caller: Caller = app.sessions.authenticate(&app, &presented).await?;
+    let caller: Caller = session::authenticate(&app, &presented).await?;
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

@@ -41,6 +41,13 @@ impl Search {
             .map(|value| value.parse().map_err(|_| refuse(format!("{key:?} has the invalid value {value:?}"))))
             .transpose()
     }
+
+    /// The comma-separated values of `key` read as `T`.
+    pub fn words<T: std::str::FromStr>(&self, key: &str) -> Result<Option<Vec<T>>, Error> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let read = |word: &str| word.parse().map_err(|_| refuse(format!("{key:?} has the invalid value {word:?}")));
+        value.split(',').map(read).collect::<Result<_, _>>().map(Some)
+    }
 }
 
 fn refuse(detail: String) -> Error {

@@ -42,6 +42,6 @@ pub async fn make(State(app): State<App>, request: Request) -> Result<Response, 
     if !super::is_own_form(&headers, form.get("csrf_token")) {
         return Ok(Redirect::to("/cli-auth").into_response());
     }
-    let token = keys::create::open_session(&app, visitor.user.id, visitor.key.login_type.clone(), peer).await?;
+    let token = keys::create::open_session(&app, visitor.user.id, visitor.user.login_type, peer).await?;
     super::render(StatusCode::OK, &Page { csrf: "", username: &visitor.user.username, token: token.expose() })
 }

@@ -56,5 +56,5 @@ fn with_cookie(mut response: Response, cookie: Option<HeaderValue>) -> Response 
 /// Who is signed in with this browser, if anybody.
 async fn visitor(app: &App, headers: &HeaderMap) -> Option<crate::http::Caller> {
     let presented = session::presented_by_cookie(headers)?;
-    app.sessions.authenticate(app, &presented).await.ok()
+    session::authenticate(app, &presented).await.ok()
 }

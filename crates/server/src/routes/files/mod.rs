@@ -1,0 +1,8 @@
+//! Uploaded template sources.
+
+mod archive;
+mod download;
+mod upload;
+
+pub use download::download;
+pub use upload::upload;

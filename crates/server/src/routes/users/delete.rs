@@ -1,0 +1,37 @@
+//! Deleting accounts.
+
+use axum::extract::State;
+use coder_api::error::Message;
+use coder_domain::rbac::{Action, Resource};
+use coder_store::{tokens, users, workspaces};
+use http::StatusCode;
+
+use super::find;
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result, body};
+
+/// `DELETE /users/{user}`
+pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
+    let [name] = names.take()?;
+    let mut tx = app.store.begin().await?;
+    let user = find::visible(&mut tx, &caller, &name).await?;
+    caller.require_site(Action::Delete, Resource::User)?;
+    if user.id == caller.user.id {
+        return Err(Error::new(StatusCode::FORBIDDEN, "You cannot delete yourself!"));
+    }
+    let owner_role = user.site_roles.iter().any(|role| role == coder_domain::rbac::SiteRole::Owner.as_str());
+    if owner_role && !caller.is_owner() {
+        return Err(Error::forbidden());
+    }
+    if workspaces::owns_any(&mut tx, user.id).await? {
+        return Err(Error::new(
+            StatusCode::EXPECTATION_FAILED,
+            "You cannot delete a user that has workspaces. Delete their workspaces and try again!",
+        ));
+    }
+    users::delete(&mut tx, user.id, app.now()).await?;
+    tokens::delete_of_user(&mut tx, user.id).await?;
+    tx.commit().await?;
+    Ok(body::message("User has been deleted!"))
+}

@@ -1,0 +1,53 @@
+//! The first user, who owns the deployment.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use coder_api::users::{CreateFirstUserRequest, CreateFirstUserResponse};
+use coder_domain::ids::UserId;
+use coder_domain::rbac::SiteRole;
+use coder_store::{organizations, users};
+use http::StatusCode;
+
+use super::create::{self, check_identity, check_password};
+use crate::context::App;
+use crate::http::{Error, Json, Result, body};
+
+/// `GET /users/first`: 404 asks the client to create one.
+pub async fn show(State(app): State<App>) -> Result<Response> {
+    let mut tx = app.store.reader().await?;
+    if users::any(&mut tx).await? {
+        return Ok(body::message("The initial user has already been created!").into_response());
+    }
+    Err(Error::new(StatusCode::NOT_FOUND, "The initial user has not been created!"))
+}
+
+/// `POST /users/first`
+pub async fn create(
+    State(app): State<App>,
+    Json(request): Json<CreateFirstUserRequest, { body::PUBLIC_BYTES }>,
+) -> Result<body::Created<CreateFirstUserResponse>> {
+    let exists = || Error::conflict("The initial user has already been created.");
+    if users::any(&mut app.store.reader().await?).await? {
+        return Err(exists());
+    }
+    check_identity(&request.email, &request.username, &request.name)?;
+    check_password(&request.password)?;
+    let hash = app.passwords.hash(request.password).await.map_err(|e| Error::internal("Internal error.", e))?;
+    let now = app.now();
+    let mut user = create::row(UserId::random(), &request.email, &request.username, &request.name, now);
+    user.status = users::Status::Active;
+    user.password_hash = Some(hash);
+    user.site_roles = vec![SiteRole::Owner.as_str().to_owned()];
+    let organization = app.default_organization;
+
+    let mut tx = app.store.begin().await?;
+    // Looked at again inside the transaction: of two requests at the same moment one loses.
+    if users::any(&mut tx).await? {
+        return Err(exists());
+    }
+    users::insert(&mut tx, &user).await?;
+    organizations::insert_member(&mut tx, &create::membership(organization, user.id, now)).await?;
+    tx.commit().await?;
+    tracing::info!(user_id = %user.id, username = user.username, "the first user was created");
+    Ok(body::Created(CreateFirstUserResponse { user_id: user.id, organization_id: organization }))
+}

@@ -1,0 +1,15 @@
+//! Accounts: the first user, log-in, and the management of others.
+
+pub mod create;
+pub mod delete;
+pub mod find;
+pub mod first;
+pub mod get;
+pub mod list;
+pub mod login;
+pub mod organizations;
+pub mod password;
+pub mod profile;
+pub mod roles;
+pub mod status;
+pub mod view;

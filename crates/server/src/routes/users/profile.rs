@@ -1,0 +1,35 @@
+//! Changing what an account shows.
+
+use axum::extract::State;
+use coder_api::users::{UpdateProfileRequest, User};
+use coder_domain::names;
+use coder_domain::rbac::Action;
+use coder_store::{organizations, users};
+
+use super::{create, find, view};
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result};
+
+/// `PUT /users/{user}/profile`
+pub async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+    Json(request): Json<UpdateProfileRequest>,
+) -> Result<Json<User>> {
+    let [name] = names.take()?;
+    let mut tx = app.store.begin().await?;
+    let mut user = find::visible(&mut tx, &caller, &name).await?;
+    let own = user.id == caller.user.id;
+    caller.require(if own { Action::UpdatePersonal } else { Action::Update }, find::object(&user))?;
+    names::name(&request.username).map_err(|e| Error::invalid("username", format!("The user name {e}.")))?;
+    names::real_name(request.name.trim()).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
+    user.username = request.username;
+    user.name = request.name.trim().to_owned();
+    user.updated_at = app.now();
+    users::update_profile(&mut tx, user.id, &user.username, &user.name, user.updated_at).await.map_err(create::taken)?;
+    let memberships = organizations::list_of_user(&mut tx, user.id).await?;
+    tx.commit().await?;
+    Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
+}

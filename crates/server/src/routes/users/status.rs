@@ -1,0 +1,42 @@
+//! Suspending and reactivating accounts.
+
+use axum::extract::State;
+use coder_api::users::User;
+use coder_domain::rbac::{Action, Resource, SiteRole};
+use coder_store::{organizations, users};
+
+use super::{find, view};
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result};
+
+/// `PUT /users/{user}/status/suspend`
+pub async fn suspend(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {
+    set(&app, &caller, names, users::Status::Suspended).await
+}
+
+/// `PUT /users/{user}/status/activate`
+pub async fn activate(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {
+    set(&app, &caller, names, users::Status::Active).await
+}
+
+async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) -> Result<Json<User>> {
+    let [name] = names.take()?;
+    let mut tx = app.store.begin().await?;
+    let mut user = find::visible(&mut tx, caller, &name).await?;
+    caller.require_site(Action::Update, Resource::User)?;
+    if status == users::Status::Suspended {
+        if user.id == caller.user.id {
+            return Err(Error::bad_request("You cannot suspend yourself."));
+        }
+        if user.site_roles.iter().any(|role| role == SiteRole::Owner.as_str()) {
+            return Err(Error::bad_request("You cannot suspend a user with the \"owner\" role. Remove the role first."));
+        }
+    }
+    user.status = status;
+    user.updated_at = app.now();
+    users::update_status(&mut tx, user.id, user.status, user.updated_at).await?;
+    let memberships = organizations::list_of_user(&mut tx, user.id).await?;
+    tx.commit().await?;
+    Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
+}
