@@ -105,11 +105,13 @@ fn table(app: App) -> Table {
         .delete(Signed, paths::TEMPLATE, templates::delete::delete)
         .get(Signed, paths::TEMPLATE_VERSIONS, versions::list::list)
         .patch(Signed, paths::TEMPLATE_VERSIONS, templates::activate::activate)
+        .post(Signed, paths::TEMPLATE_VERSIONS_ARCHIVE, versions::archive::archive_unused)
         .get(Signed, paths::TEMPLATE_VERSION_BY_NAME, versions::get::by_template_and_name)
         .get(Signed, paths::ORGANIZATION_TEMPLATES, templates::list::in_organization)
         .post(Signed, paths::ORGANIZATION_TEMPLATES, templates::create::create)
         .get(Signed, paths::ORGANIZATION_TEMPLATE, templates::get::by_name)
         .get(Signed, paths::ORGANIZATION_TEMPLATE_VERSION, versions::get::by_names)
+        .get(Signed, paths::ORGANIZATION_TEMPLATE_PREVIOUS, versions::get::previous)
         // Template versions
         .post(Signed, paths::CREATE_TEMPLATE_VERSION, versions::create::create)
         .get(Signed, paths::VERSION, versions::get::get)

@@ -1,0 +1,132 @@
+//! Wake-ups between the tasks of this process. They are hints: losing one costs latency, never correctness.
+//!
+//! Posted jobs do not pass here; they go straight to the scheduler (`provisioning::posted`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coder_domain::ids::{JobId, WorkspaceId};
+use tokio::sync::watch;
+
+/// What somebody can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// Log lines were added to a job, or its state changed.
+    Job(JobId),
+    /// A workspace or its latest build changed.
+    Workspace(WorkspaceId),
+}
+
+type Senders = HashMap<Topic, watch::Sender<()>>;
+
+/// The wake-ups of one process; a clone is the same object.
+#[derive(Clone, Debug, Default)]
+pub struct Events(Arc<Mutex<Senders>>);
+
+impl Events {
+    /// Without listeners.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A job's state changed or it got log lines. Call it after the commit.
+    pub fn job_changed(&self, job: JobId) {
+        self.hint(Topic::Job(job));
+    }
+
+    /// A workspace or its latest build changed. Call it after the commit.
+    pub fn workspace_changed(&self, workspace: WorkspaceId) {
+        self.hint(Topic::Workspace(workspace));
+    }
+
+    /// Starts listening. Subscribe before reading what is waited for, then nothing is missed.
+    #[must_use]
+    pub fn subscribe(&self, topic: Topic) -> Subscription {
+        let receiver = self.senders().entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
+        Subscription { topic, receiver: Some(receiver), events: self.clone() }
+    }
+
+    /// How many topics have listeners.
+    #[must_use]
+    pub fn topics(&self) -> usize {
+        self.senders().len()
+    }
+
+    fn hint(&self, topic: Topic) {
+        if let Some(sender) = self.senders().get(&topic) {
+            sender.send_replace(());
+        }
+    }
+
+    fn senders(&self) -> MutexGuard<'_, Senders> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One listener. Several hints between two looks are one.
+#[derive(Debug)]
+pub struct Subscription {
+    topic: Topic,
+    receiver: Option<watch::Receiver<()>>,
+    events: Events,
+}
+
+impl Subscription {
+    /// Waits until something was hinted since the last call, or since the subscription. Safe to cancel.
+    pub async fn changed(&mut self) {
+        let receiver = self.receiver.as_mut().expect("only drop takes the receiver");
+        if receiver.changed().await.is_err() {
+            // The sender lives in the map as long as this subscription does.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut senders = self.events.senders();
+        drop(self.receiver.take());
+        if senders.get(&self.topic).is_some_and(|sender| sender.receiver_count() == 0) {
+            senders.remove(&self.topic);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hint_reaches_every_listener_of_its_topic_once() {
+        let events = Events::new();
+        let (one, other) = (JobId::random(), JobId::random());
+        let mut first = events.subscribe(Topic::Job(one));
+        let mut second = events.subscribe(Topic::Job(one));
+        let mut foreign = events.subscribe(Topic::Job(other));
+        events.job_changed(one);
+        events.job_changed(one);
+        first.changed().await;
+        second.changed().await;
+        let wait = Duration::from_secs(1);
+        assert!(timeout(wait, first.changed()).await.is_err());
+        assert!(timeout(wait, foreign.changed()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_without_listeners() {
+        let events = Events::new();
+        events.workspace_changed(WorkspaceId::random());
+        assert_eq!(events.topics(), 0);
+        let topic = Topic::Workspace(WorkspaceId::random());
+        let (first, second) = (events.subscribe(topic), events.subscribe(topic));
+        drop(first);
+        assert_eq!(events.topics(), 1);
+        drop(second);
+        assert_eq!(events.topics(), 0);
+    }
+}

@@ -1,0 +1,278 @@
+//! Who gets the next job: waiting daemons, waking them, and the claim. The rules without I/O are in `waiting.rs`.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coder_domain::clock::Clock;
+use coder_domain::ids::{DaemonId, JobId};
+use coder_domain::tags::{Demand, Offer, matches};
+use coder_store::jobs::{self, Claim};
+use coder_store::tag_sets::{self, Interned, TagSetId};
+use coder_store::{Error, Store};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::task::TaskTracker;
+
+use super::connected::Connected;
+use super::waiting::{Domain, Next, Waiter, Waiting};
+use crate::events::Events;
+
+/// What a job gets whose daemon went away between the claim and the delivery (scheduling-and-auth 2.2).
+pub const BROKEN: &str = "connection to provisioner daemon broken";
+
+/// Hands jobs to waiting daemons; a clone is the same object.
+#[derive(Clone)]
+pub struct Scheduler(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    events: Events,
+    waiting: Mutex<Shared>,
+    /// Interned tag sets in the order of their ids, as far as they were read.
+    sets: Mutex<Vec<Interned>>,
+    connected: Connected,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct Shared {
+    waiting: Waiting,
+    wakers: HashMap<Waiter, Arc<Notify>>,
+}
+
+impl Shared {
+    fn wake(&self, waiters: impl IntoIterator<Item = Waiter>) {
+        for waker in waiters.into_iter().filter_map(|waiter| self.wakers.get(&waiter)) {
+            waker.notify_one();
+        }
+    }
+}
+
+/// How a wait ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A job that now belongs to the daemon.
+    Job(Claimed),
+    /// The wait was given up before any job was taken.
+    Canceled,
+}
+
+impl Scheduler {
+    /// A scheduler without waiters.
+    #[must_use]
+    pub fn new(store: Store, clock: Arc<dyn Clock>, events: Events) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            clock,
+            events,
+            waiting: Mutex::default(),
+            sets: Mutex::default(),
+            connected: Connected::default(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// The daemons connected to this process.
+    #[must_use]
+    pub fn connected(&self) -> &Connected {
+        &self.0.connected
+    }
+
+    /// Wakes one waiter of every domain that may run such a job. Call it after the commit of the job.
+    pub fn posted(&self, demand: &Demand<'_>) {
+        let mut shared = self.shared();
+        let cleared = shared.waiting.posted(demand);
+        shared.wake(cleared);
+    }
+
+    /// Lets one waiter of every domain look again: the backup for lost wake-ups (ACQ-6).
+    pub fn poll(&self) {
+        let mut shared = self.shared();
+        let cleared = shared.waiting.poll();
+        shared.wake(cleared);
+    }
+
+    /// How many wait, and in how many domains.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        self.shared().waiting.size()
+    }
+
+    /// Waits for a job until `cancel` resolves. Dropping the future gives the wait up too: a job that was taken at
+    /// that very moment is failed with [`BROKEN`], never left running.
+    ///
+    /// # Errors
+    /// When the database fails; the daemon tries again.
+    pub async fn acquire(
+        &self,
+        domain: &Arc<Domain>,
+        daemon: DaemonId,
+        cancel: impl Future<Output = ()>,
+    ) -> Result<Outcome, Error> {
+        let mut cancel = pin!(cancel);
+        let mut ticket = self.join(domain);
+        loop {
+            tokio::select! {
+                biased;
+                () = cancel.as_mut() => return Ok(Outcome::Canceled),
+                () = ticket.waker.notified() => {}
+            }
+            // The claim runs to its end whatever happens to us, so that its result is never unknown.
+            let (send, receive) = oneshot::channel();
+            let (this, domain) = (self.clone(), Arc::clone(domain));
+            self.0.tasks.spawn(async move {
+                let outcome = this.ask(ticket, &domain, daemon).await;
+                // Nobody receives: dropping the outcome fails the job, or passes the clearance on.
+                drop(send.send(outcome));
+            });
+            match receive.await {
+                Ok(Ok(Asked::Job(claimed))) => return Ok(Outcome::Job(claimed)),
+                Ok(Ok(Asked::Nothing(back))) => ticket = back,
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Err(Error::Unavailable { what: "looking for a job", source: None }),
+            }
+        }
+    }
+
+    /// Ends when no claim is under way; call it when no acquire can start any more.
+    pub async fn settled(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    fn join(&self, domain: &Arc<Domain>) -> Ticket {
+        let waker = Arc::new(Notify::new());
+        let mut shared = self.shared();
+        let (waiter, first) = shared.waiting.join(domain);
+        shared.wakers.insert(waiter, Arc::clone(&waker));
+        if first {
+            waker.notify_one();
+        }
+        Ticket { waiter, waker, scheduler: self.clone() }
+    }
+
+    async fn ask(&self, ticket: Ticket, domain: &Domain, daemon: DaemonId) -> Result<Asked, Error> {
+        loop {
+            if let Some(job) = self.claim(domain, daemon).await? {
+                self.0.events.job_changed(job);
+                return Ok(Asked::Job(Claimed { job, daemon, scheduler: Some(self.clone()) }));
+            }
+            if self.shared().waiting.found_nothing(ticket.waiter) == Next::Wait {
+                return Ok(Asked::Nothing(ticket));
+            }
+        }
+    }
+
+    async fn claim(&self, domain: &Domain, daemon: DaemonId) -> Result<Option<JobId>, Error> {
+        let store = &self.0.store;
+        let known = self.sets().last().map_or(0, |set| set.id);
+        let fresh = tag_sets::since(&mut store.reader().await?, known).await?;
+        let wanted = self.matching(domain, fresh);
+        let claim = Claim {
+            organization_id: domain.organization,
+            provisioners: &domain.provisioners,
+            tag_sets: &wanted,
+            daemon,
+            session_nonce: None,
+        };
+        jobs::claim(&mut store.single().await?, &claim, self.0.clock.now()).await
+    }
+
+    /// Ids of the tag sets that the domain satisfies, by the one predicate.
+    fn matching(&self, domain: &Domain, fresh: Vec<Interned>) -> Vec<TagSetId> {
+        let mut sets = self.sets();
+        let known = sets.last().map_or(0, |set| set.id);
+        // Another claim may have read the same ones meanwhile.
+        sets.extend(fresh.into_iter().filter(|set| set.id > known));
+        sets.iter().filter(|set| satisfies(domain, set)).map(|set| set.id).collect()
+    }
+
+    fn fail_undelivered(&self, job: JobId, daemon: DaemonId) {
+        let this = self.clone();
+        self.0.tasks.spawn(async move {
+            let now = this.0.clock.now();
+            let failed = this.0.store.write(async |tx| jobs::fail(tx, job, daemon, BROKEN, "", now).await).await;
+            match failed {
+                Ok(()) => tracing::warn!(%job, %daemon, "a job was taken but could not be delivered"),
+                // Reaped meanwhile, or reported on by the daemon after all.
+                Err(Error::Stale { .. }) => {}
+                Err(error) => tracing::error!(%job, %daemon, %error, "an undelivered job waits for the reaper"),
+            }
+            this.0.events.job_changed(job);
+        });
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sets(&self) -> MutexGuard<'_, Vec<Interned>> {
+        self.0.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn satisfies(domain: &Domain, set: &Interned) -> bool {
+    let organization = domain.organization;
+    let offer = Offer { organization, provisioners: &domain.provisioners, tags: &domain.tags };
+    // Organization and type are conditions of the claim itself.
+    domain.provisioners.first().is_some_and(|kind| {
+        matches(&offer, &Demand { organization, provisioner: kind, tags: &set.tags })
+    })
+}
+
+enum Asked {
+    Job(Claimed),
+    Nothing(Ticket),
+}
+
+/// A place among the waiters; dropping it leaves, and clears whoever follows.
+struct Ticket {
+    waiter: Waiter,
+    waker: Arc<Notify>,
+    scheduler: Scheduler,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut shared = self.scheduler.shared();
+        shared.wakers.remove(&self.waiter);
+        let next = shared.waiting.leave(self.waiter);
+        shared.wake(next);
+    }
+}
+
+/// A job that a daemon owns but has not received yet. Dropping it before [`Claimed::delivered`] fails the job.
+pub struct Claimed {
+    job: JobId,
+    daemon: DaemonId,
+    scheduler: Option<Scheduler>,
+}
+
+impl Claimed {
+    /// The job.
+    #[must_use]
+    pub const fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// The daemon has it, or somebody else ended it.
+    pub fn delivered(mut self) {
+        self.scheduler = None;
+    }
+}
+
+impl std::fmt::Debug for Claimed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Claimed").field(&self.job).finish()
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        if let Some(scheduler) = self.scheduler.take() {
+            scheduler.fail_undelivered(self.job, self.daemon);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Log lines as daemons send them, made fit for storage.
+
+use coder_domain::Timestamp;
+use coder_store::job_logs::{Level, NewLine, Source};
+use coder_wire::messages::provisioner::LogLevel;
+use coder_wire::messages::provisionerd::{Log, LogSource};
+
+use super::refuse::Refusal;
+
+/// Longest heading in characters (wire-protocol 4.3).
+const STAGE_CHARACTERS: usize = 128;
+/// Longest row in bytes of JSON text; official clients read at most 32 KiB a message (http-api 10.1).
+const ROW_BYTES: usize = 16 << 10;
+
+/// Reads lines; an unknown source or level refuses all of them (wire-protocol 5.5). Long lines become several rows.
+pub fn read(logs: Vec<Log>, now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
+    let mut lines = Vec::with_capacity(logs.len());
+    for log in logs {
+        let source = match LogSource::try_from(log.source) {
+            Ok(LogSource::ProvisionerDaemon) => Source::ProvisionerDaemon,
+            Ok(LogSource::Provisioner) => Source::Provisioner,
+            Err(_) => return Err(Refusal::invalid(format!("unknown log source {}", log.source))),
+        };
+        let level = match LogLevel::try_from(log.level) {
+            Ok(LogLevel::Trace) => Level::Trace,
+            Ok(LogLevel::Debug) => Level::Debug,
+            Ok(LogLevel::Info) => Level::Info,
+            Ok(LogLevel::Warn) => Level::Warn,
+            Ok(LogLevel::Error) => Level::Error,
+            Err(_) => return Err(Refusal::invalid(format!("unknown log level {}", log.level))),
+        };
+        // A daemon's clock may be anything; only what cannot be an instant at all is replaced.
+        let created_at = Timestamp::from_millisecond(log.created_at).unwrap_or(now);
+        let mut stage = log.stage;
+        if let Some((end, _)) = stage.char_indices().nth(STAGE_CHARACTERS) {
+            stage.truncate(end);
+        }
+        let mut rest = log.output;
+        loop {
+            let end = row_end(&rest);
+            let tail = rest.split_off(end);
+            lines.push(NewLine { created_at, source, level, stage: stage.clone(), output: rest });
+            if tail.is_empty() {
+                break;
+            }
+            rest = tail;
+        }
+    }
+    Ok(lines)
+}
+
+/// How much of a text fits a row once it is written as JSON.
+fn row_end(text: &str) -> usize {
+    if text.len() <= ROW_BYTES / 6 {
+        return text.len();
+    }
+    let mut bytes = 0;
+    let escaped = |character: char| match character {
+        '"' | '\\' | '\n' | '\r' | '\t' => 2,
+        '\0'..='\u{1f}' => 6,
+        other => other.len_utf8(),
+    };
+    let over = |(_, character): &(usize, char)| {
+        bytes += escaped(*character);
+        bytes > ROW_BYTES
+    };
+    text.char_indices().find(over).map_or(text.len(), |(at, _)| at)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn log(output: &str) -> Log {
+        Log { source: 1, level: 2, created_at: 1_700_000_000_123, stage: "Plan".to_owned(), output: output.to_owned() }
+    }
+
+    fn outputs(output: &str) -> Vec<String> {
+        read(vec![log(output)], Timestamp::UNIX_EPOCH).unwrap().into_iter().map(|line| line.output).collect()
+    }
+
+    #[test]
+    fn lines_keep_their_millisecond_source_and_level() {
+        let line = read(vec![log("x")], Timestamp::UNIX_EPOCH).unwrap().remove(0);
+        assert_eq!(line.created_at.as_millisecond(), 1_700_000_000_123);
+        assert_eq!((line.source, line.level), (Source::Provisioner, Level::Info));
+    }
+
+    #[test]
+    fn long_lines_become_consecutive_rows_that_clients_can_read() {
+        for text in ["ä".repeat(50_000), "\u{1}".repeat(50_000), "\"".repeat(40_000), "x".repeat(16 << 10)] {
+            let rows = outputs(&text);
+            assert_eq!(rows.concat(), text);
+            assert!(rows.iter().all(|row| serde_json::to_string(row).unwrap().len() <= ROW_BYTES + 2));
+        }
+        assert_eq!(outputs(""), [""], "stage markers have no output");
+    }
+
+    #[test]
+    fn headings_are_cut_and_unknown_words_refused() {
+        let long = Log { stage: "ü".repeat(200), ..log("x") };
+        let line = read(vec![long], Timestamp::UNIX_EPOCH).unwrap().remove(0);
+        assert_eq!(line.stage.chars().count(), STAGE_CHARACTERS);
+        assert!(read(vec![Log { source: 2, ..log("x") }], Timestamp::UNIX_EPOCH).is_err());
+        assert!(read(vec![Log { level: 9, ..log("x") }], Timestamp::UNIX_EPOCH).is_err());
+        let timeless = read(vec![Log { created_at: i64::MAX, ..log("x") }], Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(timeless[0].created_at, Timestamp::UNIX_EPOCH);
+    }
+}

@@ -1,0 +1,317 @@
+//! Who waits for jobs and who may ask the database next: pure bookkeeping without I/O (scheduling-and-auth 2.1).
+//!
+//! Invariant: at most one waiter of a domain is cleared at any moment (ACQ-1).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use coder_domain::ids::OrganizationId;
+use coder_domain::tags::{self, Demand, Offer, TagSet};
+
+/// Daemons that can run exactly the same jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Domain {
+    /// Organization.
+    pub organization: OrganizationId,
+    /// Types served, sorted, without duplicates.
+    pub provisioners: Vec<String>,
+    /// Effective tags.
+    pub tags: TagSet,
+}
+
+impl Domain {
+    /// A domain in canonical form.
+    #[must_use]
+    pub fn new(organization: OrganizationId, mut provisioners: Vec<String>, tags: TagSet) -> Self {
+        provisioners.sort();
+        provisioners.dedup();
+        Self { organization, provisioners, tags }
+    }
+
+    /// Whether its daemons may run such a job.
+    #[must_use]
+    pub fn accepts(&self, demand: &Demand<'_>) -> bool {
+        let offer = Offer { organization: self.organization, provisioners: &self.provisioners, tags: &self.tags };
+        tags::matches(&offer, demand)
+    }
+}
+
+/// One waiting acquire call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Waiter(u64);
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// The one that asks the database now, or is about to.
+    cleared: Option<Waiter>,
+    /// Something was posted since the cleared one was cleared; it may have asked too early.
+    again: bool,
+    /// The others, longest waiting first.
+    idle: VecDeque<Waiter>,
+}
+
+impl Queue {
+    fn clear_next(&mut self) -> Option<Waiter> {
+        self.again = false;
+        self.cleared = self.idle.pop_front();
+        self.cleared
+    }
+
+    /// Lets somebody ask, or the one who asks ask again.
+    fn nudge(&mut self) -> Option<Waiter> {
+        if self.cleared.is_some() {
+            self.again = true;
+            return None;
+        }
+        self.clear_next()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cleared.is_none() && self.idle.is_empty()
+    }
+}
+
+/// How a query ended without an error that reaches the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask at once: something was posted meanwhile.
+    AskAgain,
+    /// Wait to be cleared.
+    Wait,
+}
+
+/// Everybody who waits.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    queues: HashMap<Arc<Domain>, Queue>,
+    members: HashMap<Waiter, Arc<Domain>>,
+    last: u64,
+}
+
+impl Waiting {
+    /// Adds a waiter; says whether it may ask at once, which the first of a domain may (ACQ-2).
+    pub fn join(&mut self, domain: &Arc<Domain>) -> (Waiter, bool) {
+        self.last += 1;
+        let waiter = Waiter(self.last);
+        self.members.insert(waiter, Arc::clone(domain));
+        let queue = self.queues.entry(Arc::clone(domain)).or_default();
+        let first = queue.is_empty();
+        if first {
+            queue.cleared = Some(waiter);
+        } else {
+            queue.idle.push_back(waiter);
+        }
+        (waiter, first)
+    }
+
+    /// The cleared waiter found nothing (ACQ-3); it keeps its place at the head.
+    pub fn found_nothing(&mut self, waiter: Waiter) -> Next {
+        let Some(queue) = self.members.get(&waiter).and_then(|domain| self.queues.get_mut(domain)) else {
+            return Next::Wait;
+        };
+        if std::mem::take(&mut queue.again) {
+            return Next::AskAgain;
+        }
+        queue.cleared = None;
+        queue.idle.push_front(waiter);
+        Next::Wait
+    }
+
+    /// A waiter got a job, failed or gave up. Returns who is cleared in its place: somebody always follows the one
+    /// who was asking (ACQ-4, ACQ-5).
+    pub fn leave(&mut self, waiter: Waiter) -> Option<Waiter> {
+        let domain = self.members.remove(&waiter)?;
+        let queue = self.queues.get_mut(&domain)?;
+        let next = if queue.cleared == Some(waiter) {
+            queue.clear_next()
+        } else {
+            queue.idle.retain(|other| *other != waiter);
+            None
+        };
+        if queue.is_empty() {
+            self.queues.remove(&domain);
+        }
+        next
+    }
+
+    /// A job was posted: one waiter of every domain that may run it is cleared (CONF-12: the exact predicate, and all
+    /// matching domains).
+    pub fn posted(&mut self, demand: &Demand<'_>) -> Vec<Waiter> {
+        self.queues.iter_mut().filter(|(domain, _)| domain.accepts(demand)).filter_map(|(_, q)| q.nudge()).collect()
+    }
+
+    /// One waiter of every domain is cleared: postings may have been lost (ACQ-6, ACQ-9).
+    pub fn poll(&mut self) -> Vec<Waiter> {
+        self.queues.values_mut().filter_map(Queue::nudge).collect()
+    }
+
+    /// How many wait, and in how many domains.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        (self.members.len(), self.queues.len())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use coder_domain::ids::UserId;
+
+    use super::*;
+
+    const ORGANIZATION: OrganizationId = OrganizationId::NIL;
+
+    fn tag_set(pairs: &[(&str, &str)]) -> TagSet {
+        let map: BTreeMap<_, _> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        TagSet::canonical(UserId::NIL, [&map])
+    }
+
+    fn domain(pairs: &[(&str, &str)]) -> Arc<Domain> {
+        Arc::new(Domain::new(ORGANIZATION, vec!["terraform".to_owned()], tag_set(pairs)))
+    }
+
+    fn post(waiting: &mut Waiting, pairs: &[(&str, &str)]) -> Vec<Waiter> {
+        let tags = tag_set(pairs);
+        waiting.posted(&Demand { organization: ORGANIZATION, provisioner: "terraform", tags: &tags })
+    }
+
+    #[test]
+    fn acq_2_only_the_first_of_a_domain_asks_at_once() {
+        let mut waiting = Waiting::default();
+        assert!(waiting.join(&domain(&[])).1);
+        assert!(!waiting.join(&domain(&[])).1);
+        assert!(waiting.join(&domain(&[("a", "1")])).1);
+        assert_eq!(waiting.size(), (3, 2));
+    }
+
+    #[test]
+    fn order_of_types_and_duplicates_do_not_make_another_domain() {
+        let make = |kinds: &[&str]| {
+            Domain::new(ORGANIZATION, kinds.iter().map(ToString::to_string).collect(), tag_set(&[]))
+        };
+        assert_eq!(make(&["terraform", "echo"]), make(&["echo", "terraform", "echo"]));
+    }
+
+    #[test]
+    fn acq_3_a_posting_during_a_query_makes_it_ask_again() {
+        let mut waiting = Waiting::default();
+        let (first, _) = waiting.join(&domain(&[]));
+        assert_eq!(post(&mut waiting, &[]), []);
+        assert_eq!(waiting.found_nothing(first), Next::AskAgain);
+        assert_eq!(waiting.found_nothing(first), Next::Wait);
+        assert_eq!(post(&mut waiting, &[]), [first]);
+    }
+
+    #[test]
+    fn acq_4_success_clears_one_other() {
+        let mut waiting = Waiting::default();
+        let (first, _) = waiting.join(&domain(&[]));
+        let (second, _) = waiting.join(&domain(&[]));
+        let (third, _) = waiting.join(&domain(&[]));
+        assert_eq!(waiting.leave(first), Some(second));
+        assert_eq!(waiting.leave(second), Some(third));
+        assert_eq!(waiting.leave(third), None);
+        assert_eq!(waiting.size(), (0, 0));
+    }
+
+    #[test]
+    fn acq_5_a_cleared_waiter_that_leaves_passes_its_clearance_on() {
+        let mut waiting = Waiting::default();
+        let (first, _) = waiting.join(&domain(&[]));
+        let (second, _) = waiting.join(&domain(&[]));
+        assert_eq!(waiting.leave(second), None, "it was not cleared");
+        let (third, _) = waiting.join(&domain(&[]));
+        assert_eq!(waiting.leave(first), Some(third));
+        assert_eq!(waiting.found_nothing(third), Next::Wait);
+        assert_eq!(waiting.leave(third), None);
+        assert_eq!(waiting.size(), (0, 0), "the last one removes the domain");
+    }
+
+    #[test]
+    fn acq_6_the_poll_clears_one_of_each_domain() {
+        let mut waiting = Waiting::default();
+        let (a, _) = waiting.join(&domain(&[]));
+        let (_, _) = waiting.join(&domain(&[]));
+        let (b, _) = waiting.join(&domain(&[("a", "1")]));
+        waiting.found_nothing(a);
+        waiting.found_nothing(b);
+        let mut cleared = waiting.poll();
+        cleared.sort();
+        assert_eq!(cleared, [a, b]);
+        assert_eq!(waiting.poll(), [], "both ask already");
+        assert_eq!(waiting.found_nothing(a), Next::AskAgain);
+    }
+
+    #[test]
+    fn conf_12_an_untagged_job_wakes_the_untagged_domain_only_and_a_tagged_one_all_that_match() {
+        let mut waiting = Waiting::default();
+        let mut join = |pairs: &[(&str, &str)]| {
+            let (waiter, _) = waiting.join(&domain(pairs));
+            waiting.found_nothing(waiter);
+            waiter
+        };
+        let plain = join(&[]);
+        let on_prem = join(&[("environment", "on-prem")]);
+        let chicago = join(&[("environment", "on-prem"), ("datacenter", "chicago")]);
+        assert_eq!(post(&mut waiting, &[]), [plain]);
+        let mut woken = post(&mut waiting, &[("environment", "on-prem")]);
+        woken.sort();
+        assert_eq!(woken, [on_prem, chicago]);
+        let tags = tag_set(&[]);
+        let foreign = OrganizationId::random();
+        assert!(waiting.posted(&Demand { organization: foreign, provisioner: "terraform", tags: &tags }).is_empty());
+        assert!(waiting.posted(&Demand { organization: ORGANIZATION, provisioner: "echo", tags: &tags }).is_empty());
+    }
+
+    /// Random events; after each, no domain has two cleared waiters, and a posted job is never left with idle
+    /// waiters only.
+    #[test]
+    fn no_wake_up_is_lost_in_any_order_of_events() {
+        let mut seed = 7_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let domain = domain(&[]);
+        for _ in 0..2000 {
+            let mut waiting = Waiting::default();
+            let (mut cleared, mut all): (Vec<Waiter>, Vec<Waiter>) = (Vec::new(), Vec::new());
+            let mut jobs = 0_u32;
+            for _ in 0..random(40) {
+                match random(4) {
+                    0 => {
+                        let (waiter, first) = waiting.join(&domain);
+                        all.push(waiter);
+                        cleared.extend(first.then_some(waiter));
+                    }
+                    1 => {
+                        jobs += 1;
+                        cleared.extend(post(&mut waiting, &[]));
+                    }
+                    2 if !cleared.is_empty() => {
+                        let waiter = cleared[0];
+                        if jobs > 0 {
+                            jobs -= 1;
+                            all.retain(|other| *other != waiter);
+                            cleared = waiting.leave(waiter).into_iter().collect();
+                        } else if waiting.found_nothing(waiter) == Next::Wait {
+                            cleared.clear();
+                        }
+                    }
+                    3 if !all.is_empty() => {
+                        let at = usize::try_from(random(all.len() as u64)).unwrap();
+                        let waiter = all.remove(at);
+                        let next = waiting.leave(waiter);
+                        cleared.retain(|other| *other != waiter);
+                        cleared.extend(next);
+                    }
+                    _ => {}
+                }
+                assert!(cleared.len() <= 1, "ACQ-1");
+                assert!(jobs == 0 || all.is_empty() || cleared.len() == 1, "somebody asks while jobs wait");
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Choosing the version that new builds use.
+
+use axum::extract::State;
+use coder_api::error::Message;
+use coder_api::templates::UpdateActiveVersionRequest;
+use coder_domain::ids::TemplateId;
+use coder_domain::job::Status;
+use coder_domain::rbac::Action;
+use coder_store::{jobs, templates, versions};
+use http::StatusCode;
+
+use super::find;
+use crate::context::App;
+use crate::http::params::Id;
+use crate::http::{Caller, Error, Json, Result, body};
+
+/// `PATCH /templates/{template}/versions`
+pub async fn activate(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateId>,
+    Json(request): Json<UpdateActiveVersionRequest>,
+) -> Result<Json<Message>> {
+    let mut tx = app.store.begin().await?;
+    let template = find::by_id(&mut tx, &caller, id, Action::Update).await?;
+    let wanted = request.id.ok_or_else(|| Error::invalid("id", "A template version is required."))?;
+    let version = versions::find(&mut tx, wanted)
+        .await?
+        .filter(|version| version.organization_id == template.organization_id)
+        .ok_or_else(|| Error::new(StatusCode::NOT_FOUND, "Template version not found."))?;
+    if version.template_id != Some(id) {
+        return Err(Error::bad_request("The provided template version doesn't belong to the specified template."));
+    }
+    if version.archived {
+        return Err(Error::bad_request("The provided template version is archived."));
+    }
+    if jobs::get(&mut tx, version.job_id).await?.status() != Status::Succeeded {
+        return Err(Error::new(
+            StatusCode::FORBIDDEN,
+            "Only versions that have been built successfully can be promoted.",
+        ));
+    }
+    templates::update_active_version(&mut tx, id, wanted, app.now()).await?;
+    tx.commit().await?;
+    Ok(body::message("Updated the active template version!"))
+}

@@ -1,0 +1,35 @@
+//! Loading templates, and who may see them.
+
+use coder_domain::ids::{OrganizationId, TemplateId};
+use coder_domain::rbac::{Action, Object, Resource};
+use coder_store::Tx;
+use coder_store::templates::{self, Template};
+
+use crate::http::{Caller, Error, Result};
+
+/// What protects the templates and versions of an organization.
+pub const fn object(organization: OrganizationId) -> Object {
+    Object::in_organization(Resource::Template, organization)
+}
+
+/// Whether the caller may do this to the template. Members reach it through "everyone", unless that was taken away.
+pub fn may(caller: &Caller, action: Action, template: &Template) -> bool {
+    let object = object(template.organization_id);
+    let through_role = caller.may(Action::Update, object) || caller.may(Action::Read, Object::site(Resource::Template));
+    caller.may(action, object) && (template.settings.everyone_may_use || through_role)
+}
+
+/// 404 unless the caller may read the template, then 403 unless the action is allowed.
+pub fn require(caller: &Caller, action: Action, template: &Template) -> Result<()> {
+    if template.deleted || !may(caller, Action::Read, template) {
+        return Err(Error::not_found());
+    }
+    if may(caller, action, template) { Ok(()) } else { Err(Error::forbidden()) }
+}
+
+/// A template by id for this action.
+pub async fn by_id(tx: &mut Tx, caller: &Caller, id: TemplateId, action: Action) -> Result<Template> {
+    let template = templates::find(tx, id).await?.ok_or_else(Error::not_found)?;
+    require(caller, action, &template)?;
+    Ok(template)
+}

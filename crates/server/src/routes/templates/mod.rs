@@ -1,0 +1,11 @@
+//! Templates.
+
+pub mod activate;
+pub mod create;
+pub mod delete;
+pub mod find;
+pub mod get;
+pub mod list;
+pub mod settings;
+pub mod update;
+pub mod view;

@@ -1,0 +1,82 @@
+//! Hiding versions and showing them again. The answer is a JSON string, not an object (http-api 17).
+
+use axum::extract::State;
+use coder_api::templates::{ArchiveVersionsRequest, ArchiveVersionsResponse};
+use coder_domain::ids::{TemplateId, TemplateVersionId};
+use coder_domain::job::Status;
+use coder_domain::rbac::Action;
+use coder_store::{jobs, versions};
+
+use super::find;
+use crate::context::App;
+use crate::http::params::Id;
+use crate::http::{Caller, Error, Json, Result};
+use crate::routes::templates;
+
+/// `POST /templateversions/{version}/archive`
+pub async fn archive(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<&'static str>> {
+    set(&app, &caller, id, true).await?;
+    Ok(Json("template version archived"))
+}
+
+/// `POST /templateversions/{version}/unarchive`
+pub async fn unarchive(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<&'static str>> {
+    set(&app, &caller, id, false).await?;
+    Ok(Json("template version unarchived"))
+}
+
+async fn set(app: &App, caller: &Caller, id: TemplateVersionId, archived: bool) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let version = find::by_id(&mut tx, caller, id, Action::Update).await?;
+    if version.template_id.is_none() {
+        return Err(Error::bad_request("Cannot archive template versions not associate with a template."));
+    }
+    if version.archived == archived {
+        let state = if archived { "already archived" } else { "not archived" };
+        return Err(Error::bad_request(format!("Template version {state}.")));
+    }
+    match versions::update_archived(&mut tx, id, archived, app.now()).await {
+        Ok(()) => Ok(tx.commit().await?),
+        Err(coder_store::Error::Stale { .. }) => Err(Error::new(
+            http::StatusCode::NOT_FOUND,
+            "Unable to archive template version: it is active or a workspace uses it.",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `POST /templates/{template}/versions/archive`: failed versions, or every unused one.
+pub async fn archive_unused(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateId>,
+    Json(request): Json<ArchiveVersionsRequest>,
+) -> Result<Json<ArchiveVersionsResponse>> {
+    let mut tx = app.store.begin().await?;
+    let template = templates::find::by_id(&mut tx, &caller, id, Action::Update).await?;
+    let candidates = versions::list(&mut tx, template.id, versions::Page::default()).await?;
+    let imports: Vec<_> = candidates.iter().map(|version| version.job_id).collect();
+    let imports = jobs::find_many(&mut tx, &imports).await?;
+    let mut archived_ids = Vec::new();
+    for version in candidates {
+        let status = imports.iter().find(|job| job.id == version.job_id).map(jobs::Job::status);
+        if !request.all && status != Some(Status::Failed) {
+            continue;
+        }
+        match versions::update_archived(&mut tx, version.id, true, app.now()).await {
+            Ok(()) => archived_ids.push(version.id),
+            Err(coder_store::Error::Stale { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    tx.commit().await?;
+    Ok(Json(ArchiveVersionsResponse { template_id: id, archived_ids }))
+}

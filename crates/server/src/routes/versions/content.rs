@@ -1,0 +1,190 @@
+//! What an import found: resources, variables, parameters, presets, outside accounts.
+
+use axum::extract::State;
+use coder_api::resources::WorkspaceResource;
+use coder_api::versions::{
+    Preset, PresetParameter, REDACTED, TemplateVersionExternalAuth, TemplateVersionParameter,
+    TemplateVersionParameterOption, TemplateVersionVariable,
+};
+use coder_domain::ids::TemplateVersionId;
+use coder_domain::rbac::Action;
+use coder_store::version_details as details;
+use coder_store::versions::Version;
+use coder_store::{Tx, jobs};
+use http::StatusCode;
+
+use super::find;
+use crate::context::App;
+use crate::http::params::Id;
+use crate::http::{Caller, Error, Json, Result};
+use crate::routes::resources as shown;
+
+/// A version whose import has ended; another status says "not yet" on each route (http-api 1.6).
+async fn ended(tx: &mut Tx, caller: &Caller, id: TemplateVersionId, early: StatusCode) -> Result<Version> {
+    let version = find::by_id(tx, caller, id, Action::Read).await?;
+    if jobs::get(tx, version.job_id).await?.completed_at.is_none() {
+        return Err(Error::new(early, "Template version job hasn't completed!"));
+    }
+    Ok(version)
+}
+
+/// `GET /templateversions/{version}/resources`
+pub async fn resources(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<Vec<WorkspaceResource>>> {
+    let mut tx = app.store.reader().await?;
+    let version = ended(&mut tx, &caller, id, StatusCode::BAD_REQUEST).await?;
+    Ok(Json(shown::of_job(&app, &mut tx, version.job_id).await?))
+}
+
+/// `GET /templateversions/{version}/variables`: sensitive values are not shown.
+pub async fn variables(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<Vec<TemplateVersionVariable>>> {
+    let mut tx = app.store.reader().await?;
+    let version = ended(&mut tx, &caller, id, StatusCode::FORBIDDEN).await?;
+    let view = |row: details::Variable| {
+        let show = |value: &coder_domain::secret::Secret| {
+            if row.sensitive { REDACTED.to_owned() } else { value.expose().to_owned() }
+        };
+        TemplateVersionVariable {
+            value: show(&row.value),
+            default_value: show(&row.default_value),
+            kind: row.kind.as_str().into(),
+            name: row.name,
+            description: row.description,
+            required: row.required,
+            sensitive: row.sensitive,
+        }
+    };
+    Ok(Json(details::list_variables(&mut tx, version.id).await?.into_iter().map(view).collect()))
+}
+
+/// `GET /templateversions/{version}/rich-parameters`
+pub async fn parameters(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<Vec<TemplateVersionParameter>>> {
+    let mut tx = app.store.reader().await?;
+    let version = ended(&mut tx, &caller, id, StatusCode::TOO_EARLY).await?;
+    Ok(Json(details::list_parameters(&mut tx, version.id).await?.into_iter().map(parameter).collect()))
+}
+
+fn parameter(row: details::Parameter) -> TemplateVersionParameter {
+    let option = |option: details::ParameterOption| TemplateVersionParameterOption {
+        name: option.name,
+        description: option.description,
+        value: option.value,
+        icon: option.icon,
+    };
+    TemplateVersionParameter {
+        name: row.name,
+        display_name: row.display_name,
+        description_plaintext: plain(&row.description),
+        description: row.description,
+        kind: row.kind.as_str().into(),
+        form_type: row.form_type.as_str().into(),
+        mutable: row.mutable,
+        default_value: row.default_value,
+        icon: row.icon,
+        options: row.options.into_iter().map(option).collect(),
+        validation_error: row.validation_error,
+        validation_regex: row.validation_regex,
+        validation_min: row.validation_min,
+        validation_max: row.validation_max,
+        validation_monotonic: row.validation_monotonic,
+        required: row.required,
+        ephemeral: row.ephemeral,
+    }
+}
+
+/// Markdown without its marks: emphasis, code, headings and the addresses of links.
+fn plain(markdown: &str) -> String {
+    let mut text = String::with_capacity(markdown.len());
+    for (index, line) in markdown.lines().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        let mut rest = line.trim_start_matches('#').trim_start();
+        while let Some(at) = rest.find(['*', '`', '[']) {
+            text.push_str(&rest[..at]);
+            let after = &rest[at + 1..];
+            if rest[at..].starts_with('[')
+                && let Some((label, tail)) = after.split_once("](")
+                && let Some((_, tail)) = tail.split_once(')')
+            {
+                text.push_str(label);
+                rest = tail;
+                continue;
+            }
+            if rest[at..].starts_with('[') {
+                text.push('[');
+            }
+            rest = after;
+        }
+        text.push_str(rest);
+    }
+    text
+}
+
+/// `GET /templateversions/{version}/presets`
+pub async fn presets(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<Vec<Preset>>> {
+    let mut tx = app.store.reader().await?;
+    let version = find::by_id(&mut tx, &caller, id, Action::Read).await?;
+    let view = |row: details::Preset| Preset {
+        id: row.id,
+        name: row.name,
+        parameters: row.parameters.into_iter().map(|(name, value)| PresetParameter { name, value }).collect(),
+        default: row.is_default,
+        desired_prebuild_instances: row.desired_instances,
+        description: row.description,
+        icon: row.icon,
+    };
+    Ok(Json(details::list_presets(&mut tx, version.id).await?.into_iter().map(view).collect()))
+}
+
+/// `GET /templateversions/{version}/external-auth`. No provider can be configured here, so nobody is linked to one.
+pub async fn external_auth(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<Vec<TemplateVersionExternalAuth>>> {
+    let mut tx = app.store.reader().await?;
+    let version = find::by_id(&mut tx, &caller, id, Action::Read).await?;
+    let view = |row: details::ExternalAuth| TemplateVersionExternalAuth {
+        display_name: row.provider_id.clone(),
+        id: row.provider_id,
+        optional: row.optional,
+        ..TemplateVersionExternalAuth::default()
+    };
+    Ok(Json(details::list_external_auth(&mut tx, version.id).await?.into_iter().map(view).collect()))
+}
+
+/// `GET /templateversions/{version}/schema`, `/parameters`: always empty, for older clients.
+pub async fn nothing(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<TemplateVersionId>,
+) -> Result<Json<Vec<()>>> {
+    find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?;
+    Ok(Json(Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn markdown_is_flattened() {
+        let check = |given: &str, want: &str| assert_eq!(super::plain(given), want);
+        check("# Region\nWhere it **runs**, see [docs](https://x) or `y`", "Region\nWhere it runs, see docs or y");
+        check("an [open bracket", "an [open bracket");
+    }
+}

@@ -1,0 +1,196 @@
+//! Pushing a version: the row, and the job that imports it, in one transaction.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use coder_api::versions::{CreateTemplateVersionRequest, StorageMethod, TemplateVersion};
+use coder_domain::ids::{JobId, OrganizationId, TemplateVersionId};
+use coder_domain::job::Type;
+use coder_domain::rbac::{Action, Object, Resource};
+use coder_domain::tags::{self, Demand, TagSet};
+use coder_domain::{Timestamp, names};
+use coder_store::jobs::{Job, NewJob, queue::Place};
+use coder_store::{Document, Tx, files, jobs, versions};
+use http::StatusCode;
+use serde_json::json;
+
+use super::view;
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result, body};
+use crate::routes::{announce, matched, organizations, random_name, templates, users};
+
+/// Longest message, in bytes.
+const MESSAGE_BYTES: usize = 1 << 20;
+
+/// `POST /organizations/{organization}/templateversions`
+///
+/// The import's tags are those of the request (scheduling-and-auth TAG-11); `coder_workspace_tags` of the source are
+/// not evaluated here (docs/adding-an-endpoint.md, known limits).
+pub async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+    Json(request): Json<CreateTemplateVersionRequest>,
+) -> Result<body::Created<TemplateVersion>> {
+    let [organization] = names.take()?;
+    let mut tx = app.store.reader().await?;
+    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?.id;
+    caller.require(Action::Create, templates::find::object(organization))?;
+    check(&request)?;
+    let file_id = source(&mut tx, &caller, organization, &request).await?;
+    if let Some(template) = request.template_id {
+        let found = templates::find::by_id(&mut tx, &caller, template, Action::Update).await?;
+        if found.organization_id != organization {
+            return Err(Error::new(StatusCode::NOT_FOUND, "Template does not exist."));
+        }
+    }
+    let now = app.now();
+    let version_id = TemplateVersionId::random();
+    let tags = TagSet::canonical(caller.user.id, [&request.tags]);
+    let job = NewJob {
+        id: JobId::random(),
+        organization_id: organization,
+        initiator_id: caller.user.id,
+        kind: Type::TemplateVersionImport,
+        provisioner: request.provisioner.as_str().to_owned(),
+        file_id,
+        tags,
+        template_version_id: Some(version_id),
+        workspace_build_id: None,
+        input: Document(json!({
+            "template_id": request.template_id,
+            "template_version_id": version_id,
+            "user_variable_values": request.user_variable_values,
+        })),
+        trace_metadata: BTreeMap::new(),
+    };
+    let demand = Demand { organization, provisioner: &job.provisioner, tags: &job.tags };
+    let matching = matched::count(&mut tx, &demand, now).await?;
+    drop(tx);
+    let chosen = !request.name.is_empty();
+    let mut version = versions::Version {
+        id: version_id,
+        organization_id: organization,
+        template_id: request.template_id,
+        name: if chosen { request.name } else { random_name::generate() },
+        message: request.message,
+        readme: String::new(),
+        job_id: job.id,
+        created_by: caller.user.id,
+        source_example_id: String::new(),
+        archived: false,
+        has_ai_task: None,
+        has_external_agent: None,
+        created_at: now,
+        updated_at: now,
+    };
+    loop {
+        match insert(&app, &job, &version, now).await {
+            Ok(()) => break,
+            Err(error) if error.is_conflict_on("template_versions", "name") => {
+                if chosen {
+                    return Err(Error::name_taken(format!(
+                        "A template version with name {:?} already exists for this template.",
+                        version.name
+                    )));
+                }
+                version.name = random_name::generate();
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    announce::job_waiting(&app, &job);
+    if matching.count == 0 {
+        tracing::warn!(job_id = %job.id, tags = %job.tags, "no matching provisioners found for job");
+    } else if matching.available == 0 {
+        tracing::warn!(job_id = %job.id, tags = %job.tags, "no active provisioners found for job");
+    }
+    let author = users::view::minimal(&caller.user);
+    Ok(body::Created(view::one(version, &waiting(job, now), Place::default(), author, Some(matching))))
+}
+
+async fn insert(
+    app: &App,
+    job: &NewJob,
+    version: &versions::Version,
+    now: Timestamp,
+) -> std::result::Result<(), coder_store::Error> {
+    let write = async |tx: &mut Tx| {
+        jobs::insert(tx, job, now).await?;
+        versions::insert(tx, version).await
+    };
+    app.store.write(write).await
+}
+
+/// A job that was just inserted, without reading it back.
+pub fn waiting(job: NewJob, now: Timestamp) -> Job {
+    Job {
+        id: job.id,
+        organization_id: job.organization_id,
+        initiator_id: job.initiator_id,
+        kind: job.kind,
+        provisioner: job.provisioner,
+        file_id: job.file_id,
+        tag_set_id: 0,
+        tags: job.tags,
+        prebuild: false,
+        template_version_id: job.template_version_id,
+        workspace_build_id: job.workspace_build_id,
+        input: Document::default(),
+        trace_metadata: job.trace_metadata,
+        created_at: now,
+        updated_at: now,
+        started_at: None,
+        canceled_at: None,
+        completed_at: None,
+        error: String::new(),
+        error_code: String::new(),
+        worker_id: None,
+        session_nonce: None,
+        attempt: 0,
+        logs_last_id: 0,
+        logs_bytes: 0,
+        logs_overflowed: false,
+    }
+}
+
+fn check(request: &CreateTemplateVersionRequest) -> Result<()> {
+    if !request.name.is_empty() {
+        names::template_version(&request.name).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
+    }
+    if request.message.len() > MESSAGE_BYTES {
+        return Err(Error::invalid("message", "The message must be at most 1 MiB."));
+    }
+    if request.storage_method != StorageMethod::File {
+        return Err(Error::invalid("storage_method", "Only the storage method \"file\" is supported."));
+    }
+    if !request.provisioner.is_known() {
+        return Err(Error::invalid("provisioner", "The provisioner must be \"terraform\" or \"echo\"."));
+    }
+    if request.file_id.is_some() && !request.example_id.is_empty() {
+        return Err(Error::bad_request("You cannot specify both an example_id and a file_id."));
+    }
+    tags::validate(&request.tags).map_err(|e| Error::invalid("tags", e))
+}
+
+async fn source(
+    tx: &mut Tx,
+    caller: &Caller,
+    organization: OrganizationId,
+    request: &CreateTemplateVersionRequest,
+) -> Result<coder_domain::ids::FileId> {
+    if !request.example_id.is_empty() {
+        return Err(Error::bad_request("Example not found.")
+            .field("example_id", "The server keeps no examples; \"coder templates init\" writes one to push."));
+    }
+    let id = request.file_id.ok_or_else(|| Error::invalid("file_id", "A file is required."))?;
+    let file = files::find(tx, id).await?.filter(|file| {
+        let object = Object::in_organization(Resource::File, organization).owned_by(file.created_by);
+        caller.may(Action::Read, object)
+    });
+    match file {
+        Some(file) => Ok(file.id),
+        None => Err(Error::new(StatusCode::NOT_FOUND, "File not found.").field("file_id", "File not found")),
+    }
+}

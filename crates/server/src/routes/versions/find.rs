@@ -1,0 +1,28 @@
+//! Loading versions, and who may see them.
+
+use coder_domain::ids::TemplateVersionId;
+use coder_domain::rbac::Action;
+use coder_store::versions::{self, Version};
+use coder_store::{Tx, templates as rows};
+
+use crate::http::{Caller, Error, Result};
+use crate::routes::templates;
+
+/// 404 unless the caller may read the version, then 403 unless the action is allowed. A version in a template is
+/// protected as the template is, others as the organization's templates are.
+pub async fn require(tx: &mut Tx, caller: &Caller, version: &Version, action: Action) -> Result<()> {
+    let Some(id) = version.template_id else {
+        return caller.require_visible(action, templates::find::object(version.organization_id));
+    };
+    let mut template = rows::find(tx, id).await?.ok_or_else(Error::not_found)?;
+    // Workspaces of a deleted template still have builds, whose version can be looked at.
+    template.deleted = false;
+    templates::find::require(caller, action, &template)
+}
+
+/// A version by id for this action.
+pub async fn by_id(tx: &mut Tx, caller: &Caller, id: TemplateVersionId, action: Action) -> Result<Version> {
+    let version = versions::find(tx, id).await?.ok_or_else(Error::not_found)?;
+    require(tx, caller, &version, action).await?;
+    Ok(version)
+}
