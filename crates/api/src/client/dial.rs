@@ -82,9 +82,6 @@ impl Dialer {
 
     async fn through(&self, call: &Call, proxy: &Url, url: &Url) -> Result<BoxedConn, Error> {
         let proxy_call = Call::new(Method::CONNECT, proxy);
-        if !matches!(proxy.scheme(), "http" | "https") {
-            return Err(proxy_call.protocol("only http and https proxies are supported"));
-        }
         let mut conn = tcp::connect(proxy).await.map_err(|error| proxy_call.transport(error))?;
         if proxy.scheme() == "https" {
             conn = self.secure(&proxy_call, conn, proxy).await?;

@@ -16,7 +16,9 @@ pub enum Error {
     #[error("invalid server URL: {0}; write it as https://host or http://host:port")]
     InvalidUrl(String),
     /// A proxy's address cannot be used; it is not shown since it may contain a password.
-    #[error("invalid proxy address in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY; write it as http://host:port")]
+    #[error(
+        "invalid proxy address in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY; write it as http://host:port or https://host:port"
+    )]
     InvalidProxy,
     /// An extra header cannot be sent.
     #[error("invalid header {0:?}: names are tokens and values are visible ASCII")]
@@ -132,16 +134,14 @@ impl Error {
 }
 
 fn is_certificate_problem(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        let io = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let rustls = error.downcast_ref().or_else(|| io.and_then(|inner| inner.downcast_ref()));
-        if matches!(rustls, Some(rustls::Error::InvalidCertificate(_))) {
-            return true;
-        }
-        cause = error.source();
+    if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+        return true;
     }
-    false
+    // An I/O error's `source` is its content's source, so the content itself has to be asked for.
+    let content = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let inner =
+        content.map(|content| content as &(dyn std::error::Error + 'static)).or_else(|| error.source());
+    inner.is_some_and(is_certificate_problem)
 }
 
 /// Which call an error belongs to.

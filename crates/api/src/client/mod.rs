@@ -125,6 +125,9 @@ impl Client {
         let base = parse_base(url)?;
         let headers = parse_headers(&options)?;
         let proxy = options.proxies.for_url(&base).cloned();
+        if proxy.as_ref().is_some_and(|proxy| !matches!(proxy.scheme(), "http" | "https")) {
+            return Err(Error::InvalidProxy);
+        }
         let secure =
             base.scheme() == "https" || proxy.as_ref().is_some_and(|proxy| proxy.scheme() == "https");
         let tls = if secure { tls::config(&options.ca_files)? } else { tls::without_roots() };
