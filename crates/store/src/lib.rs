@@ -1,1 +1,195 @@
+//! Persistence on SQLite or Postgres: one schema, one SQL text, two adapters (`docs/store.md`).
+//!
+//! | tables | file |
+//! | --- | --- |
+//! | `settings` | `settings.rs` |
+//! | `organizations`, `organization_members` | `organizations.rs` |
+//! | `users`, `git_ssh_keys` | `users.rs` |
+//! | `api_keys` | `tokens.rs` |
+//! | `api_keys` with user and memberships | `sessions.rs` |
+//! | `provisioner_keys` | `keys.rs` |
+//! | `provisioner_daemons` | `daemons.rs` |
+//! | `files` | `files.rs` |
+//! | `tag_sets` | `tag_sets.rs` |
+//! | `provisioner_jobs` | `jobs/` |
+//! | `provisioner_job_logs` | `job_logs.rs` |
+//! | `provisioner_job_timings` | `timings.rs` |
+//! | `templates` | `templates.rs` |
+//! | `template_versions` and what an import found | `versions.rs`, `version_details.rs` |
+//! | `workspaces` | `workspaces.rs` |
+//! | `workspace_builds`, their states and parameters | `builds.rs` |
+//! | `workspace_resources`, `workspace_modules` | `resources.rs` |
+//! | `workspace_agents`, `workspace_apps` | `agents.rs` |
+//! | `leases` | `leases.rs` |
+//! | `audit_logs` | `audit.rs` |
+#![warn(missing_docs)]
 
+pub mod agents;
+pub mod audit;
+mod bootstrap;
+pub mod builds;
+pub mod check;
+pub mod daemons;
+mod engine;
+mod error;
+pub mod files;
+pub mod job_logs;
+pub mod jobs;
+pub mod keys;
+pub mod leases;
+pub mod organizations;
+pub mod resources;
+pub mod sessions;
+pub mod settings;
+mod statements;
+pub mod tag_sets;
+pub mod templates;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod timings;
+pub mod tokens;
+pub mod users;
+pub mod version_details;
+pub mod versions;
+pub mod workspaces;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use engine::{Class, Document, Location, Statement, Statements, Tx};
+use engine::{Counters, Engine, Mode};
+pub use error::Error;
+pub use statements::all as all_statements;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// How to reach the database and how hard to try.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it is.
+    pub location: Location,
+    /// SQLite only: flush every commit to the disk, so that even a power cut loses nothing (much slower).
+    pub durable: bool,
+    /// Postgres only: how many connections at most; at least two are used.
+    pub connections: usize,
+    /// How long a caller waits for a free connection before it gets [`Error::Unavailable`].
+    pub patience: Duration,
+}
+
+impl Config {
+    /// The defaults for a location.
+    #[must_use]
+    pub const fn new(location: Location) -> Self {
+        Self { location, durable: false, connections: 16, patience: Duration::from_secs(10) }
+    }
+}
+
+/// A handle on the database; cheap to clone.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    engine: Engine,
+    counters: Arc<Counters>,
+}
+
+/// How often a transaction is run again when others were in its way.
+const ATTEMPTS: u32 = 5;
+
+impl Store {
+    /// Opens the database and brings its schema up to date; an empty one gets the default organization (named
+    /// `coder`), the reserved provisioner keys and a deployment id.
+    ///
+    /// # Errors
+    /// [`Error::Newer`] and [`Error::Changed`] when this release must not touch the database,
+    /// [`Error::Unavailable`] when it cannot be reached.
+    pub async fn open(config: &Config, now: Timestamp) -> Result<Self> {
+        let store = Self::open_unchecked(config)?;
+        engine::migrate::run(&store.0.engine, &store.0.counters, now).await?;
+        Ok(store)
+    }
+
+    /// Opens the database without looking at its schema; for tests of the migrations.
+    fn open_unchecked(config: &Config) -> Result<Self> {
+        let engine = Engine::new(config)?;
+        Ok(Self(Arc::new(Inner { engine, counters: Arc::default() })))
+    }
+
+    /// Starts reading. Each statement sees the newest committed rows; there is no snapshot across statements.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn reader(&self) -> Result<Tx> {
+        self.0.engine.open(Mode::Read, &self.0.counters).await
+    }
+
+    /// For one changing statement, which is a transaction by itself; saves two round trips.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn single(&self) -> Result<Tx> {
+        self.0.engine.open(Mode::Single, &self.0.counters).await
+    }
+
+    /// Begins a transaction; end it with [`Tx::commit`]. [`Store::write`] also retries and should be preferred.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn begin(&self) -> Result<Tx> {
+        self.0.engine.open(Mode::Write, &self.0.counters).await
+    }
+
+    /// Runs `body` as one transaction, and again from the start when another transaction was in its way (Postgres).
+    ///
+    /// Await nothing but the store inside `body`, and have no effect outside of the transaction.
+    ///
+    /// # Errors
+    /// What `body` returns, after the transaction was undone; or this crate's error.
+    pub async fn write<T, E, F>(&self, mut body: F) -> std::result::Result<T, E>
+    where
+        F: AsyncFnMut(&mut Tx) -> std::result::Result<T, E>,
+        E: From<Error>,
+    {
+        let mut attempt = 1;
+        loop {
+            let mut tx = self.begin().await?;
+            match body(&mut tx).await {
+                Ok(value) => {
+                    tx.commit().await?;
+                    return Ok(value);
+                }
+                Err(error) => {
+                    let again = tx.is_conflicted() && attempt < ATTEMPTS;
+                    tx.rollback().await;
+                    if !again {
+                        return Err(error);
+                    }
+                    attempt += 1;
+                }
+            }
+        }
+    }
+
+    /// How many statements were run since this store was opened.
+    #[must_use]
+    pub fn statements(&self) -> Statements {
+        self.0.counters.read()
+    }
+
+    /// Whether this store is on Postgres, the only engine that several servers may share.
+    #[must_use]
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.0.engine, Engine::Postgres(_))
+    }
+
+    /// Closes all idle connections and refuses new work. SQLite folds its log into the file.
+    pub async fn close(&self) {
+        self.0.engine.close().await;
+    }
+}
+
+/// "No limit" for a list.
+pub const UNLIMITED: i64 = i64::MAX;

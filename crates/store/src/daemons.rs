@@ -1,0 +1,225 @@
+//! Provisioner daemons. A daemon keeps its row, and so its jobs, as long as organization, name and owner tag stay.
+
+use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId};
+use coder_domain::tags::TagSet;
+use jiff::Timestamp;
+
+use crate::Result;
+use crate::engine::{Class, Tx, list as list_value, optional_list, record, sql, statements, values};
+
+record! {
+    /// A daemon's row.
+    pub struct Daemon {
+        /// Owner id of its jobs.
+        pub id: DaemonId,
+        /// The organization it joined.
+        pub organization_id: OrganizationId,
+        /// Unique with organization and owner tag.
+        pub name: String,
+        /// How it joined.
+        pub key_id: KeyId,
+        /// The types it serves, for example `terraform`.
+        pub provisioners: Vec<String>,
+        /// Its effective tags.
+        pub tags: TagSet,
+        /// Build version.
+        pub version: String,
+        /// Protocol version.
+        pub api_version: String,
+        /// When it first joined.
+        pub created_at: Timestamp = "created_us",
+        /// Refreshed every minute while it is connected.
+        pub last_seen_at: Option<Timestamp> = "last_seen_us",
+        /// Name of its key.
+        pub key_name: String,
+    }
+}
+
+/// What a joining daemon brings.
+#[derive(Clone, Debug)]
+pub struct Join {
+    /// From the credential.
+    pub organization_id: OrganizationId,
+    /// From the request.
+    pub name: String,
+    /// From the credential.
+    pub key_id: KeyId,
+    /// From the request, without duplicates.
+    pub provisioners: Vec<String>,
+    /// Effective tags.
+    pub tags: TagSet,
+    /// Build version; may be empty.
+    pub version: String,
+    /// Protocol version.
+    pub api_version: String,
+}
+
+/// Which daemons a list has; every condition must hold. Tags and status are decided by the caller.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only of this organization.
+    pub organization_id: Option<OrganizationId>,
+    /// Only these.
+    pub ids: Option<Vec<DaemonId>>,
+    /// Only of this key.
+    pub key_id: Option<KeyId>,
+    /// Only seen at or after this instant.
+    pub seen_since: Option<Timestamp>,
+}
+
+record! {
+    /// A job in a list of daemons: the one it has, or the one it ended last.
+    pub struct DaemonJob {
+        /// The daemon.
+        pub worker_id: DaemonId,
+        /// The job.
+        pub id: JobId,
+        /// Whether it is open (the current one) or ended (the previous one).
+        pub is_current: bool,
+        /// Start.
+        pub started_at: Option<Timestamp> = "started_us",
+        /// Cancel request.
+        pub canceled_at: Option<Timestamp> = "canceled_us",
+        /// End.
+        pub completed_at: Option<Timestamp> = "completed_us",
+        /// Error text.
+        pub error: String,
+        /// Of the job's template, or empty.
+        pub template_name: String,
+        /// Of the job's template, or empty.
+        pub template_display_name: String,
+        /// Of the job's template, or empty.
+        pub template_icon: String,
+    }
+}
+
+impl DaemonJob {
+    /// The facts that the job's status is derived from.
+    #[must_use]
+    pub fn facts(&self) -> coder_domain::job::Facts {
+        coder_domain::job::Facts {
+            started_at: self.started_at,
+            canceled_at: self.canceled_at,
+            completed_at: self.completed_at,
+            error: self.error.clone(),
+            worker: Some(self.worker_id),
+        }
+    }
+}
+
+macro_rules! select {
+    () => {
+        "select daemon.id, daemon.organization_id, daemon.name, daemon.key_id, daemon.provisioners, daemon.tags,
+        daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us, joined.name as key_name
+        from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id"
+    };
+}
+
+statements! { "provisioner_daemons";
+    UPSERT = sql("insert into provisioner_daemons (id, organization_id, name, owner_tag, key_id, provisioners, tags,
+        version, api_version, created_us, last_seen_us) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
+        on conflict (organization_id, name, owner_tag) do update set key_id = excluded.key_id,
+        provisioners = excluded.provisioners, tags = excluded.tags, version = excluded.version,
+        api_version = excluded.api_version, last_seen_us = excluded.last_seen_us returning id, created_us");
+    GET = sql(concat!(select!(), " where daemon.id = $1"));
+    LIST = sql(concat!(select!(), " where ($1 is null or daemon.organization_id = $1)
+        and ($2 is null or daemon.id in (select value from json_each($2)))
+        and ($3 is null or daemon.key_id = $3)
+        and ($4 is null or daemon.last_seen_us >= $4)
+        order by daemon.created_us desc, daemon.id desc"));
+    HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2
+        where id in (select value from json_each($1))").class(Class::Heartbeat);
+    CURRENT_JOBS = sql("select job.worker_id, job.id, true as is_current, job.started_us, job.canceled_us,
+        job.completed_us, job.error, coalesce(template.name, '') as template_name,
+        coalesce(template.display_name, '') as template_display_name, coalesce(template.icon, '') as template_icon
+        from provisioner_jobs as job
+        left join template_versions as version on version.id = job.template_version_id
+        left join templates as template on template.id = version.template_id
+        where job.worker_id in (select value from json_each($1)) and job.completed_us is null
+        order by job.started_us");
+    PREVIOUS_JOBS = sql("select job.worker_id, job.id, false as is_current, job.started_us, job.canceled_us,
+        job.completed_us, job.error, coalesce(template.name, '') as template_name,
+        coalesce(template.display_name, '') as template_display_name, coalesce(template.icon, '') as template_icon
+        from provisioner_jobs as job
+        left join template_versions as version on version.id = job.template_version_id
+        left join templates as template on template.id = version.template_id
+        where job.id in (
+            select (
+                select ended.id from provisioner_jobs as ended
+                where ended.worker_id = daemon.value and ended.completed_us is not null
+                order by ended.completed_us desc, ended.id limit 1
+            ) from json_each($1) as daemon
+        )");
+    PURGE = sql("delete from provisioner_daemons where last_seen_us < $1 and not exists (
+        select 1 from provisioner_jobs as job where job.worker_id = provisioner_daemons.id
+        and job.completed_us is null)");
+}
+
+/// Adds the row of a joining daemon, or takes over the row with the same organization, name and owner tag
+/// (wire-protocol 1.8); the id of that row stays.
+///
+/// # Errors
+/// A missing key is [`crate::Error::Reference`].
+pub async fn upsert(tx: &mut Tx, join: &Join, now: Timestamp) -> Result<DaemonId> {
+    let row = values![
+        DaemonId::random(),
+        join.organization_id,
+        join.name,
+        join.tags.owner(),
+        join.key_id,
+        join.provisioners,
+        join.tags,
+        join.version,
+        join.api_version,
+        now,
+    ];
+    tx.fetch_one(&UPSERT, row).await?.get("id")
+}
+
+/// By id.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find(tx: &mut Tx, id: DaemonId) -> Result<Option<Daemon>> {
+    tx.fetch_opt(&GET, values![id]).await?.as_ref().map(Daemon::from_row).transpose()
+}
+
+/// The daemons a filter lets through, newest first.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
+    let mut parameters = values![filter.organization_id];
+    parameters.push(optional_list(filter.ids.as_deref()));
+    parameters.extend(values![filter.key_id, filter.seen_since]);
+    tx.fetch(&LIST, parameters).await?.iter().map(Daemon::from_row).collect()
+}
+
+/// Notes that these daemons are connected: one statement for all of a server.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], now: Timestamp) -> Result<u64> {
+    let mut parameters = vec![list_value(ids.iter().copied())];
+    parameters.extend(values![now]);
+    tx.execute(&HEARTBEAT, parameters).await
+}
+
+/// The open and the last ended job of each of these daemons (scheduling-and-auth DAE-4).
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_jobs(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DaemonJob>> {
+    let ids = list_value(ids.iter().copied());
+    let mut rows = tx.fetch(&CURRENT_JOBS, vec![ids.clone()]).await?;
+    rows.extend(tx.fetch(&PREVIOUS_JOBS, vec![ids]).await?);
+    rows.iter().map(DaemonJob::from_row).collect()
+}
+
+/// Removes rows not seen since `before`, except those that still own an open job.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+    tx.execute(&PURGE, values![before]).await
+}

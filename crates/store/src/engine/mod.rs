@@ -1,0 +1,291 @@
+//! The narrow waist: everything above this module speaks [`Tx`], [`Statement`], [`Value`] and [`Row`] and knows no
+//! driver.
+
+mod bind;
+pub(crate) mod forks;
+mod lane;
+pub(crate) mod migrate;
+mod postgres;
+mod row;
+mod sqlite;
+mod statement;
+mod value;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::SqliteConnection;
+
+use crate::Config;
+use crate::error::Error;
+use lane::Lease;
+pub(crate) use row::Row;
+pub use statement::{Class, Statement};
+pub(crate) use statement::{sql, statements};
+pub use value::Document;
+pub(crate) use value::{Column, Value};
+pub(crate) use value::{
+    batch, clean, column_name, json_column, list, optional_list, record, to_json, values,
+};
+
+/// Where the rows are.
+#[derive(Clone, Debug)]
+pub enum Location {
+    /// A SQLite file; it is made when it is missing, its folder must exist.
+    Sqlite(std::path::PathBuf),
+    /// A Postgres URL.
+    Postgres(coder_domain::secret::Secret),
+}
+
+/// How many statements were run since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statements {
+    /// On somebody's behalf.
+    pub work: u64,
+    /// Signs of life of daemons.
+    pub heartbeats: u64,
+    /// Looking for jobs.
+    pub claims: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    work: AtomicU64,
+    heartbeats: AtomicU64,
+    claims: AtomicU64,
+}
+
+impl Counters {
+    fn count(&self, class: Class) {
+        let counter = match class {
+            Class::Work => &self.work,
+            Class::Heartbeat => &self.heartbeats,
+            Class::Claim => &self.claims,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Statements {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Statements { work: read(&self.work), heartbeats: read(&self.heartbeats), claims: read(&self.claims) }
+    }
+}
+
+pub(crate) enum Engine {
+    Sqlite(sqlite::Lanes),
+    Postgres(Arc<postgres::Server>),
+}
+
+/// What a [`Tx`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Statements that only read; each sees the newest committed rows.
+    Read,
+    /// Statements that are each a transaction of their own.
+    Single,
+    /// One transaction.
+    Write,
+}
+
+impl Engine {
+    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
+        match &config.location {
+            Location::Sqlite(path) => Ok(Self::Sqlite(sqlite::Lanes::new(path, config))),
+            Location::Postgres(url) => Ok(Self::Postgres(Arc::new(postgres::Server::new(url, config)?))),
+        }
+    }
+
+    pub(crate) async fn open(&self, mode: Mode, counters: &Arc<Counters>) -> Result<Tx, Error> {
+        let conn = match self {
+            Self::Sqlite(lanes) => Conn::Sqlite(lanes.lease(mode).await?),
+            Self::Postgres(server) => Conn::Postgres(server.lease(mode).await?, Arc::clone(server)),
+        };
+        Ok(Tx { conn, mode, conflicted: false, counters: Arc::clone(counters) })
+    }
+
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Sqlite(lanes) => lanes.close().await,
+            Self::Postgres(server) => server.close().await,
+        }
+    }
+}
+
+enum Conn {
+    Sqlite(Lease<SqliteConnection>),
+    Postgres(Lease<PgConnection>, Arc<postgres::Server>),
+}
+
+/// A connection in use: for reading, for single statements, or inside one transaction.
+///
+/// Dropping it without [`Tx::commit`] undoes what a transaction did.
+pub struct Tx {
+    conn: Conn,
+    mode: Mode,
+    conflicted: bool,
+    counters: Arc<Counters>,
+}
+
+impl Tx {
+    /// All rows of a statement.
+    pub(crate) async fn fetch(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Vec<Row>, Error> {
+        self.note(statement);
+        let table = statement.table;
+        let outcome = match &mut self.conn {
+            Conn::Sqlite(lease) => sqlite::fetch(lease, statement, values)
+                .await
+                .map(|rows| rows.into_iter().map(|row| Row::sqlite(row, table)).collect()),
+            Conn::Postgres(lease, server) => server
+                .fetch(lease, self.mode, statement, values)
+                .await
+                .map(|rows| rows.into_iter().map(|row| Row::postgres(row, table)).collect()),
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// The first row of a statement, if there is one.
+    pub(crate) async fn fetch_opt(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.fetch(statement, values).await?.into_iter().next())
+    }
+
+    /// The first row of a statement.
+    pub(crate) async fn fetch_one(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Row, Error> {
+        self.fetch_opt(statement, values).await?.ok_or(Error::NotFound { table: statement.table })
+    }
+
+    /// Runs a statement and says how many rows it changed.
+    pub(crate) async fn execute(&mut self, statement: &Statement, values: Vec<Value>) -> Result<u64, Error> {
+        self.note(statement);
+        let outcome = match &mut self.conn {
+            Conn::Sqlite(lease) => sqlite::execute(lease, statement, values).await,
+            Conn::Postgres(lease, server) => server.execute(lease, statement, values).await,
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// Runs a statement that must change exactly one row.
+    pub(crate) async fn change_one(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<(), Error> {
+        match self.execute(statement, values).await? {
+            0 => Err(Error::Stale { table: statement.table }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a script of the migrations.
+    pub(crate) async fn script(&mut self, text: &'static str) -> Result<(), Error> {
+        self.counters.count(Class::Work);
+        let outcome = match &mut self.conn {
+            Conn::Sqlite(lease) => sqlite::script(lease, text).await,
+            Conn::Postgres(lease, _) => postgres::script(lease, text).await,
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// Asks the database to parse and plan a statement without running it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the engine does not accept it.
+    pub async fn prepare(&mut self, statement: &Statement) -> Result<(), Error> {
+        let outcome = match &mut self.conn {
+            Conn::Sqlite(lease) => sqlite::prepare(lease, statement).await,
+            Conn::Postgres(lease, _) => postgres::prepare(lease, statement).await,
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// Whether rows live in Postgres.
+    pub(crate) const fn is_postgres(&self) -> bool {
+        matches!(self.conn, Conn::Postgres(..))
+    }
+
+    /// Makes what this transaction did permanent.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the database went away; then it is unknown whether the commit happened.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        if self.mode != Mode::Write {
+            return Ok(());
+        }
+        let outcome = match &mut self.conn {
+            Conn::Sqlite(lease) => sqlite::commit(lease).await,
+            Conn::Postgres(lease, server) => server.commit(lease).await,
+        };
+        match outcome {
+            Ok(()) => {
+                self.mode = Mode::Single;
+                Ok(())
+            }
+            Err(failure) => Err(self.fail(failure)),
+        }
+    }
+
+    /// Undoes what this transaction did, keeping the connection.
+    pub async fn rollback(mut self) {
+        if self.mode == Mode::Write {
+            let done = match &mut self.conn {
+                Conn::Sqlite(lease) => sqlite::rollback(lease).await,
+                Conn::Postgres(lease, server) => server.rollback(lease).await,
+            };
+            if done {
+                self.mode = Mode::Single;
+            }
+        }
+    }
+
+    /// Whether a statement failed because another transaction was in the way, so that running everything again is
+    /// right.
+    pub(crate) const fn is_conflicted(&self) -> bool {
+        self.conflicted
+    }
+
+    fn note(&self, statement: &Statement) {
+        self.counters.count(statement.class);
+        tracing::trace!(target: "coder_store::statement", name = statement.name);
+    }
+
+    fn fail(&mut self, failure: Failure) -> Error {
+        self.conflicted |= failure.conflicted;
+        failure.error
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if self.mode == Mode::Write {
+            match &mut self.conn {
+                Conn::Sqlite(lease) => sqlite::abandon(lease),
+                // Closing the connection ends its transaction at once; a rollback would need to be awaited.
+                Conn::Postgres(lease, _) => drop(lease.take()),
+            }
+        }
+    }
+}
+
+/// A failed statement, classified by the adapter.
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    pub(crate) conflicted: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, conflicted: false }
+    }
+}

@@ -1,0 +1,210 @@
+//! The adapter for Postgres: a bounded set of connections that survives the server going away and coming back.
+
+use std::future::Future;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use coder_domain::secret::Secret;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
+use sqlx_core::transaction::TransactionManager as _;
+
+use super::lane::{Lane, Lease};
+use super::statement::Statement;
+use super::value::Value;
+use super::{Failure, Mode, bind};
+use crate::Config;
+use crate::error::Error;
+
+/// A connection that was idle longer is asked whether it still lives before it is trusted with work.
+const TRUSTED_IDLE: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The server ends a statement after this long …
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// … and this side stops waiting a little later, in case the network swallowed the answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
+
+type Transactions = <sqlx::Postgres as sqlx::Database>::TransactionManager;
+
+pub(crate) struct Server {
+    lane: Lane<PgConnection>,
+    options: PgConnectOptions,
+}
+
+impl Server {
+    pub(crate) fn new(url: &Secret, config: &Config) -> Result<Self, Error> {
+        let options = PgConnectOptions::from_str(url.expose()).map_err(|_| {
+            Error::Location("the Postgres URL cannot be read: write postgres://user@host/name".into())
+        })?;
+        let timeout = STATEMENT_TIMEOUT.as_millis().to_string();
+        let options = options
+            .application_name("coder")
+            .options([
+                ("statement_timeout", timeout.as_str()),
+                ("default_transaction_isolation", "read committed"),
+            ])
+            .statement_cache_capacity(256)
+            .disable_statement_logging();
+        Ok(Self { lane: Lane::new(config.connections.max(2), config.patience), options })
+    }
+
+    pub(crate) async fn lease(&self, mode: Mode) -> Result<Lease<PgConnection>, Error> {
+        let place = self.lane.place().await?;
+        let mut lease = place.lease;
+        if let Some(conn) = lease.get() {
+            let alive = if mode == Mode::Write {
+                within(Transactions::begin(conn, None)).await.is_ok()
+            } else {
+                place.idle_for < TRUSTED_IDLE || within(conn.ping()).await.is_ok()
+            };
+            if alive {
+                return Ok(lease);
+            }
+            drop(lease.take());
+        }
+        let conn = lease.put(self.connect().await?);
+        if mode == Mode::Write {
+            within(Transactions::begin(conn, None)).await.map_err(|error| classify("begin", error).error)?;
+        }
+        Ok(lease)
+    }
+
+    async fn connect(&self) -> Result<PgConnection, Error> {
+        let unavailable = |source| Error::Unavailable { what: "cannot connect to Postgres", source };
+        match tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&self.options)).await {
+            Ok(Ok(conn)) => Ok(conn),
+            Ok(Err(error)) => Err(unavailable(Some(Box::new(error)))),
+            Err(_) => Err(unavailable(None)),
+        }
+    }
+
+    pub(super) async fn fetch(
+        &self,
+        lease: &mut Lease<PgConnection>,
+        mode: Mode,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Vec<PgRow>, Failure> {
+        let conn = lease.get().ok_or_else(gone)?;
+        let spare = (mode == Mode::Read).then(|| values.clone());
+        let first = within(bind::postgres(statement.postgres, values).fetch_all(conn)).await;
+        let error = match first {
+            Ok(rows) => return Ok(rows),
+            Err(error) => error,
+        };
+        if !is_broken(&error) {
+            return Err(classify(statement.name, error));
+        }
+        drop(lease.take());
+        // A read can be repeated; whether anything else was carried out is unknown.
+        let Some(values) = spare else { return Err(classify(statement.name, error)) };
+        let conn = lease.put(self.connect().await?);
+        let again = within(bind::postgres(statement.postgres, values).fetch_all(conn)).await;
+        again.map_err(|error| classify(statement.name, error))
+    }
+
+    pub(super) async fn execute(
+        &self,
+        lease: &mut Lease<PgConnection>,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<u64, Failure> {
+        let conn = lease.get().ok_or_else(gone)?;
+        let done = within(bind::postgres(statement.postgres, values).execute(conn)).await;
+        done.map(|done| done.rows_affected()).map_err(|error| {
+            if is_broken(&error) {
+                drop(lease.take());
+            }
+            classify(statement.name, error)
+        })
+    }
+
+    pub(super) async fn commit(&self, lease: &mut Lease<PgConnection>) -> Result<(), Failure> {
+        let conn = lease.get().ok_or_else(gone)?;
+        within(Transactions::commit(conn)).await.map_err(|error| classify("commit", error))
+    }
+
+    pub(super) async fn rollback(&self, lease: &mut Lease<PgConnection>) -> bool {
+        match lease.get() {
+            Some(conn) => within(Transactions::rollback(conn)).await.is_ok(),
+            None => false,
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        for conn in self.lane.close() {
+            if let Err(error) = conn.close().await {
+                tracing::debug!(%error, "a Postgres connection did not close cleanly");
+            }
+        }
+    }
+}
+
+pub(super) async fn script(lease: &mut Lease<PgConnection>, text: &'static str) -> Result<(), Failure> {
+    let conn = lease.get().ok_or_else(gone)?;
+    let done = within(sqlx::raw_sql(text).execute(conn)).await;
+    done.map(|_| ()).map_err(|error| classify("migration", error))
+}
+
+pub(super) async fn prepare(lease: &mut Lease<PgConnection>, statement: &Statement) -> Result<(), Failure> {
+    let conn = lease.get().ok_or_else(gone)?;
+    let done = within(conn.prepare(statement.postgres.into_sql_str())).await;
+    done.map(|_| ()).map_err(|error| classify(statement.name, error))
+}
+
+/// Waits for an answer, but not for ever: a connection whose peer vanished never says so.
+async fn within<T>(answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+    }
+}
+
+fn gone() -> Failure {
+    Error::Unavailable { what: "the connection to Postgres was lost", source: None }.into()
+}
+
+/// Whether the connection is of no further use.
+fn is_broken(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(details) => details.code().is_some_and(|code| code.starts_with("57P")),
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::Tls(_) | sqlx::Error::WorkerCrashed => {
+            true
+        }
+        _ => false,
+    }
+}
+
+fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
+    let unavailable = |what, error| Error::Unavailable { what, source: Some(Box::new(error)) };
+    if is_broken(&error) {
+        return unavailable("the connection to Postgres was lost", error).into();
+    }
+    let sqlx::Error::Database(details) = &error else {
+        return Error::Refused { statement, source: error }.into();
+    };
+    if details.is_unique_violation() {
+        return taken_column(details.table(), details.constraint()).into();
+    }
+    if details.is_foreign_key_violation() {
+        return Error::Reference(error).into();
+    }
+    let code = details.code().unwrap_or_default().into_owned();
+    match code.as_str() {
+        "40001" | "40P01" => {
+            Failure { error: unavailable("transactions were in each other's way", error), conflicted: true }
+        }
+        "57014" => unavailable("a statement took too long", error).into(),
+        "53100" => unavailable("the disk is full", error).into(),
+        code if code.starts_with("53") || code.starts_with("08") => {
+            unavailable("Postgres is overloaded", error).into()
+        }
+        _ => Error::Refused { statement, source: error }.into(),
+    }
+}
+
+/// Unique indexes are called `table__last_column`; a primary key's last column is `id` unless it is called so too.
+fn taken_column(table: Option<&str>, index: Option<&str>) -> Error {
+    let column = index.and_then(|index| index.split_once("__")).map_or("id", |(_, column)| column);
+    Error::Conflict { table: table.unwrap_or("?").to_owned(), column: column.to_owned() }
+}

@@ -1,0 +1,96 @@
+//! Uploaded files. One content of one uploader is stored once.
+
+use coder_domain::ids::{FileId, OrganizationId, UserId};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::Result;
+use crate::engine::{Tx, record, sql, statements, values};
+
+record! {
+    /// What is known of a file, without its content.
+    pub struct Info {
+        /// Id.
+        pub id: FileId,
+        /// SHA-256 of the content in hexadecimal digits.
+        pub hash: String,
+        /// Who uploaded it.
+        pub created_by: UserId,
+        /// `application/x-tar` for everything that templates use.
+        pub mimetype: String,
+        /// Size of the content.
+        pub size_bytes: i64,
+        /// When it was uploaded.
+        pub created_at: Timestamp = "created_us",
+    }
+}
+
+statements! { "files";
+    INSERT = sql("insert into files (id, hash, created_by, mimetype, size_bytes, created_us, data)
+        values ($1, $2, $3, $4, $5, $6, $7) on conflict (hash, created_by) do nothing");
+    FIND_BY_HASH = sql("select id, hash, created_by, mimetype, size_bytes, created_us from files
+        where hash = $1 and created_by = $2");
+    FIND = sql("select id, hash, created_by, mimetype, size_bytes, created_us from files where id = $1");
+    DATA = sql("select id, data from files where id = $1");
+    ORGANIZATIONS = sql("select distinct organization_id from provisioner_jobs where file_id = $1");
+}
+
+/// The identity of a content.
+#[must_use]
+pub fn hash(data: &[u8]) -> String {
+    hex::encode(Sha256::digest(data))
+}
+
+/// Stores a content unless this user uploaded the same before; returns the row that is there now and whether it is
+/// new. `hash` is [`hash`] of `data`, computed by the caller outside of the transaction.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn insert(
+    tx: &mut Tx,
+    hash: &str,
+    created_by: UserId,
+    mimetype: &str,
+    data: Vec<u8>,
+    now: Timestamp,
+) -> Result<(Info, bool)> {
+    let size = i64::try_from(data.len()).expect("memory is smaller than 2^63 bytes");
+    let row = values![FileId::random(), hash.to_owned(), created_by, mimetype.to_owned(), size, now];
+    let row = row.into_iter().chain([crate::engine::Value::Bytes(data)]).collect();
+    let inserted = tx.execute(&INSERT, row).await? > 0;
+    let row = tx.fetch_one(&FIND_BY_HASH, values![hash.to_owned(), created_by]).await?;
+    Ok((Info::from_row(&row)?, inserted))
+}
+
+/// An earlier upload of the same content by the same user.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find_by_hash(tx: &mut Tx, hash: &str, created_by: UserId) -> Result<Option<Info>> {
+    let row = tx.fetch_opt(&FIND_BY_HASH, values![hash.to_owned(), created_by]).await?;
+    row.as_ref().map(Info::from_row).transpose()
+}
+
+/// By id, without the content.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find(tx: &mut Tx, id: FileId) -> Result<Option<Info>> {
+    tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Info::from_row).transpose()
+}
+
+/// The content.
+///
+/// # Errors
+/// [`crate::Error::NotFound`].
+pub async fn get_data(tx: &mut Tx, id: FileId) -> Result<Vec<u8>> {
+    tx.fetch_one(&DATA, values![id]).await?.get("data")
+}
+
+/// The organizations whose jobs use a file.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_organizations(tx: &mut Tx, id: FileId) -> Result<Vec<OrganizationId>> {
+    tx.fetch(&ORGANIZATIONS, values![id]).await?.iter().map(|row| row.get("organization_id")).collect()
+}

@@ -1,0 +1,321 @@
+//! Log lines of jobs. A batch is stored as one row, as the daemon sent it; every line is kept in full up to a cap
+//! per job (`extensions.md` 8).
+
+use coder_domain::ids::{DaemonId, JobId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Tx, clean, sql, statements, to_json, values};
+use crate::{Error, Result};
+
+/// Who said it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The daemon itself.
+    ProvisionerDaemon,
+    /// The program it ran.
+    Provisioner,
+}
+
+impl Source {
+    /// The word used in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ProvisionerDaemon => "provisioner_daemon",
+            Self::Provisioner => "provisioner",
+        }
+    }
+}
+
+/// How important it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Least.
+    Trace,
+    /// For finding defects.
+    Debug,
+    /// Progress.
+    Info,
+    /// Perhaps wrong.
+    Warn,
+    /// Wrong.
+    Error,
+}
+
+impl Level {
+    /// The word used in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A line without its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLine {
+    /// When it was said.
+    pub created_at: Timestamp,
+    /// Who said it.
+    pub source: Source,
+    /// How important it is.
+    pub level: Level,
+    /// Heading it belongs under.
+    pub stage: String,
+    /// The text, without the line end.
+    pub output: String,
+}
+
+/// A stored line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its number in the job, from 1.
+    pub id: i64,
+    /// The line.
+    pub line: NewLine,
+}
+
+/// How a line looks inside a batch; one letter each, because there are many.
+#[derive(Serialize, Deserialize)]
+struct Packed {
+    t: i64,
+    f: Source,
+    l: Level,
+    s: String,
+    o: String,
+}
+
+/// What came of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Number of the first new line; nothing was added when it is greater than `last_id`.
+    pub first_id: i64,
+    /// Number of the last line now.
+    pub last_id: i64,
+    /// Whether lines were dropped at the cap, now or before.
+    pub overflowed: bool,
+    /// Whether a cancel was asked for.
+    pub cancel_requested: bool,
+}
+
+/// Bytes of output that one job may keep, unless configured otherwise.
+pub const DEFAULT_CAP_BYTES: i64 = 64 << 20;
+
+/// Rows are kept below this many bytes of output, so that reading a page never loads much more than it needs.
+const ROW_BYTES: usize = 256 << 10;
+
+/// Rows looked at for one page.
+const PAGE_ROWS: i64 = 64;
+
+statements! { "provisioner_job_logs";
+    /// Also a sign of life. Once the job has overflowed nothing is counted any more.
+    COUNT_OWNED = sql("update provisioner_jobs set updated_us = $3,
+        logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $4 end,
+        logs_bytes = case when logs_overflowed then logs_bytes else logs_bytes + $5 end
+        where id = $1 and worker_id = $2 and completed_us is null
+        returning logs_last_id, logs_bytes, logs_overflowed, canceled_us");
+    COUNT_SYSTEM = sql("update provisioner_jobs set logs_last_id = logs_last_id + $2, logs_bytes = logs_bytes + $3
+        where id = $1 returning logs_last_id, logs_bytes, logs_overflowed, canceled_us");
+    CORRECT = sql("update provisioner_jobs set logs_last_id = $2, logs_bytes = $3, logs_overflowed = true where id = $1");
+    INSERT = sql("insert into provisioner_job_logs (job_id, first_id, last_id, output_bytes, lines)
+        select $1, cast(json_extract(item.value, '$.first_id') as bigint),
+        cast(json_extract(item.value, '$.last_id') as bigint),
+        cast(json_extract(item.value, '$.output_bytes') as bigint), json_extract(item.value, '$.lines')
+        from json_each($2) as item");
+    INSERT_ONE = sql("insert into provisioner_job_logs (job_id, first_id, last_id, output_bytes, lines)
+        values ($1, $2, $3, $4, $5)");
+    LIST = sql("select log.first_id, log.lines from (
+            select page.first_id, sum(page.output_bytes) over (order by page.first_id) - page.output_bytes as before_bytes
+            from (
+                select first_id, output_bytes from provisioner_job_logs
+                where job_id = $1 and last_id > $2 and first_id >= coalesce((select max(earlier.first_id)
+                    from provisioner_job_logs as earlier where earlier.job_id = $1 and earlier.first_id <= $2), 0)
+                order by first_id limit $4
+            ) as page
+        ) as sized
+        join provisioner_job_logs as log on log.job_id = $1 and log.first_id = sized.first_id
+        where sized.before_bytes < $3 order by log.first_id");
+    LAST_ROW = sql("select first_id, lines from provisioner_job_logs where job_id = $1 order by first_id desc limit 1");
+    PURGE = sql("delete from provisioner_job_logs where job_id = $1");
+}
+
+/// Stores lines of a running job and notes its sign of life: two statements however many lines there are.
+///
+/// At the cap the rest is dropped, a last line says so, and later lines are dropped silently while the job goes on.
+/// Call it with no lines for a bare sign of life.
+///
+/// # Errors
+/// [`Error::Stale`] when the daemon does not own the job or it has ended.
+pub async fn append(
+    tx: &mut Tx,
+    job: JobId,
+    owner: DaemonId,
+    lines: &[NewLine],
+    cap_bytes: i64,
+    now: Timestamp,
+) -> Result<Appended> {
+    let (count, bytes) = (len(lines.len()), output_bytes(lines));
+    let row = tx.fetch_opt(&COUNT_OWNED, values![job, owner, now, count, bytes]).await?;
+    let row = row.ok_or(Error::Stale { table: "provisioner_jobs" })?;
+    let (last_id, total): (i64, i64) = (row.get("logs_last_id")?, row.get("logs_bytes")?);
+    let canceled_at: Option<Timestamp> = row.get("canceled_us")?;
+    let mut appended = Appended {
+        first_id: last_id + 1,
+        last_id,
+        overflowed: row.get("logs_overflowed")?,
+        cancel_requested: canceled_at.is_some(),
+    };
+    if appended.overflowed || lines.is_empty() {
+        return Ok(appended);
+    }
+    appended.first_id = last_id - count + 1;
+    if total <= cap_bytes {
+        insert(tx, job, appended.first_id, lines).await?;
+        return Ok(appended);
+    }
+    let mut room = cap_bytes - (total - bytes);
+    let fits = |line: &&NewLine| {
+        room -= len(line.output.len());
+        room >= 0
+    };
+    let mut kept: Vec<_> = lines.iter().take_while(fits).cloned().collect();
+    kept.push(notice(kept.last().or(lines.first()), cap_bytes, now));
+    appended.last_id = appended.first_id + len(kept.len()) - 1;
+    appended.overflowed = true;
+    let total = total - bytes + output_bytes(&kept);
+    tx.execute(&CORRECT, values![job, appended.last_id, total]).await?;
+    insert(tx, job, appended.first_id, &kept).await?;
+    Ok(appended)
+}
+
+fn notice(after: Option<&NewLine>, cap_bytes: i64, now: Timestamp) -> NewLine {
+    NewLine {
+        created_at: now,
+        source: Source::ProvisionerDaemon,
+        level: Level::Warn,
+        stage: after.map(|line| line.stage.clone()).unwrap_or_default(),
+        output: format!("log output exceeds {cap_bytes} bytes for this job, later lines are dropped"),
+    }
+}
+
+/// Stores lines that the server itself adds, also to a job that has ended (the reaper's message); no cap applies.
+///
+/// # Errors
+/// [`Error::Stale`] when there is no such job.
+pub async fn append_system(tx: &mut Tx, job: JobId, lines: &[NewLine]) -> Result<Appended> {
+    let (count, bytes) = (len(lines.len()), output_bytes(lines));
+    let row = tx.fetch_opt(&COUNT_SYSTEM, values![job, count, bytes]).await?;
+    let row = row.ok_or(Error::Stale { table: "provisioner_jobs" })?;
+    let last_id: i64 = row.get("logs_last_id")?;
+    let canceled_at: Option<Timestamp> = row.get("canceled_us")?;
+    if !lines.is_empty() {
+        insert(tx, job, last_id - count + 1, lines).await?;
+    }
+    Ok(Appended {
+        first_id: last_id - count + 1,
+        last_id,
+        overflowed: row.get("logs_overflowed")?,
+        cancel_requested: canceled_at.is_some(),
+    })
+}
+
+async fn insert(tx: &mut Tx, job: JobId, first_id: i64, lines: &[NewLine]) -> Result<()> {
+    let mut rows = Vec::new();
+    let mut from = 0;
+    while from < lines.len() {
+        let mut size = 0;
+        let fits = |line: &&NewLine| {
+            size += line.output.len() + line.stage.len();
+            size <= ROW_BYTES
+        };
+        let taken = lines[from..].iter().take_while(fits).count().max(1);
+        let part = &lines[from..from + taken];
+        let first = first_id + len(from);
+        rows.push((first, first + len(taken) - 1, output_bytes(part), pack(part)));
+        from += taken;
+    }
+    if let [(first, last, bytes, lines)] = rows.as_mut_slice() {
+        let row = values![job, *first, *last, *bytes, std::mem::take(lines)];
+        return tx.execute(&INSERT_ONE, row).await.map(|_| ());
+    }
+    let columns = &["first_id", "last_id", "output_bytes", "lines"];
+    let rows = rows.into_iter().map(|(first, last, bytes, lines)| values![first, last, bytes, lines]);
+    let parameters = vec![crate::engine::Column::to_value(&job), crate::engine::batch(columns, rows)];
+    tx.execute(&INSERT, parameters).await.map(|_| ())
+}
+
+fn pack(lines: &[NewLine]) -> String {
+    let pack = |line: &NewLine| Packed {
+        t: line.created_at.as_microsecond(),
+        f: line.source,
+        l: line.level,
+        s: clean(line.stage.clone()),
+        o: clean(line.output.clone()),
+    };
+    to_json(&lines.iter().map(pack).collect::<Vec<_>>())
+}
+
+/// The lines after number `after`, in order: at most `limit`, and no more rows than hold about `max_bytes` of output
+/// (at least one row). Fewer lines than `limit` do not mean the end; an empty answer does.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub async fn list(tx: &mut Tx, job: JobId, after: i64, limit: usize, max_bytes: i64) -> Result<Vec<Line>> {
+    let rows = tx.fetch(&LIST, values![job, after.max(0), max_bytes.max(1), PAGE_ROWS]).await?;
+    let mut lines = Vec::new();
+    for row in &rows {
+        for line in unpack(row)? {
+            if line.id > after && lines.len() < limit {
+                lines.push(line);
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// The last line, if there is one: the reaper continues its stage.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub async fn find_last(tx: &mut Tx, job: JobId) -> Result<Option<Line>> {
+    let row = tx.fetch_opt(&LAST_ROW, values![job]).await?;
+    Ok(row.map(|row| unpack(&row)).transpose()?.and_then(|mut lines| lines.pop()))
+}
+
+/// Removes all lines of a job.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn purge(tx: &mut Tx, job: JobId) -> Result<u64> {
+    tx.execute(&PURGE, values![job]).await
+}
+
+pub(crate) fn unpack(row: &crate::engine::Row) -> Result<Vec<Line>> {
+    let first: i64 = row.get("first_id")?;
+    let text: String = row.get("lines")?;
+    let packed: Vec<Packed> =
+        serde_json::from_str(&text).map_err(|_| row.corrupt("lines", "not a batch of log lines"))?;
+    let line = |(id, line): (i64, Packed)| {
+        let created_at =
+            Timestamp::from_microsecond(line.t).map_err(|_| row.corrupt("lines", "bad instant"))?;
+        let line = NewLine { created_at, source: line.f, level: line.l, stage: line.s, output: line.o };
+        Ok(Line { id, line })
+    };
+    (first..).zip(packed).map(line).collect()
+}
+
+pub(crate) fn output_bytes(lines: &[NewLine]) -> i64 {
+    lines.iter().map(|line| len(line.output.len())).sum()
+}
+
+fn len(count: usize) -> i64 {
+    i64::try_from(count).expect("a count in memory is below 2^63")
+}

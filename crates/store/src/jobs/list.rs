@@ -1,0 +1,101 @@
+//! The list of an organization's jobs, with the names that go with each.
+
+use coder_domain::ids::{JobId, OrganizationId, TemplateId, UserId, WorkspaceId};
+use coder_domain::job::Status;
+
+use super::{Job, job_columns};
+use crate::Result;
+use crate::engine::{Tx, optional_list, record, sql, statements, values};
+use crate::tag_sets::TagSetId;
+
+/// Which jobs a list has; every condition must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only of this organization.
+    pub organization_id: Option<OrganizationId>,
+    /// One of these.
+    pub status: Option<Vec<Status>>,
+    /// Only these.
+    pub ids: Option<Vec<JobId>>,
+    /// Only with one of these tag sets, which the caller has matched.
+    pub tag_sets: Option<Vec<TagSetId>>,
+    /// Only started by this user.
+    pub initiator_id: Option<UserId>,
+}
+
+record! {
+    /// The names around a job; empty where it has none.
+    pub struct Metadata {
+        /// Name of the daemon that has or had it.
+        pub worker_name: String,
+        /// Name of its template version.
+        pub template_version_name: String,
+        /// Its template.
+        pub template_id: Option<TemplateId>,
+        /// Its template's name.
+        pub template_name: String,
+        /// Its template's display name.
+        pub template_display_name: String,
+        /// Its template's icon.
+        pub template_icon: String,
+        /// Its workspace.
+        pub workspace_id: Option<WorkspaceId>,
+        /// Its workspace's name.
+        pub workspace_name: String,
+    }
+}
+
+/// A job in a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// The job.
+    pub job: Job,
+    /// The names around it.
+    pub metadata: Metadata,
+}
+
+statements! { "provisioner_jobs";
+    /// The `case` repeats `Facts::status`, for filtering only; a test compares the two.
+    LIST = sql(concat!("select ", job_columns!(), ", coalesce(worker.name, '') as worker_name,
+        coalesce(version.name, '') as template_version_name, template.id as template_id,
+        coalesce(template.name, '') as template_name, coalesce(template.display_name, '') as template_display_name,
+        coalesce(template.icon, '') as template_icon, workspace.id as workspace_id,
+        coalesce(workspace.name, '') as workspace_name
+        from provisioner_jobs as job
+        join tag_sets as interned on interned.id = job.tag_set_id
+        left join provisioner_daemons as worker on worker.id = job.worker_id
+        left join template_versions as version on version.id = job.template_version_id
+        left join templates as template on template.id = version.template_id
+        left join workspace_builds as build on build.id = job.workspace_build_id
+        left join workspaces as workspace on workspace.id = build.workspace_id
+        where ($1 is null or job.organization_id = $1)
+        and ($2 is null or case
+            when job.error <> '' then 'failed'
+            when job.completed_us is not null and job.canceled_us is not null then 'canceled'
+            when job.completed_us is not null then 'succeeded'
+            when job.canceled_us is not null then 'canceling'
+            when job.started_us is not null then 'running'
+            else 'pending' end in (select value from json_each($2)))
+        and ($3 is null or job.id in (select value from json_each($3)))
+        and ($4 is null or job.tag_set_id in (select cast(value as bigint) from json_each($4)))
+        and ($5 is null or job.initiator_id = $5)
+        order by job.created_us desc, job.id desc limit $6"));
+}
+
+/// The newest jobs that a filter lets through.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<Listed>> {
+    let statuses: Option<Vec<String>> =
+        filter.status.as_ref().map(|all| all.iter().map(|status| status.as_str().to_owned()).collect());
+    let mut parameters = values![filter.organization_id];
+    parameters.push(optional_list(statuses.as_deref()));
+    parameters.push(optional_list(filter.ids.as_deref()));
+    parameters.push(optional_list(filter.tag_sets.as_deref()));
+    parameters.extend(values![filter.initiator_id, limit]);
+    let rows = tx.fetch(&LIST, parameters).await?;
+    rows.iter()
+        .map(|row| Ok(Listed { job: Job::from_row(row)?, metadata: Metadata::from_row(row)? }))
+        .collect()
+}

@@ -1,0 +1,40 @@
+//! The list of all statements, so that a test can prepare each of them on both engines.
+
+use crate::engine::{Statement, forks, migrate};
+
+/// Every statement of this crate.
+#[must_use]
+pub fn all() -> Vec<Statement> {
+    let files: &[&[Statement]] = &[
+        crate::agents::STATEMENTS,
+        crate::audit::STATEMENTS,
+        crate::bootstrap::STATEMENTS,
+        crate::builds::STATEMENTS,
+        crate::check::STATEMENTS,
+        crate::daemons::STATEMENTS,
+        crate::files::STATEMENTS,
+        crate::job_logs::STATEMENTS,
+        crate::jobs::STATEMENTS,
+        crate::jobs::list::STATEMENTS,
+        crate::jobs::queue::STATEMENTS,
+        crate::jobs::reap::STATEMENTS,
+        crate::keys::STATEMENTS,
+        crate::leases::STATEMENTS,
+        crate::organizations::STATEMENTS,
+        crate::resources::STATEMENTS,
+        crate::sessions::STATEMENTS,
+        crate::settings::STATEMENTS,
+        crate::tag_sets::STATEMENTS,
+        crate::templates::STATEMENTS,
+        crate::timings::STATEMENTS,
+        crate::tokens::STATEMENTS,
+        crate::users::STATEMENTS,
+        crate::version_details::STATEMENTS,
+        crate::versions::STATEMENTS,
+        crate::workspaces::STATEMENTS,
+        forks::STATEMENTS,
+        forks::claim::STATEMENTS,
+        migrate::STATEMENTS,
+    ];
+    files.concat()
+}

@@ -1,0 +1,55 @@
+//! Interned tag sets: jobs refer to small ids. Which sets a daemon satisfies is decided in Rust
+//! (`coder_domain::tags`); SQL never compares tags.
+
+use coder_domain::tags::TagSet;
+
+use crate::engine::{Tx, record, sql, statements, values};
+use crate::{Error, Result};
+
+/// The id of an interned set; newer sets have greater ids, without gaps.
+pub type TagSetId = i64;
+
+record! {
+    /// An interned set.
+    pub struct Interned {
+        /// Its id.
+        pub id: TagSetId,
+        /// The set.
+        pub tags: TagSet,
+    }
+}
+
+statements! { "tag_sets";
+    FIND = sql("select id from tag_sets where tags = $1");
+    INSERT = sql("insert into tag_sets (id, tags) select coalesce(max(id), 0) + 1, $1 from tag_sets where true
+        on conflict do nothing returning id");
+    SINCE = sql("select id, tags from tag_sets where id > $1 order by id").class(crate::engine::Class::Claim);
+}
+
+/// How often an insertion is tried again because somebody else took the next id.
+const ATTEMPTS: u32 = 100;
+
+/// The id of a set, which is stored when it is new.
+///
+/// # Errors
+/// [`Error::Unavailable`] when very many writers add new sets at once.
+pub async fn intern(tx: &mut Tx, tags: &TagSet) -> Result<TagSetId> {
+    for _ in 0..ATTEMPTS {
+        if let Some(row) = tx.fetch_opt(&FIND, values![*tags]).await? {
+            return row.get("id");
+        }
+        // No row means that another writer took the id, or stored this very set; its commit has been waited for.
+        if let Some(row) = tx.fetch_opt(&INSERT, values![*tags]).await? {
+            return row.get("id");
+        }
+    }
+    Err(Error::Unavailable { what: "too many new tag sets at once", source: None })
+}
+
+/// The sets with ids greater than `last`, in order; 0 for all. Read before each claim.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub async fn since(tx: &mut Tx, last: TagSetId) -> Result<Vec<Interned>> {
+    tx.fetch(&SINCE, values![last]).await?.iter().map(Interned::from_row).collect()
+}

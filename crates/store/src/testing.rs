@@ -1,0 +1,1 @@
+//! Starts a Postgres server of its own for tests, and gives each test an empty database.

@@ -1,0 +1,142 @@
+//! API keys: sessions and tokens. Only the hash of the secret half is stored.
+
+use coder_domain::ids::UserId;
+use coder_domain::key::Hashed;
+use jiff::Timestamp;
+
+use crate::Result;
+use crate::engine::{Tx, record, sql, statements, values};
+use crate::users::LoginType;
+
+record! {
+    /// A session or token.
+    pub struct ApiKey {
+        /// The public half of the token, ten characters.
+        pub id: String,
+        /// Whose it is.
+        pub user_id: UserId,
+        /// SHA-256 of the secret half.
+        pub hashed_secret: Hashed,
+        /// How it came to be; `Token` for API tokens.
+        pub login_type: LoginType,
+        /// Unique among the user's tokens, or empty.
+        pub token_name: String,
+        /// For example `coder:all`.
+        pub scopes: Vec<String>,
+        /// For example `*:*`.
+        pub allow_list: Vec<String>,
+        /// How long it lives from each extension, in seconds.
+        pub lifetime_seconds: i64,
+        /// Who used it last.
+        pub ip_address: String,
+        /// When it was made.
+        pub created_at: Timestamp = "created_us",
+        /// When it was last changed.
+        pub updated_at: Timestamp = "updated_us",
+        /// When it was last used (written at most hourly).
+        pub last_used_at: Timestamp = "last_used_us",
+        /// When it ends.
+        pub expires_at: Timestamp = "expires_us",
+    }
+}
+
+macro_rules! columns {
+    () => {
+        "id, user_id, hashed_secret, login_type, token_name, scopes, allow_list, lifetime_seconds, ip_address, \
+         created_us, updated_us, last_used_us, expires_us"
+    };
+}
+
+statements! { "api_keys";
+    INSERT = sql(concat!("insert into api_keys (", columns!(),
+        ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"));
+    FIND = sql(concat!("select ", columns!(), " from api_keys where id = $1"));
+    FIND_BY_NAME = sql(concat!("select ", columns!(), " from api_keys where user_id = $1 and token_name = $2"));
+    LIST_TOKENS = sql(concat!("select ", columns!(), " from api_keys
+        where login_type = 'token' and ($1 is null or user_id = $1) order by created_us, id"));
+    TOUCH = sql("update api_keys set last_used_us = $2, expires_us = $3, ip_address = $4, updated_us = $2 where id = $1");
+    DELETE = sql("delete from api_keys where id = $1");
+    DELETE_BY_NAME = sql("delete from api_keys where user_id = $1 and token_name = $2");
+    DELETE_OF_USER = sql("delete from api_keys where user_id = $1");
+    PURGE = sql("delete from api_keys where id in
+        (select id from api_keys where expires_us < $1 order by expires_us limit $2)");
+}
+
+/// Adds a key.
+///
+/// # Errors
+/// A conflict on `token_name` when the user has a token of this name.
+pub async fn insert(tx: &mut Tx, key: &ApiKey) -> Result<()> {
+    tx.execute(&INSERT, key.values()).await.map(|_| ())
+}
+
+/// By the public half of the token.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find(tx: &mut Tx, id: &str) -> Result<Option<ApiKey>> {
+    tx.fetch_opt(&FIND, values![id.to_owned()]).await?.as_ref().map(ApiKey::from_row).transpose()
+}
+
+/// By exact name.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find_by_name(tx: &mut Tx, user: UserId, name: &str) -> Result<Option<ApiKey>> {
+    let row = tx.fetch_opt(&FIND_BY_NAME, values![user, name.to_owned()]).await?;
+    row.as_ref().map(ApiKey::from_row).transpose()
+}
+
+/// The API tokens (not sessions) of a user, or of everybody, oldest first.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_tokens(tx: &mut Tx, user: Option<UserId>) -> Result<Vec<ApiKey>> {
+    tx.fetch(&LIST_TOKENS, values![user]).await?.iter().map(ApiKey::from_row).collect()
+}
+
+/// Notes use, and moves the end of life.
+///
+/// # Errors
+/// [`crate::Error::Stale`] when the key is gone.
+pub async fn update_used(
+    tx: &mut Tx,
+    id: &str,
+    now: Timestamp,
+    expires_at: Timestamp,
+    ip: &str,
+) -> Result<()> {
+    tx.change_one(&TOUCH, values![id.to_owned(), now, expires_at, ip.to_owned()]).await
+}
+
+/// Removes a key.
+///
+/// # Errors
+/// [`crate::Error::Stale`] when it is gone.
+pub async fn delete(tx: &mut Tx, id: &str) -> Result<()> {
+    tx.change_one(&DELETE, values![id.to_owned()]).await
+}
+
+/// Removes the key of this name, if there is one; says whether there was.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn delete_by_name(tx: &mut Tx, user: UserId, name: &str) -> Result<bool> {
+    Ok(tx.execute(&DELETE_BY_NAME, values![user, name.to_owned()]).await? > 0)
+}
+
+/// Removes all keys of a user.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn delete_of_user(tx: &mut Tx, user: UserId) -> Result<u64> {
+    tx.execute(&DELETE_OF_USER, values![user]).await
+}
+
+/// Removes at most `limit` keys that expired before `before`.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn purge(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
+    tx.execute(&PURGE, values![before, limit]).await
+}
