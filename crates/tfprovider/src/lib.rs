@@ -1,1 +1,59 @@
+//! The `coder/coder` Terraform provider, served in process to the Terraform runs of a daemon's jobs.
+//!
+//! Terraform finds it through the variable `TF_REATTACH_PROVIDERS`: nothing is downloaded, no process is started, lock
+//! files and version constraints of templates are not looked at (terraform 6.4).
+//!
+//! An ordinary provider reads its inputs from its environment. Here one process serves several jobs at once, so the
+//! environment belongs to the job: each job listens on a socket of its own, which costs a task and no process.
+//!
+//! ```no_run
+//! # async fn job(variables: std::collections::BTreeMap<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+//! let provider = coder_tfprovider::ProviderServer::new(); // once per daemon
+//! let listening = provider.listen("/run/session".as_ref(), variables.into())?; // once per job
+//! let reattach = listening.reattach().to_string(); // TF_REATTACH_PROVIDERS of init, plan, apply, show and graph
+//! listening.set_environment([("CODER_WORKSPACE_TRANSITION", "start")].into_iter().collect()); // the next step's
+//! drop(listening); // closes the socket and removes it
+//! # Ok(()) }
+//! ```
+//!
+//! # What was compared with the official provider
+//!
+//! Version 2.13.1 under Terraform 1.11.4, through the same templates:
+//!
+//! * `terraform providers schema -json`: every type, attribute and block with type, required, optional, computed,
+//!   sensitive, nesting, minimum, maximum, deprecation and schema version. Equal, but for two attributes of later
+//!   versions that templates of today use and that change nothing else: `coder_env.merge_strategy` and
+//!   `coder_devcontainer.subagent_id`. Descriptions are our own.
+//! * `terraform show -json` of plan and state, of the first plan, of a second one that changes nothing, and of one that
+//!   replaces, `replace_paths` included: see `tests/it`, whose expectations come from there.
+//! * Which configurations are refused, and where the error points.
+//!
+//! # Where to add a type
+//!
+//! One file in `resource` or `data`, and its line in the list in `mod.rs`.
 
+mod check;
+mod context;
+mod cron;
+mod data;
+mod environment;
+#[expect(unreachable_pub, reason = "the generator makes everything public")]
+mod generated {
+    //! Messages of the plugin protocol, generated from `proto/tfplugin5.proto`.
+    pub(crate) mod tfplugin5;
+}
+mod grpc;
+mod link;
+mod msgpack;
+mod plan;
+mod plugin;
+mod report;
+mod resource;
+mod schema;
+mod serve;
+mod stored;
+mod value;
+mod wire;
+
+pub use environment::Environment;
+pub use serve::{Error, Listening, ProviderServer};

@@ -1,0 +1,248 @@
+//! Rules for single values, and the walk that applies a schema's rules to a configuration.
+
+use crate::link::Link;
+use crate::report::{Path, Report};
+use crate::schema::{Attribute, Block, Nested, Nesting, Type};
+use crate::value::Value;
+
+/// A rule that a known value keeps.
+pub(crate) enum Check {
+    OneOf(&'static [&'static str]),
+    AtLeast(i64),
+    Between(i64, i64),
+    MaxBytes(usize),
+    NotEmpty,
+    /// Can be read as a URL or a reference to one; the empty text can.
+    Url,
+    /// Any other rule on text.
+    Text(fn(&str) -> Verdict),
+    /// Any other rule on numbers.
+    Number(fn(i64) -> Verdict),
+}
+
+/// What a rule says about a value.
+pub(crate) enum Verdict {
+    Fine,
+    Warn { summary: String, detail: String },
+    Refuse { summary: String, detail: String },
+}
+
+impl Verdict {
+    pub(crate) fn refuse(summary: impl Into<String>) -> Self {
+        Self::Refuse { summary: summary.into(), detail: String::new() }
+    }
+}
+
+impl Check {
+    fn run(&self, name: &str, value: &Value) -> Verdict {
+        let refused = match (self, value) {
+            (Self::OneOf(allowed), Value::Text(text)) if !allowed.contains(&text.as_str()) => {
+                format!("expected {name} to be one of [{}], got {text:?}", quoted(allowed))
+            }
+            (Self::AtLeast(least), Value::Int(number)) if number < least => {
+                format!("expected {name} to be at least ({least}), got {number}")
+            }
+            (Self::Between(least, most), Value::Int(number)) if !(least..=most).contains(&number) => {
+                format!("expected {name} to be in the range ({least} - {most}), got {number}")
+            }
+            (Self::MaxBytes(most), Value::Text(text)) if text.len() > *most => {
+                format!("expected {name} to have at most {most} characters, got {}", text.len())
+            }
+            (Self::NotEmpty, Value::Text(text)) if text.is_empty() => {
+                format!("expected {name} to not be an empty string")
+            }
+            (Self::Url, Value::Text(text)) => match Link::parse(text) {
+                Ok(_) => return Verdict::Fine,
+                Err(error) => format!("invalid URL in {name}: {error}"),
+            },
+            (Self::Text(rule), Value::Text(text)) => return rule(text),
+            (Self::Number(rule), Value::Int(number)) => return rule(*number),
+            _ => return Verdict::Fine,
+        };
+        Verdict::refuse(refused)
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Applies every rule of `block` to a configuration; what is unknown is passed over.
+pub(crate) fn config(block: &Block, config: &Value, report: &mut Report) {
+    walk(block, config, &Path::default(), report);
+}
+
+fn walk(block: &Block, config: &Value, path: &Path, report: &mut Report) {
+    for attribute in &block.attributes {
+        let value = config.field(attribute.name);
+        if value.is_null() || value.is_unknown() {
+            continue;
+        }
+        let path = path.attribute(attribute.name);
+        if attribute.reserved {
+            let detail = format!("{:?} is set by the provider and cannot be configured", attribute.name);
+            report.error(path, "Invalid or unknown key", detail);
+        } else if attribute.is_configurable() {
+            conflicts(attribute.name, attribute.conflicts, config, &path, report);
+            value_of(attribute, value, &path, report);
+        } else {
+            let detail = format!(
+                "Can't configure a value for {:?}: its value will be decided automatically based on the result \
+                 of applying this configuration.",
+                attribute.name
+            );
+            report.error(path, "Value for unconfigurable attribute", detail);
+        }
+    }
+    for nested in &block.blocks {
+        let items = config.field(nested.name).items();
+        let path = path.attribute(nested.name);
+        count(nested, config.field(nested.name), &path, report);
+        if !items.is_empty() {
+            conflicts(nested.name, nested.conflicts, config, &path, report);
+            if let Some(reason) = nested.deprecated {
+                report.warning(path.clone(), "Argument is deprecated", reason);
+            }
+        }
+        for (index, item) in items.iter().enumerate() {
+            let path = match nested.nesting {
+                Nesting::List => path.index(index),
+                Nesting::Set => path.element(),
+            };
+            walk(&nested.block, item, &path, report);
+        }
+    }
+}
+
+fn conflicts(name: &str, others: &[&str], config: &Value, path: &Path, report: &mut Report) {
+    for other in others {
+        let value = config.field(other);
+        let is_set = match value {
+            Value::Null | Value::Unknown => false,
+            Value::List(items) => !items.is_empty(),
+            _ => true,
+        };
+        if is_set {
+            let detail = format!("{name:?}: conflicts with {other}");
+            report.error(path.clone(), "Conflicting configuration arguments", detail);
+        }
+    }
+}
+
+fn count(nested: &Nested, value: &Value, path: &Path, report: &mut Report) {
+    let found = value.items().len();
+    if nested.max > 0 && found > nested.max {
+        let detail =
+            format!("No more than {} {:?} blocks are allowed, {found} are given", nested.max, nested.name);
+        report.error(path.clone(), "Too many list items", detail);
+    }
+    if matches!(value, Value::List(_)) && found < nested.min {
+        let detail = format!("At least {} {:?} blocks are required", nested.min, nested.name);
+        report.error(path.clone(), "Not enough list items", detail);
+    }
+}
+
+fn value_of(attribute: &Attribute, value: &Value, path: &Path, report: &mut Report) {
+    if attribute.kind == Type::Number && value.as_int().is_none() {
+        let detail = match value {
+            Value::Float(number) => format!("Attribute must be a whole number, got {number}"),
+            _ => "Attribute must be a whole number, got one that is too large".to_owned(),
+        };
+        report.error(path.clone(), "Invalid number", detail);
+        return;
+    }
+    for check in &attribute.checks {
+        match check.run(attribute.name, value) {
+            Verdict::Fine => {}
+            Verdict::Warn { summary, detail } => report.warning(path.clone(), summary, detail),
+            Verdict::Refuse { summary, detail } => report.error(path.clone(), summary, detail),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Severity, Step};
+
+    fn block() -> Block {
+        Block::new(vec![
+            Attribute::id(),
+            Attribute::optional("size", Type::Number, "").check(Check::Between(1, 5)),
+            Attribute::optional("mode", Type::Text, "").check(Check::OneOf(&["a", "b"])).conflicts(&["part"]),
+            Attribute::computed("token", Type::Text, ""),
+        ])
+        .with(
+            Nested::list(
+                "part",
+                "",
+                Block::new(vec![Attribute::required("key", Type::Text, "").check(Check::NotEmpty)]),
+            )
+            .max(2)
+            .deprecated("use size"),
+        )
+        .with(Nested::set(
+            "bag",
+            "",
+            Block::new(vec![Attribute::required("n", Type::Number, "").check(Check::AtLeast(0))]),
+        ))
+    }
+
+    fn findings(value: Value) -> Vec<(Severity, String, Vec<Step>)> {
+        let mut report = Report::default();
+        config(&block(), &value, &mut report);
+        report
+            .findings
+            .into_iter()
+            .map(|finding| {
+                (finding.severity, format!("{} {}", finding.summary, finding.detail), finding.path.steps)
+            })
+            .collect()
+    }
+
+    fn only(value: Value, text: &str, steps: &[Step]) {
+        let found = findings(value);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].1.contains(text), "{found:?}");
+        assert_eq!(found[0].2, steps);
+    }
+
+    #[test]
+    fn unknown_and_null_values_are_never_refused() {
+        let value = Value::object([
+            ("size", Value::Unknown),
+            ("mode", Value::Null),
+            ("token", Value::Unknown),
+            ("part", Value::Unknown),
+            ("bag", Value::List(vec![Value::object([("n", Value::Unknown)])])),
+        ]);
+        assert_eq!(findings(value), vec![]);
+    }
+
+    #[test]
+    fn each_rule_points_at_its_attribute() {
+        only(Value::object([("size", Value::Int(6))]), "range (1 - 5)", &[Step::Attribute("size")]);
+        only(Value::object([("size", Value::Float(1.5))]), "whole number", &[Step::Attribute("size")]);
+        only(Value::object([("size", Value::text("1e30"))]), "whole number", &[Step::Attribute("size")]);
+        only(Value::object([("mode", Value::text("c"))]), r#"one of ["a" "b"]"#, &[Step::Attribute("mode")]);
+        only(Value::object([("token", Value::text("c"))]), "unconfigurable", &[Step::Attribute("token")]);
+        only(Value::object([("id", Value::text("c"))]), "Invalid or unknown key", &[Step::Attribute("id")]);
+        let bag = Value::List(vec![Value::object([("n", Value::Int(-1))])]);
+        only(Value::object([("bag", bag)]), "at least (0)", &[Step::Attribute("bag")]);
+    }
+
+    #[test]
+    fn blocks_are_counted_walked_and_compared() {
+        let part = |key: &str| Value::object([("key", Value::text(key))]);
+        let found = findings(Value::object([
+            ("mode", Value::text("a")),
+            ("part", Value::List(vec![part("a"), part(""), part("c")])),
+        ]));
+        let texts: Vec<_> = found.iter().map(|(_, text, _)| text.as_str()).collect();
+        assert!(texts[0].contains("conflicts with part"), "{texts:?}");
+        assert!(texts[1].contains("No more than 2"), "{texts:?}");
+        assert_eq!((found[2].0, texts[2].contains("use size")), (Severity::Warning, true));
+        assert_eq!(found[3].2, [Step::Attribute("part"), Step::Index(1), Step::Attribute("key")]);
+        assert_eq!(found.len(), 4);
+    }
+}

@@ -1,0 +1,166 @@
+//! Cron expressions: seconds first for scripts, five fields for prebuild schedules (terraform 3.4, 3.5).
+
+/// Why a text is no cron expression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("expected {expected} fields, found {found}")]
+    Fields { expected: &'static str, found: usize },
+    #[error("{0:?} is not a known descriptor")]
+    Descriptor(String),
+    #[error("{0:?} is not a duration")]
+    Duration(String),
+    #[error("{0:?} is not a number, a name, a range or a step")]
+    Field(String),
+    #[error("{part:?} is outside of {least} to {most}")]
+    Bounds { part: String, least: u32, most: u32 },
+}
+
+/// A field's smallest and largest number, and the names that stand for numbers from the smallest on.
+struct Field(u32, u32, &'static [&'static str]);
+
+const CLOCK: Field = Field(0, 59, &[]);
+const HOUR: Field = Field(0, 23, &[]);
+const DAY: Field = Field(1, 31, &[]);
+const MONTH: Field =
+    Field(1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]);
+const WEEKDAY: Field = Field(0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]);
+
+/// Seconds, minute, hour, day, month and, if given, weekday; or a descriptor.
+pub(crate) fn with_seconds(text: &str) -> Result<(), Error> {
+    let text = without_zone(text);
+    if let Some(descriptor) = text.strip_prefix('@') {
+        return check_descriptor(descriptor);
+    }
+    let parts: Vec<_> = text.split_whitespace().collect();
+    if !(5..=6).contains(&parts.len()) {
+        return Err(Error::Fields { expected: "5 to 6", found: parts.len() });
+    }
+    check(&parts, &[CLOCK, CLOCK, HOUR, DAY, MONTH, WEEKDAY])
+}
+
+/// Minute, hour, day, month and weekday.
+pub(crate) fn five_fields(text: &str) -> Result<(), Error> {
+    let parts: Vec<_> = without_zone(text).split_whitespace().collect();
+    if parts.len() != 5 {
+        return Err(Error::Fields { expected: "exactly 5", found: parts.len() });
+    }
+    check(&parts, &[CLOCK, HOUR, DAY, MONTH, WEEKDAY])
+}
+
+/// A time zone may be written before the fields.
+fn without_zone(text: &str) -> &str {
+    if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
+        text.split_once(' ').map_or("", |(_, rest)| rest.trim())
+    } else {
+        text
+    }
+}
+
+fn check_descriptor(descriptor: &str) -> Result<(), Error> {
+    const KNOWN: [&str; 7] = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
+    if let Some(duration) = descriptor.strip_prefix("every ") {
+        return if is_duration(duration) { Ok(()) } else { Err(Error::Duration(duration.to_owned())) };
+    }
+    if KNOWN.contains(&descriptor) { Ok(()) } else { Err(Error::Descriptor(descriptor.to_owned())) }
+}
+
+/// Numbers with units, such as `1h30m`.
+fn is_duration(text: &str) -> bool {
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if rest == "0" {
+        return true;
+    }
+    let mut parts = 0;
+    while !rest.is_empty() {
+        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let (digits, after) = rest.split_at(number);
+        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].iter().find_map(|unit| {
+            let after = after.strip_prefix(unit)?;
+            (!after.starts_with(char::is_alphabetic)).then_some(after)
+        });
+        let is_number = digits.bytes().any(|byte| byte.is_ascii_digit()) && digits.matches('.').count() < 2;
+        match unit {
+            Some(after) if is_number => rest = after,
+            _ => return false,
+        }
+        parts += 1;
+    }
+    parts > 0
+}
+
+fn check(parts: &[&str], fields: &[Field]) -> Result<(), Error> {
+    let mut pairs = parts.iter().zip(fields);
+    pairs.try_for_each(|(part, field)| part.split(',').try_for_each(|item| check_item(item, field)))
+}
+
+fn check_item(item: &str, field: &Field) -> Result<(), Error> {
+    let wrong = || Error::Field(item.to_owned());
+    let (range, step) = match item.split_once('/') {
+        Some((range, step)) => (range, step.parse::<u32>().map_err(|_| wrong())?),
+        None => (item, 1),
+    };
+    if step == 0 {
+        return Err(wrong());
+    }
+    if range == "*" || range == "?" {
+        return Ok(());
+    }
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let number = |text: &str| {
+        let name = field.2.iter().position(|name| name.eq_ignore_ascii_case(text));
+        let named = name.and_then(|index| u32::try_from(index).ok()).map(|index| field.0 + index);
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        named.or_else(|| text.parse().ok().filter(|_| is_number)).ok_or_else(wrong)
+    };
+    let (first, last) = (number(first)?, number(last)?);
+    if first < field.0 || last > field.1 || first > last {
+        return Err(Error::Bounds { part: item.to_owned(), least: field.0, most: field.1 });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_come_first_for_scripts() {
+        for fine in [
+            "0 0 22 * * *",
+            "*/15 0-30/5 1,2,3 ? JAN-mar mon",
+            "0 0 22 * *",
+            "@hourly",
+            "@every 1h30m",
+            "@every 1.5s",
+            "CRON_TZ=Europe/Vienna 0 0 9 * * 1-5",
+        ] {
+            assert_eq!(with_seconds(fine), Ok(()), "{fine}");
+        }
+        for wrong in [
+            "",
+            "* * * *",
+            "* * * * * * *",
+            "60 * * * * *",
+            "* * 24 * * *",
+            "* * * 0 * *",
+            "* * * * 13 *",
+            "* * * * * 7",
+            "5-1 * * * * *",
+            "*/0 * * * * *",
+            "a * * * * *",
+            "+5 * * * * *",
+            "@sometimes",
+            "@every soon",
+            "@every 1x",
+        ] {
+            assert!(with_seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn five_fields_are_exactly_five() {
+        assert_eq!(five_fields("* 9-17 * * 1-5"), Ok(()));
+        assert_eq!(five_fields("* 9"), Err(Error::Fields { expected: "exactly 5", found: 2 }));
+        assert!(five_fields("0 0 22 * * *").is_err() && five_fields("@daily").is_err());
+    }
+}

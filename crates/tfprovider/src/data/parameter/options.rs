@@ -1,0 +1,76 @@
+//! The options of a parameter: what they must be, and what a value must be when there are some.
+
+use std::collections::BTreeSet;
+
+use super::{Refused, kind};
+use crate::value::Value;
+
+/// Name and value of one option.
+pub(super) struct Choice<'a> {
+    name: &'a str,
+    value: &'a str,
+}
+
+pub(super) fn read(config: &Value) -> Vec<Choice<'_>> {
+    let choice = |item| Choice { name: text(item, "name"), value: text(item, "value") };
+    config.field("option").items().iter().map(choice).collect()
+}
+
+fn text<'a>(item: &'a Value, name: &str) -> &'a str {
+    item.field(name).text_or_empty()
+}
+
+/// Names and values are unique, and values have the right type.
+pub(super) fn check(options: &[Choice<'_>], option_kind: &str) -> Result<(), Refused> {
+    let (mut names, mut values) = (BTreeSet::new(), BTreeSet::new());
+    for Choice { name, value } in options {
+        if !names.insert(*name) {
+            let detail = format!("multiple options found with the same name {name:?}");
+            return Err(Refused::new("Option names must be unique", detail));
+        }
+        if !values.insert(*value) {
+            let detail = format!("multiple options found with the same value {value:?}");
+            return Err(Refused::new("Option values must be unique", detail));
+        }
+        if !kind::fits(option_kind, value) {
+            let detail =
+                format!("option {name:?} has the value {value:?}, which is not a valid {option_kind}");
+            return Err(Refused::new(
+                format!("Option {name:?} with type {option_kind:?} has an invalid value"),
+                detail,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The value is an option; with several to be chosen, each element of it is.
+pub(super) fn check_value(
+    options: &[Choice<'_>],
+    kind: &str,
+    form_type: &str,
+    value: &str,
+    title: &str,
+) -> Result<(), Refused> {
+    let known = |value: &str| options.iter().any(|option| option.value == value);
+    if kind == "list(string)" && form_type == "multi-select" {
+        let summary = format!("{title} must be a valid list of options");
+        let Some(elements) = kind::list(value) else {
+            return Err(Refused::new(summary, format!("{value:?} is not a JSON array of strings")));
+        };
+        let missing: Vec<_> = elements.iter().filter(|element| !known(element)).map(String::as_str).collect();
+        if !missing.is_empty() {
+            let detail = format!("the values {:?} are missing from the options", missing.join(", "));
+            return Err(Refused::new(format!("{title}s must be a valid option"), detail));
+        }
+        return Ok(());
+    }
+    if known(value) {
+        return Ok(());
+    }
+    let hint = if value.is_empty() { ". The value is empty, did you forget to set it?" } else { "" };
+    let all: Vec<_> = options.iter().map(|option| option.value).collect();
+    let detail =
+        format!("the value {value:?} must be defined as one of the options: {}{hint}", all.join(", "));
+    Err(Refused::new(format!("{title} must be a valid option"), detail))
+}

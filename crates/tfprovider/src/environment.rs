@@ -1,0 +1,77 @@
+//! The variables a job gives to its Terraform, which are this provider's inputs (terraform section 2).
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// Variables of one job. They hold tokens and keys, so `Debug` shows their number only.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// The value of a variable; none when it is not set.
+    pub(crate) fn find(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The value of a variable; empty when it is not set.
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.find(name).unwrap_or_default()
+    }
+
+    /// The value of a variable, or `otherwise` when it is empty or not set.
+    pub(crate) fn get_or<'a>(&'a self, name: &str, otherwise: &'a str) -> &'a str {
+        match self.get(name) {
+            "" => otherwise,
+            value => value,
+        }
+    }
+
+    /// The variable whose name ends in the hash of `key`.
+    pub(crate) fn find_hashed(&self, prefix: &str, key: &str) -> Option<&str> {
+        self.find(&format!("{prefix}{}", sha256_hex(key)))
+    }
+}
+
+impl From<BTreeMap<String, String>> for Environment {
+    fn from(variables: BTreeMap<String, String>) -> Self {
+        Self(variables)
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Environment({} variables)", self.0.len())
+    }
+}
+
+/// The lower-case hexadecimal SHA-256 that names of variables end in.
+pub(crate) fn sha256_hex(text: &str) -> String {
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(text.as_bytes()) {
+        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+    }
+    hex
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashed_names_are_found_and_values_are_not_shown() {
+        let name = format!("CODER_PARAMETER_{}", sha256_hex("region"));
+        let environment: Environment = [(name.as_str(), "eu"), ("EMPTY", "")].into_iter().collect();
+        assert_eq!(environment.find_hashed("CODER_PARAMETER_", "region"), Some("eu"));
+        assert_eq!(environment.find_hashed("CODER_PARAMETER_", "other"), None);
+        assert_eq!((environment.find("EMPTY"), environment.get_or("EMPTY", "x")), (Some(""), "x"));
+        assert_eq!(format!("{environment:?}"), "Environment(2 variables)");
+    }
+}

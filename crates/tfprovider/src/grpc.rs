@@ -1,0 +1,145 @@
+//! Unary gRPC calls over one connection: the part of gRPC that a Terraform provider needs, on HTTP/2.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::UnixStream;
+
+use crate::msgpack;
+
+/// The largest message a peer may send. A state travels to the server in at most 4 MiB, but scripts in between may
+/// be longer.
+const MAX_MESSAGE_BYTES: usize = 32 << 20;
+
+/// Calls that may run at once on one connection; Terraform makes ten unless told otherwise.
+const MAX_CONCURRENT_CALLS: u32 = 256;
+
+/// Compression flag and length before each message.
+const PREFIX_BYTES: usize = 5;
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub(crate) struct Status {
+    code: u8,
+    message: String,
+}
+
+impl Status {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self { code: 3, message: message.into() }
+    }
+
+    pub(crate) fn unknown_type(name: &str) -> Self {
+        Self::invalid(format!("this provider has no type {name:?}"))
+    }
+
+    pub(crate) fn unimplemented(path: &str) -> Self {
+        Self { code: 12, message: format!("{path} is not implemented") }
+    }
+
+    fn too_large() -> Self {
+        Self { code: 8, message: format!("a message is larger than {MAX_MESSAGE_BYTES} bytes") }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-status", HeaderValue::from(u16::from(self.code)));
+        // Header values are plain: the message says what a programmer needs, users read diagnostics.
+        let plain: String = self.message.chars().filter(|c| *c != '%' && matches!(c, ' '..='~')).collect();
+        if let Ok(message) = HeaderValue::from_str(&plain) {
+            headers.insert("grpc-message", message);
+        }
+        headers
+    }
+}
+
+impl From<msgpack::Error> for Status {
+    fn from(error: msgpack::Error) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+/// Serves a connection until the peer closes it; `call` answers a method's path and message.
+pub(crate) async fn serve<F>(stream: UnixStream, call: F) -> hyper::Result<()>
+where
+    F: Fn(&str, Bytes) -> Result<Bytes, Status> + Send + Sync + 'static,
+{
+    let call = Arc::new(call);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let call = call.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let result = match message(request.into_body()).await {
+                Ok(message) => call(&path, message),
+                Err(status) => Err(status),
+            };
+            if let Err(status) = &result {
+                tracing::debug!(path, code = status.code, reason = status.message, "a provider call failed");
+            }
+            Ok::<_, Infallible>(response(result))
+        }
+    });
+    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_CONCURRENT_CALLS)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+/// The one message of a request's body.
+async fn message(body: Incoming) -> Result<Bytes, Status> {
+    let body = Limited::new(body, PREFIX_BYTES + MAX_MESSAGE_BYTES).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            Status::too_large()
+        } else {
+            Status::invalid("the request ended early")
+        }
+    })?;
+    let mut body = body.to_bytes();
+    if body.len() < PREFIX_BYTES {
+        return Err(Status::invalid("the request has no message"));
+    }
+    let prefix = body.split_to(PREFIX_BYTES);
+    if prefix[0] != 0 {
+        return Err(Status::invalid("the message is compressed"));
+    }
+    let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+    if usize::try_from(length).is_ok_and(|length| length == body.len()) {
+        Ok(body)
+    } else {
+        Err(Status::invalid("the length of the message is wrong"))
+    }
+}
+
+fn response(
+    result: Result<Bytes, Status>,
+) -> Response<http_body_util::Either<impl hyper::body::Body<Data = Bytes, Error = Infallible>, Full<Bytes>>> {
+    let mut response = match result {
+        Ok(message) => {
+            let mut framed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
+            framed.put_u8(0);
+            framed.put_u32(
+                u32::try_from(message.len()).expect("an answer is not larger than what was asked for"),
+            );
+            framed.put(message);
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", HeaderValue::from_static("0"));
+            let body = Full::new(framed.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
+            Response::new(http_body_util::Either::Left(body))
+        }
+        Err(status) => {
+            let mut response = Response::new(http_body_util::Either::Right(Full::default()));
+            *response.headers_mut() = status.headers();
+            response
+        }
+    };
+    *response.status_mut() = StatusCode::OK;
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    response
+}

@@ -1,0 +1,259 @@
+//! The calls of the plugin protocol: what Terraform asks, and what this provider answers.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::check;
+use crate::context::{Context, DEFAULT_URL};
+use crate::data::{self, DataSource};
+use crate::environment::Environment;
+use crate::generated::tfplugin5 as proto;
+use crate::grpc::Status;
+use crate::link::Link;
+use crate::plan;
+use crate::report::{Path, Report};
+use crate::resource::{self, Resource};
+use crate::schema::{Attribute, Block, Schema, Type};
+use crate::stored;
+use crate::value::Value;
+use crate::wire::{attribute_path, decode, describe, diagnostics, encode};
+
+/// The schemas and rules of every type; one for all connections.
+pub(crate) struct Plugin {
+    provider: Schema,
+    resources: Vec<Resource>,
+    data: Vec<DataSource>,
+    described: OnceLock<Bytes>,
+}
+
+/// What one call may look at and change.
+pub(crate) struct Call<'a> {
+    pub(crate) environment: Arc<Environment>,
+    /// The address from the configuration of this connection; set by `Configure`.
+    pub(crate) url: &'a crate::serve::ConfiguredUrl,
+}
+
+impl Plugin {
+    pub(crate) fn new() -> Self {
+        let url = Attribute::optional("url", Type::Text, "Address of the deployment.");
+        Self {
+            provider: Schema { version: 0, block: Block::new(vec![url]) },
+            resources: resource::all(),
+            data: data::all(),
+            described: OnceLock::new(),
+        }
+    }
+
+    /// Answers one call.
+    pub(crate) fn call(&self, path: &str, body: Bytes, call: &Call<'_>) -> Result<Bytes, Status> {
+        // Terraform's plugin library asks for these beside the protocol itself. A reattached provider outlives each
+        // terraform process, so a request to shut down is answered and not followed.
+        const SERVING: &[u8] = &[0x08, 0x01];
+        let method = match path {
+            "/plugin.GRPCController/Shutdown" => return Ok(Bytes::new()),
+            "/grpc.health.v1.Health/Check" => return Ok(Bytes::from_static(SERVING)),
+            path => path.strip_prefix("/tfplugin5.Provider/").ok_or_else(|| Status::unimplemented(path))?,
+        };
+        match method {
+            "GetSchema" => Ok(self.described.get_or_init(|| self.describe().encode_to_vec().into()).clone()),
+            "PrepareProviderConfig" => answer(body, |request| self.prepare(&request, call)),
+            "Configure" => answer(body, |request| self.configure(&request, call)),
+            "ValidateResourceTypeConfig" => answer(body, |request: proto::ValidateRequest| {
+                validate(&self.resource(&request.type_name)?.schema, &request)
+            }),
+            "ValidateDataSourceConfig" => answer(body, |request: proto::ValidateRequest| {
+                validate(&self.data_source(&request.type_name)?.schema, &request)
+            }),
+            "UpgradeResourceState" => answer(body, |request| self.upgrade(&request)),
+            "ReadResource" => answer(body, |request| self.read_resource(request, call)),
+            "PlanResourceChange" => answer(body, |request| self.plan(request)),
+            "ApplyResourceChange" => answer(body, |request| self.apply(request, call)),
+            "ReadDataSource" => answer(body, |request| self.read_data(&request, call)),
+            "ImportResourceState" => Ok(import().encode_to_vec().into()),
+            // Every call ends at once, so there is nothing to stop.
+            "Stop" => Ok(Bytes::new()),
+            _ => Err(Status::unimplemented(path)),
+        }
+    }
+
+    fn describe(&self) -> proto::SchemaResponse {
+        describe(&self.provider, &self.resources, &self.data)
+    }
+
+    fn resource(&self, name: &str) -> Result<&Resource, Status> {
+        self.resources.iter().find(|each| each.name == name).ok_or_else(|| Status::unknown_type(name))
+    }
+
+    fn data_source(&self, name: &str) -> Result<&DataSource, Status> {
+        self.data.iter().find(|each| each.name == name).ok_or_else(|| Status::unknown_type(name))
+    }
+
+    fn prepare(
+        &self,
+        request: &proto::PrepareConfigRequest,
+        call: &Call<'_>,
+    ) -> Result<proto::PrepareConfigResponse, Status> {
+        let mut config = decode(request.config.as_ref())?;
+        let mut report = Report::default();
+        check::config(&self.provider.block, &config, &mut report);
+        if config.field("url").is_null() {
+            config.set("url", Value::text(default_url(&call.environment)));
+        }
+        Ok(proto::PrepareConfigResponse {
+            prepared_config: Some(encode(&config)),
+            diagnostics: diagnostics(report),
+        })
+    }
+
+    fn configure(
+        &self,
+        request: &proto::ConfigureRequest,
+        call: &Call<'_>,
+    ) -> Result<proto::ConfigureResponse, Status> {
+        let config = decode(request.config.as_ref())?;
+        let mut report = Report::default();
+        let url = match config.field("url") {
+            Value::Text(url) => url.as_str(),
+            _ => default_url(&call.environment),
+        };
+        if url.is_empty() {
+            let detail = "set it in the provider block, or leave it out and set CODER_AGENT_URL";
+            report.error(Path::of("url"), "CODER_AGENT_URL must not be empty; got it as url", detail);
+        } else if let Err(error) = Link::parse(url) {
+            report.error(Path::of("url"), format!("the url of the provider cannot be read: {error}"), "");
+        } else {
+            call.url.set(url);
+        }
+        Ok(proto::ConfigureResponse { diagnostics: diagnostics(report) })
+    }
+
+    fn upgrade(&self, request: &proto::UpgradeRequest) -> Result<proto::UpgradeResponse, Status> {
+        let resource = self.resource(&request.type_name)?;
+        let json = request.raw_state.as_ref().map(|state| state.json.as_slice()).unwrap_or_default();
+        let mut report = Report::default();
+        let state = stored::upgrade(&resource.schema, request.version, json).map_err(|error| {
+            report.error(
+                Path::default(),
+                format!("the stored state of a {} cannot be used", resource.name),
+                error.to_string(),
+            );
+        });
+        Ok(proto::UpgradeResponse {
+            upgraded_state: state.ok().map(|state| encode(&state)),
+            diagnostics: diagnostics(report),
+        })
+    }
+
+    fn read_resource(
+        &self,
+        request: proto::ReadResourceRequest,
+        call: &Call<'_>,
+    ) -> Result<proto::ReadResourceResponse, Status> {
+        let resource = self.resource(&request.type_name)?;
+        let mut state = decode(request.current_state.as_ref())?;
+        if !state.is_null() {
+            let url = call.url.get(&call.environment);
+            (resource.read)(&mut state, &Context { environment: &call.environment, url: &url });
+        }
+        Ok(proto::ReadResourceResponse {
+            new_state: Some(encode(&state)),
+            diagnostics: Vec::new(),
+            private: request.private,
+        })
+    }
+
+    fn plan(&self, request: proto::PlanRequest) -> Result<proto::PlanResponse, Status> {
+        let resource = self.resource(&request.type_name)?;
+        let prior = decode(request.prior_state.as_ref())?;
+        let config = decode(request.config.as_ref())?;
+        let proposed = decode(request.proposed_new_state.as_ref())?;
+        let mut report = Report::default();
+        let (planned, replace) = if proposed.is_null() {
+            (Value::Null, Vec::new())
+        } else if prior.is_null() {
+            (plan::create(&resource.schema.block, &config), Vec::new())
+        } else {
+            plan::update(&resource.schema.block, &prior, &config)
+        };
+        if !planned.is_null() {
+            (resource.plan)(&planned, &mut report);
+        }
+        Ok(proto::PlanResponse {
+            planned_state: Some(encode(&planned)),
+            requires_replace: replace.iter().map(attribute_path).collect(),
+            planned_private: request.prior_private,
+            diagnostics: diagnostics(report),
+            legacy_type_system: true,
+        })
+    }
+
+    fn apply(&self, request: proto::ApplyRequest, call: &Call<'_>) -> Result<proto::ApplyResponse, Status> {
+        let resource = self.resource(&request.type_name)?;
+        let prior = decode(request.prior_state.as_ref())?;
+        let mut state = decode(request.planned_state.as_ref())?;
+        let mut report = Report::default();
+        if !state.is_null() && prior.is_null() {
+            let url = call.url.get(&call.environment);
+            let context = Context { environment: &call.environment, url: &url };
+            (resource.create)(&mut state, &context, &mut report);
+            state =
+                if report.has_errors() { Value::Null } else { plan::settle(&resource.schema.block, &state) };
+        }
+        Ok(proto::ApplyResponse {
+            new_state: Some(encode(&state)),
+            private: request.planned_private,
+            diagnostics: diagnostics(report),
+            legacy_type_system: true,
+        })
+    }
+
+    fn read_data(
+        &self,
+        request: &proto::ReadDataRequest,
+        call: &Call<'_>,
+    ) -> Result<proto::ReadDataResponse, Status> {
+        let source = self.data_source(&request.type_name)?;
+        let config = decode(request.config.as_ref())?;
+        let mut report = Report::default();
+        let mut state = plan::data(&source.schema.block, &config);
+        let url = call.url.get(&call.environment);
+        (source.read)(
+            &mut state,
+            &config,
+            &Context { environment: &call.environment, url: &url },
+            &mut report,
+        );
+        let state = (!report.has_errors()).then(|| encode(&state));
+        Ok(proto::ReadDataResponse { state, diagnostics: diagnostics(report) })
+    }
+}
+
+/// The address of a provider whose configuration has none.
+pub(crate) fn default_url(environment: &Environment) -> &str {
+    environment.get_or("CODER_AGENT_URL", DEFAULT_URL)
+}
+
+fn answer<Request: Message + Default, Response: Message>(
+    body: Bytes,
+    call: impl FnOnce(Request) -> Result<Response, Status>,
+) -> Result<Bytes, Status> {
+    let request =
+        Request::decode(body).map_err(|_| Status::invalid("the request is not the message it should be"))?;
+    call(request).map(|response| response.encode_to_vec().into())
+}
+
+fn validate(schema: &Schema, request: &proto::ValidateRequest) -> Result<proto::ValidateResponse, Status> {
+    let mut report = Report::default();
+    check::config(&schema.block, &decode(request.config.as_ref())?, &mut report);
+    Ok(proto::ValidateResponse { diagnostics: diagnostics(report) })
+}
+
+fn import() -> proto::ImportResponse {
+    let mut report = Report::default();
+    let detail =
+        "what a coder resource stands for lives in the state only, so there is nothing to import it from";
+    report.error(Path::default(), "resource can not be imported", detail);
+    proto::ImportResponse { diagnostics: diagnostics(report) }
+}

@@ -1,0 +1,57 @@
+//! The managed resource types: one file each, and the list of them.
+
+mod agent;
+mod agent_instance;
+mod ai_task;
+mod app;
+mod devcontainer;
+mod env;
+mod external_agent;
+mod metadata;
+mod script;
+
+use crate::context::{Context, random_id};
+use crate::report::Report;
+use crate::schema::Schema;
+use crate::value::Value;
+
+/// A managed resource type. Nothing can be changed in place and nothing outlives its state, so there is no update and
+/// no delete.
+pub(crate) struct Resource {
+    pub(crate) name: &'static str,
+    pub(crate) schema: Schema,
+    /// Rules over several values of a plan.
+    pub(crate) plan: fn(&Value, &mut Report),
+    /// Fills in what the plan left open.
+    pub(crate) create: fn(&mut Value, &Context<'_>, &mut Report),
+    /// Brings a state up to date.
+    pub(crate) read: fn(&mut Value, &Context<'_>),
+}
+
+impl Resource {
+    /// A type that only keeps its configuration under a random id.
+    fn plain(name: &'static str, schema: Schema) -> Self {
+        Self {
+            name,
+            schema,
+            plan: |_, _| {},
+            create: |state, _, _| state.set("id", random_id()),
+            read: |_, _| {},
+        }
+    }
+}
+
+/// Every type there is.
+pub(crate) fn all() -> Vec<Resource> {
+    vec![
+        agent::resource(),
+        agent_instance::resource(),
+        ai_task::resource(),
+        app::resource(),
+        devcontainer::resource(),
+        env::resource(),
+        external_agent::resource(),
+        metadata::resource(),
+        script::resource(),
+    ]
+}

@@ -1,0 +1,123 @@
+//! A Terraform value: what a configuration, a plan or a state holds.
+
+use std::collections::BTreeMap;
+
+/// One value. Which of them a place may hold is said by the schema; sets travel as lists.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Value {
+    /// Not known before apply.
+    Unknown,
+    /// Absent.
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// A number that is no `i64`.
+    Float(f64),
+    Text(String),
+    List(Vec<Value>),
+    /// An object or a map.
+    Object(BTreeMap<String, Value>),
+}
+
+static NULL: Value = Value::Null;
+
+impl Value {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// An object of the given fields.
+    pub(crate) fn object<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
+        Self::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    /// The field of an object; null when there is none or this is no object.
+    pub(crate) fn field(&self, name: &str) -> &Self {
+        match self {
+            Self::Object(fields) => fields.get(name).unwrap_or(&NULL),
+            _ => &NULL,
+        }
+    }
+
+    /// Sets the field of an object; does nothing to anything else.
+    pub(crate) fn set(&mut self, name: &str, value: Self) {
+        if let Self::Object(fields) = self {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+
+    /// The field of an object, to be changed in place.
+    pub(crate) fn field_mut(&mut self, name: &str) -> Option<&mut Self> {
+        match self {
+            Self::Object(fields) => fields.get_mut(name),
+            _ => None,
+        }
+    }
+
+    /// The elements of a list or set; none of anything else.
+    pub(crate) fn items(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text, or the empty one where there is none.
+    pub(crate) fn text_or_empty(&self) -> &str {
+        self.as_text().unwrap_or_default()
+    }
+
+    pub(crate) fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_true(&self) -> bool {
+        matches!(self, Self::Bool(true))
+    }
+
+    /// Whether this is null or what its type starts with: `""`, 0, false, no elements.
+    pub(crate) fn is_zero(&self) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Null | Self::Bool(false) | Self::Int(0) => true,
+            Self::Bool(true) | Self::Int(_) => false,
+            Self::Float(number) => *number == 0.0,
+            Self::Text(text) => text.is_empty(),
+            Self::List(items) => items.is_empty(),
+            Self::Object(fields) => fields.is_empty(),
+        }
+    }
+}
+
+/// Values hold tokens and keys, so only their kind is shown.
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown",
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Int(_) | Self::Float(_) => "number",
+            Self::Text(_) => "text",
+            Self::List(_) => "list",
+            Self::Object(_) => "object",
+        })
+    }
+}
