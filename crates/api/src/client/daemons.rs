@@ -12,6 +12,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{Client, Error, Upgraded, secret_value};
 use crate::{headers, paths};
 
+/// What a 401 means for a provisioner key.
+pub(super) const CHECK_KEY: &str =
+    "the provisioner key is unknown or was deleted; make one with `coder provisioner keys create`";
+
 /// What a daemon proves itself with.
 #[derive(Clone, Debug)]
 pub enum Credential {
@@ -73,7 +77,14 @@ impl Client {
         query.extend(serve.provisioners.iter().map(|kind| ("provisioner", kind.as_str())));
         query.extend(tags.iter().map(|tag| ("tag", tag.as_str())));
         query.push(("version", &version));
-        self.open(&paths::serve(&serve.organization), &query, self.serve_headers(serve)?).await
+        let joined = self.open(&paths::serve(&serve.organization), &query, self.serve_headers(serve)?).await;
+        joined.map_err(|error| match serve.credential {
+            Credential::Key(_) => error.advise(CHECK_KEY),
+            Credential::Psk(_) => {
+                error.advise("the pre-shared key is not the one the server was started with")
+            }
+            Credential::Session => error,
+        })
     }
 
     fn serve_headers(&self, serve: &Serve) -> Result<HeaderMap, Error> {

@@ -10,7 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HeaderMap;
+use coder_domain::secret::Secret;
+use http::header::{HeaderMap, HeaderName};
 use http::{Method, StatusCode};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
@@ -19,6 +20,8 @@ use tokio_rustls::TlsConnector;
 use url::{Host, Url};
 
 use super::error::{Call, Error};
+use super::{Client, secret_value};
+use crate::headers;
 
 /// A byte stream of any kind.
 pub trait Conn: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -105,6 +108,56 @@ impl Dialer {
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let conn = connector.connect(name, conn).await.map_err(|error| call.transport(error))?;
         Ok(Box::new(conn))
+    }
+}
+
+impl Client {
+    /// Opens a WebSocket at a path of the server, with the client's extra headers and these. No session is sent unless
+    /// the headers have it.
+    ///
+    /// # Errors
+    /// As [`Dialer::open`].
+    pub async fn websocket(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        headers: &[(&str, Secret)],
+    ) -> Result<Upgraded, Error> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let invalid = || Error::InvalidHeader((*name).to_owned());
+            let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+            map.append(parsed, secret_value(value).map_err(|()| invalid())?);
+        }
+        let query: Vec<_> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        self.open(path, &query, map).await
+    }
+
+    pub(super) async fn open(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        mut headers: HeaderMap,
+    ) -> Result<Upgraded, Error> {
+        for (name, value) in &self.server.headers {
+            headers.append(name, value.clone());
+        }
+        let result = self.server.dialer.open(&self.url(path, query), headers).await;
+        if let Ok(upgraded) = &result {
+            self.saw(&upgraded.headers);
+        }
+        result
+    }
+
+    /// The session as a cookie, the only form the follow endpoints take from clients (http-api 10.1).
+    pub(super) fn cookie(&self) -> Result<HeaderMap, Error> {
+        let mut cookie = HeaderMap::new();
+        if let Some(token) = &self.token {
+            let pair = format!("{}={}", headers::SESSION_COOKIE, token.expose().trim());
+            let value = secret_value(&Secret::new(pair)).map_err(|()| Error::InvalidToken)?;
+            cookie.insert(http::header::COOKIE, value);
+        }
+        Ok(cookie)
     }
 }
 

@@ -100,6 +100,14 @@ impl Error {
         }
     }
 
+    /// Says what a 401 means for calls that do not use the session.
+    pub(super) fn advise(mut self, advice: &'static str) -> Self {
+        if let Self::Status(refusal) = &mut self {
+            refusal.advice = Some(advice);
+        }
+        self
+    }
+
     /// Whether the server answered that something does not exist, or is not visible.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -195,6 +203,8 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// Where a redirect points.
     pub location: Option<String>,
+    /// What a 401 of this call means, where it is not a lost session.
+    advice: Option<&'static str>,
 }
 
 impl Refusal {
@@ -209,7 +219,7 @@ impl Refusal {
         let retry_after = text(http::header::RETRY_AFTER).and_then(|text| text.trim().parse().ok());
         let location =
             text(http::header::LOCATION).map(|text| plain(text, 256)).filter(|_| status.is_redirection());
-        Self { at, status, body, retry_after: retry_after.map(Duration::from_secs), location }
+        Self { at, status, body, retry_after: retry_after.map(Duration::from_secs), location, advice: None }
     }
 
     fn hint(&self) -> Option<String> {
@@ -217,7 +227,9 @@ impl Refusal {
             return Some(format!("the server redirects to {location}; use that address instead"));
         }
         match self.status {
-            StatusCode::UNAUTHORIZED => Some("log in again with `coder login`".to_owned()),
+            StatusCode::UNAUTHORIZED => {
+                Some(self.advice.unwrap_or("log in again with `coder login`").to_owned())
+            }
             StatusCode::TOO_MANY_REQUESTS => {
                 let wait = self.retry_after.map_or(60, |wait| wait.as_secs());
                 Some(format!("too many requests; try again in {wait} s"))

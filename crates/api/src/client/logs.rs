@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use coder_domain::ids::{BuildId, JobId, TemplateVersionId};
 use futures_util::StreamExt as _;
-use http::{HeaderMap, Method};
+use http::Method;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
 use super::error::{Call, Error};
-use super::{Backoff, BoxedConn, Client, Timeouts, secret_value};
-use crate::headers;
+use super::{Backoff, BoxedConn, Client, Timeouts};
 use crate::jobs::ProvisionerJobLog;
 use crate::paths;
 
@@ -76,35 +75,6 @@ impl Client {
     pub async fn job_logs(&self, of: LogsOf, after: i64) -> Result<Vec<ProvisionerJobLog>, Error> {
         let after = after.to_string();
         self.list(&of.path(), &[("after", after.as_str())]).await
-    }
-
-    /// Opens a WebSocket with the session as a cookie, the only form the follow endpoints take from clients
-    /// (http-api 10.1).
-    pub(super) async fn open(
-        &self,
-        path: &str,
-        query: &[(&str, &str)],
-        mut headers: HeaderMap,
-    ) -> Result<super::Upgraded, Error> {
-        for (name, value) in &self.server.headers {
-            headers.append(name, value.clone());
-        }
-        let result = self.server.dialer.open(&self.url(path, query), headers).await;
-        if let Ok(upgraded) = &result {
-            self.saw(&upgraded.headers);
-        }
-        result
-    }
-
-    pub(super) fn cookie(&self) -> Result<HeaderMap, Error> {
-        let mut cookie = HeaderMap::new();
-        if let Some(token) = &self.token {
-            let pair = format!("{}={}", headers::SESSION_COOKIE, token.expose().trim());
-            let value =
-                secret_value(&coder_domain::secret::Secret::new(pair)).map_err(|()| Error::InvalidToken)?;
-            cookie.insert(http::header::COOKIE, value);
-        }
-        Ok(cookie)
     }
 }
 

@@ -117,6 +117,6 @@ fn push_tags(query: &mut Vec<(&str, String)>, tags: &BTreeMap<String, String>) {
     }
 }
 
-pub(super) fn borrow<'a>(query: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
+fn borrow<'a>(query: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
     query.iter().map(|(key, value)| (*key, value.as_str())).collect()
 }

@@ -44,8 +44,8 @@ impl Client {
     /// Logs in; the answer's token goes into [`Client::with_token`].
     pub async fn login(&self, email: &str, password: Secret) -> Result<Secret, Error> {
         let request = LoginRequest { email: email.to_owned(), password };
-        let answer: LoginResponse = self.send(Method::POST, paths::LOGIN, &request).await?;
-        Ok(answer.session_token)
+        let answer: Result<LoginResponse, _> = self.send(Method::POST, paths::LOGIN, &request).await;
+        Ok(answer.map_err(|error| error.advise("check the e-mail address and the password"))?.session_token)
     }
 
     /// Ends the session.
@@ -100,6 +100,7 @@ impl Client {
         let mut headers = HeaderMap::new();
         let invalid = |()| Error::InvalidHeader(crate::headers::PROVISIONER_KEY.to_owned());
         headers.insert(crate::headers::PROVISIONER_KEY, super::secret_value(secret).map_err(invalid)?);
-        self.with_token(None).get_with(&paths::own_provisioner_key("self"), headers).await
+        let found = self.with_token(None).get_with(&paths::own_provisioner_key("self"), headers).await;
+        found.map_err(|error: Error| error.advise(super::daemons::CHECK_KEY))
     }
 }

@@ -24,7 +24,7 @@ pub(super) async fn connect(url: &Url) -> io::Result<BoxedConn> {
         Some(Host::Domain(name)) => interleave(tokio::net::lookup_host((name, port)).await?.collect()),
         None => Vec::new(),
     };
-    let stream = race(addresses).await?;
+    let stream = race(addresses, TcpStream::connect).await?;
     stream.set_nodelay(true)?;
     Ok(Box::new(stream))
 }
@@ -47,14 +47,17 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// Starts a new attempt whenever the last one failed or has been silent for [`NEXT_ATTEMPT`].
-async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+async fn race<T, F: Future<Output = io::Result<T>>>(
+    addresses: Vec<SocketAddr>,
+    connect: impl Fn(SocketAddr) -> F,
+) -> io::Result<T> {
     let mut waiting = addresses.into_iter();
     let mut attempts = FuturesUnordered::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     loop {
         let more = waiting.next();
         let exhausted = more.is_none();
-        attempts.extend(more.map(TcpStream::connect));
+        attempts.extend(more.map(&connect));
         if attempts.is_empty() {
             return Err(last);
         }
@@ -85,16 +88,33 @@ mod tests {
         assert_eq!(ordered, wanted);
     }
 
-    #[tokio::test]
-    async fn a_refusing_address_does_not_stop_the_others() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let gone = {
-            let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            other.local_addr().unwrap()
-        };
-        let stream = race(vec![gone, listener.local_addr().unwrap()]).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
-        assert!(race(vec![gone]).await.is_err());
-        assert!(race(vec![]).await.is_err());
+    fn address(last: u8) -> SocketAddr {
+        ([127, 0, 0, last], 1).into()
+    }
+
+    /// Address 1 never answers, 2 refuses, the others connect.
+    async fn behave(address: SocketAddr) -> io::Result<SocketAddr> {
+        match address.to_string().as_str() {
+            "127.0.0.1:1" => std::future::pending().await,
+            "127.0.0.2:1" => Err(io::ErrorKind::ConnectionRefused.into()),
+            _ => Ok(address),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_address_holds_the_others_up_for_a_quarter_second() {
+        let start = tokio::time::Instant::now();
+        assert_eq!(race(vec![address(1), address(2), address(3)], behave).await.unwrap(), address(3));
+        assert_eq!(start.elapsed(), NEXT_ATTEMPT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusing_address_does_not_hold_the_others_up() {
+        let start = tokio::time::Instant::now();
+        assert_eq!(race(vec![address(2), address(3)], behave).await.unwrap(), address(3));
+        assert!(start.elapsed().is_zero());
+        let error = race(vec![address(2)], behave).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(race(vec![], behave).await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

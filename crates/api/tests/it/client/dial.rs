@@ -283,3 +283,52 @@ async fn an_unknown_authority_comes_with_a_hint() {
     let error = dial(&url, trusting(other.file()), &with_key()).await.unwrap_err();
     assert!(error.hint().unwrap().contains("SSL_CERT_FILE"), "{error:?}");
 }
+
+#[tokio::test]
+async fn a_connection_cut_at_any_byte_of_the_answer_is_an_error_not_a_hang() {
+    let whole = accept("sec-websocket-key: x\r\n").len();
+    let server = Server::raw(move |mut stream, number| async move {
+        let head = head(&mut stream).await;
+        // The client may be gone before everything was written.
+        let _ = stream.write_all(&accept(&head).as_bytes()[..number]).await;
+    })
+    .await;
+    for cut in 0..whole {
+        let error = dial(&server.url(), options(), &with_key()).await.unwrap_err();
+        assert!(matches!(error, Error::Transport { .. }), "after {cut} bytes: {error:?}");
+    }
+    dial(&server.url(), options(), &with_key()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_credential_says_which() {
+    for (credential, wanted) in [
+        (Credential::Key(Secret::new("K".repeat(43))), "provisioner keys create"),
+        (Credential::Psk(Secret::new("p")), "pre-shared key"),
+        (Credential::Session, "coder login"),
+    ] {
+        let server = answering("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n").await;
+        let serve = Serve::new(credential, "d", "v2.30.0");
+        let hint = dial(&server.url(), options(), &serve).await.unwrap_err().hint().unwrap();
+        assert!(hint.contains(wanted), "{hint}");
+    }
+}
+
+#[tokio::test]
+async fn any_path_can_be_opened_with_headers_of_ones_own() {
+    let (sender, mut heads) = tokio::sync::mpsc::channel(1);
+    let server = Server::raw(move |stream, _| {
+        let sender = sender.clone();
+        async move { sender.send(echo(stream).await).await.unwrap() }
+    })
+    .await;
+    let client = Client::new(&server.url(), Some(Secret::new(TOKEN)), options()).unwrap();
+    let query = [("a", "b c".to_owned())];
+    let upgraded = client.websocket("/x/y", &query, &[("X-Own", Secret::new("1"))]).await.unwrap();
+    assert_echo(upgraded).await;
+    let head = heads.recv().await.unwrap();
+    assert!(head.starts_with("GET /x/y?a=b+c HTTP/1.1\r\n") && head.contains("x-own: 1\r\n"), "{head}");
+    assert!(!head.contains(TOKEN), "{head}");
+    let error = client.websocket("/x", &[], &[("X-Own", Secret::new("a\nb"))]).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidHeader(name) if name == "X-Own"));
+}

@@ -39,6 +39,15 @@ async fn a_lost_session_says_how_to_get_one() {
 }
 
 #[tokio::test]
+async fn a_wrong_password_is_not_a_lost_session() {
+    let server = Server::http(|_, _| json(401, r#"{"message":"no"}"#)).await;
+    let error = client(&server.url()).login("a@x", Secret::new("hunter2")).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("password") && !format!("{error:?}").contains("hunter2"));
+    let error = client(&server.url()).own_provisioner_key(&Secret::new("hunter2")).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("keys create") && !format!("{error:?}").contains("hunter2"));
+}
+
+#[tokio::test]
 async fn answers_that_are_not_the_api_are_named() {
     let error = refused(500, "<html>").await;
     assert!(error.to_string().contains("not an API error but application/json"), "{error}");

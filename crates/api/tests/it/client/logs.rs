@@ -213,3 +213,37 @@ async fn dropping_a_wait_loses_no_line() {
     assert_eq!(logs.next().await.unwrap().unwrap().id, 1);
     assert!(logs.next().await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn cut_at_any_byte_every_line_still_comes_once() {
+    // Three unmasked text frames and a close frame, as a server writes them.
+    let mut bytes = Vec::new();
+    let mut ends = Vec::new();
+    for id in 1..=3 {
+        let text = line(id);
+        bytes.extend([0x81, 126, 0, u8::try_from(text.len()).unwrap()]);
+        bytes.extend(text.as_bytes());
+        ends.push(bytes.len());
+    }
+    bytes.extend([0x88, 2, 0x03, 0xe8]);
+    let whole = bytes.len();
+    for cut in (0..whole).step_by(7).chain(ends.clone()).chain([whole - 1]) {
+        let (bytes, ends) = (bytes.clone(), ends.clone());
+        let server = Server::raw(move |mut stream, number| {
+            let (bytes, ends) = (bytes.clone(), ends.clone());
+            async move {
+                let head = head(&mut stream).await;
+                let after: usize = head
+                    .split_once("after=")
+                    .map_or(0, |(_, rest)| rest.split('&').next().unwrap().parse().unwrap());
+                let from = if after == 0 { 0 } else { ends[after - 1] };
+                let to = if number == 0 { cut } else { whole };
+                stream.write_all(accept(&head).as_bytes()).await.unwrap();
+                // The client may hang up as soon as it has the close frame.
+                let _ = stream.write_all(&bytes[from..to.max(from)]).await;
+            }
+        })
+        .await;
+        assert_eq!(ids(&client(&server.url()), 0).await.unwrap(), [1, 2, 3], "cut after {cut} bytes");
+    }
+}
