@@ -1,1 +1,7 @@
-fn main() {}
+//! The `coder` program; everything is in the library beside it so that tests can reach it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    coder::main()
+}

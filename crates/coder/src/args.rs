@@ -1,0 +1,186 @@
+//! The command line as a whole: global flags, the list of commands, and the official flag habits.
+
+use std::path::PathBuf;
+
+use clap::builder::Resettable;
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
+
+use crate::cmd;
+use crate::env;
+
+/// Coder: templates become workspaces, built by provisioners.
+#[derive(Debug, Parser)]
+#[command(name = "coder", disable_version_flag = true, arg_required_else_help = true, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// URL of the server.
+    #[arg(long, global = true, env = env::URL, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Session or API token. A file or the variable is safer: other users can see the command line.
+    #[arg(long, global = true, env = env::SESSION_TOKEN, hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// Directory with the saved URL, session and organization.
+    #[arg(long, global = true, env = env::CONFIG_DIR, value_name = "DIR")]
+    pub(crate) global_config: Option<PathBuf>,
+    /// Additional HTTP header as name=value; may be repeated.
+    #[arg(long, global = true, env = env::HEADER, hide_env_values = true, value_delimiter = ',', value_name = "NAME=VALUE")]
+    pub(crate) header: Vec<String>,
+    /// Command that prints additional HTTP headers, one name=value a line.
+    #[arg(long, global = true, env = env::HEADER_COMMAND, value_name = "COMMAND")]
+    pub(crate) header_command: Option<String>,
+    /// Do not warn about a server of another version.
+    #[arg(long, global = true, env = env::NO_VERSION_WARNING)]
+    pub(crate) no_version_warning: bool,
+    /// Do not warn about licensed features.
+    #[arg(long, global = true, env = env::NO_FEATURE_WARNING)]
+    pub(crate) no_feature_warning: bool,
+    /// Show debug messages.
+    #[arg(short, long, global = true, env = env::VERBOSE)]
+    pub(crate) verbose: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show a running workspace in one command: server, daemon, template and workspace on this machine.
+    #[cfg(feature = "server")]
+    Quickstart(cmd::quickstart::Args),
+    /// Start the server.
+    #[cfg(feature = "server")]
+    Server(Box<cmd::server::Args>),
+    /// Log in to a server; on a fresh one this makes the first user.
+    Login(cmd::login::Args),
+    /// Log out and forget the saved session.
+    Logout(cmd::logout::Args),
+    /// Show who is logged in, and where.
+    Whoami(cmd::whoami::Args),
+    /// Run daemons that build workspaces, and manage their keys and jobs.
+    #[command(alias = "provisioners", alias = "provisionerd", subcommand_required = true, arg_required_else_help = true)]
+    Provisioner {
+        /// What to do.
+        #[command(subcommand)]
+        command: Box<cmd::provisioner::Command>,
+    },
+    /// Manage templates.
+    #[command(alias = "template", subcommand_required = true, arg_required_else_help = true)]
+    Templates {
+        /// What to do.
+        #[command(subcommand)]
+        command: cmd::templates::Command,
+    },
+    /// Create a workspace.
+    Create(cmd::create::Args),
+    /// List workspaces.
+    #[command(alias = "ls")]
+    List(cmd::list::Args),
+    /// Show a workspace's resources and agents.
+    Show(cmd::show::Args),
+    /// Start a workspace.
+    Start(cmd::start::Args),
+    /// Stop a workspace.
+    Stop(cmd::stop::Args),
+    /// Stop a workspace and start it again.
+    Restart(cmd::restart::Args),
+    /// Delete a workspace.
+    #[command(alias = "rm")]
+    Delete(cmd::delete::Args),
+    /// Show the logs of a workspace's build.
+    Logs(cmd::logs::Args),
+    /// Read or replace a workspace's Terraform state.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    State {
+        /// What to do.
+        #[command(subcommand)]
+        command: cmd::state::Command,
+    },
+    /// Manage API tokens.
+    #[command(alias = "token", subcommand_required = true, arg_required_else_help = true)]
+    Tokens {
+        /// What to do.
+        #[command(subcommand)]
+        command: cmd::tokens::Command,
+    },
+    /// Manage users.
+    #[command(alias = "user", subcommand_required = true, arg_required_else_help = true)]
+    Users {
+        /// What to do.
+        #[command(subcommand)]
+        command: cmd::users::Command,
+    },
+    /// Show organizations.
+    #[command(aliases = ["organization", "orgs", "org"], subcommand_required = true, arg_required_else_help = true)]
+    Organizations {
+        /// What to do.
+        #[command(subcommand)]
+        command: cmd::organizations::Command,
+    },
+    /// Print the version.
+    Version(cmd::version::Args),
+    /// Print a shell completion script.
+    Completion(cmd::completion::Args),
+}
+
+/// The organization of commands that work in one.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Organization {
+    /// Organization to work in, by name or id; `default` is the default one.
+    #[arg(short = 'O', long = "org", env = env::ORGANIZATION, value_name = "NAME")]
+    pub(crate) org: Option<String>,
+}
+
+/// The whole command line.
+#[must_use]
+pub fn command() -> clap::Command {
+    official_habits(Cli::command())
+}
+
+/// Changes what clap does otherwise than the official program: switches take `=true` or `=false`, also from variables,
+/// and an empty variable counts as absent.
+fn official_habits(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let absent = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
+        let arg = if absent { arg.env(Resettable::Reset) } else { arg };
+        if !matches!(arg.get_action(), ArgAction::SetTrue) {
+            return arg;
+        }
+        arg.action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .default_value("false")
+            .hide_default_value(true)
+            .value_name("BOOL")
+            .value_parser(boolean)
+    });
+    command.mut_subcommands(official_habits)
+}
+
+/// The words for yes and no that Go accepts.
+fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        other => Err(format!("{other:?} is neither true nor false")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+}

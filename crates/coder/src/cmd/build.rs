@@ -1,0 +1,47 @@
+//! What the commands that build a workspace have in common: ask for the build, warn, follow, report.
+
+use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
+use coder_api::client::{Client, Error, LogsOf};
+use coder_domain::ids::WorkspaceId;
+
+use crate::context::Context;
+use crate::follow;
+
+/// Flags of commands that build.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Flags {
+    /// Show Terraform's debug output; owners only, and only when the server allows it.
+    #[arg(long = "provisioner-log-debug", hide = true)]
+    pub(crate) debug: bool,
+}
+
+impl Flags {
+    /// The log level to ask for.
+    pub(crate) fn log_level(self) -> String {
+        if self.debug { "debug".to_owned() } else { String::new() }
+    }
+}
+
+/// Asks for a build.
+pub(crate) async fn request(
+    ctx: &Context,
+    client: &Client,
+    workspace: WorkspaceId,
+    request: &CreateWorkspaceBuildRequest,
+) -> Result<WorkspaceBuild, Error> {
+    let build = client.create_build(workspace, request).await?;
+    follow::warn_unmatched(&ctx.printer, &build.job, &build.matched_provisioners);
+    Ok(build)
+}
+
+/// Follows a build to its end. Ctrl-C ends only the following: the build goes on.
+pub(crate) async fn finish(ctx: &Context, client: &Client, build: &WorkspaceBuild) -> anyhow::Result<()> {
+    let job = tokio::select! {
+        job = follow::follow(client, &ctx.printer, LogsOf::Build(build.id)) => job?,
+        _ = tokio::signal::ctrl_c() => {
+            ctx.printer.note(&format!("The build goes on. See it with: coder logs {} -f", build.workspace_name));
+            return Err(crate::exit::Canceled::Interrupted.into());
+        }
+    };
+    follow::outcome(&job, &format!("the {} of workspace {:?}", build.transition.as_str(), build.workspace_name))
+}

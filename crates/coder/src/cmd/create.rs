@@ -1,0 +1,214 @@
+//! `coder create`: values, a dry run to look at, then the workspace (http-api 7.4).
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use coder_api::client::{Client, LogsOf};
+use coder_api::json::NameValue;
+use coder_api::paths;
+use coder_api::templates::Template;
+use coder_api::versions::{CreateDryRunRequest, Preset, TemplateVersionParameter};
+use coder_api::workspaces::{AutomaticUpdates, CreateWorkspaceRequest};
+use coder_domain::ids::TemplateVersionId;
+use coder_domain::names;
+
+use super::{build, start};
+use crate::context::Context;
+use crate::follow;
+use crate::output::Look;
+use crate::parameters::{self, Asking};
+use crate::{args, duration, env, prompt, remote, resources};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name of the workspace, or owner/name.
+    workspace: Option<String>,
+    /// Template to use.
+    #[arg(short, long, env = env::TEMPLATE_NAME, value_name = "NAME")]
+    template: Option<String>,
+    /// Version of the template; default the active one.
+    #[arg(long, env = env::TEMPLATE_VERSION, value_name = "NAME")]
+    template_version: Option<String>,
+    /// Preset to use; `none` for none.
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Stop by itself after this time of running.
+    #[arg(long, env = env::WORKSPACE_STOP_AFTER, value_parser = duration::parse, value_name = "DURATION")]
+    stop_after: Option<Duration>,
+    /// Whether each start takes the template's active version: always or never.
+    #[arg(long, env = env::WORKSPACE_AUTOMATIC_UPDATES, default_value = "never", value_name = "WHEN")]
+    automatic_updates: String,
+    /// Return as soon as the build is asked for.
+    #[arg(long)]
+    no_wait: bool,
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    parameters: parameters::Flags,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let may_ask = prompt::is_interactive() && !args.yes;
+    let (owner, name) = name(ctx, &args)?;
+    if remote::found(client.workspace_by_name(&owner, &name).await)?.is_some() {
+        bail!("there is a workspace {name:?} already: choose another name, or start it with `coder start {name}`");
+    }
+    let template = template(ctx, &client, &args, may_ask).await?;
+    let version = version(&client, &template, args.template_version.as_deref()).await?;
+    let preset = preset(ctx, &client, version, args.preset.as_deref()).await?;
+    let version = client.version(version).await?;
+    let declared = client.rich_parameters(version.id).await?;
+    start::require_accounts(&client.external_auth(version.id).await?)?;
+    let values = values(ctx, &args, &declared, preset.as_ref(), may_ask)?;
+    dry_run(ctx, &client, version.id, &name, &values).await?;
+    if !args.yes {
+        prompt::confirm_or_enter(&ctx.printer, "Create the workspace?", "pass --yes")?;
+    }
+    let request = CreateWorkspaceRequest {
+        template_id: None,
+        template_version_id: Some(version.id),
+        name: name.clone(),
+        autostart_schedule: None,
+        ttl_ms: args.stop_after.map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX)),
+        rich_parameter_values: values,
+        automatic_updates: Some(AutomaticUpdates::from(args.automatic_updates.as_str())),
+        template_version_preset_id: preset.map(|preset| preset.id),
+    };
+    let workspace = client.create_workspace(&owner, &request).await?;
+    let first = &workspace.latest_build;
+    follow::warn_unmatched(&ctx.printer, &first.job, &first.matched_provisioners);
+    if args.no_wait {
+        ctx.printer.note(&format!("Workspace {name:?} is starting in the background."));
+        return Ok(());
+    }
+    build::finish(ctx, &client, first).await?;
+    let bold = ctx.printer.paint(Look::Bold, &name);
+    ctx.printer.note(&format!("The workspace {bold} has been created. Look at it with: coder show {name}"));
+    Ok(())
+}
+
+fn name(ctx: &Context, args: &Args) -> anyhow::Result<(String, String)> {
+    let check = |text: &str| names::name(text).map_err(|error| error.to_string());
+    let text = match &args.workspace {
+        Some(text) => text.clone(),
+        None => prompt::text(&ctx.printer, "Name of the workspace:", None, "name it: coder create <name>", check)?,
+    };
+    let (owner, name) = remote::split_owner(&text);
+    check(name).map_err(|reason| anyhow::anyhow!("the workspace name {name:?} {reason}"))?;
+    Ok((owner.to_owned(), name.to_owned()))
+}
+
+async fn template(ctx: &Context, client: &Client, args: &Args, may_ask: bool) -> anyhow::Result<Template> {
+    let name = match &args.template {
+        Some(name) => name.clone(),
+        None if may_ask => choose(ctx, client).await?,
+        None => bail!("name the template: pass --template NAME"),
+    };
+    let query = format!("exact_name:\"{name}\"");
+    let mut found = client.templates(&query).await?;
+    if let Some(wanted) = &args.organization.org {
+        let in_it = |template: &Template| {
+            template.organization_name.eq_ignore_ascii_case(wanted)
+                || template.organization_id.to_string() == *wanted
+                || wanted == paths::DEFAULT_ORGANIZATION
+        };
+        found.retain(in_it);
+    }
+    match found.len() {
+        0 => bail!("there is no template {name:?}: see `coder templates list`"),
+        1 => found.pop().context("one was counted"),
+        _ => bail!("several organizations have a template {name:?}: choose one with --org"),
+    }
+}
+
+async fn choose(ctx: &Context, client: &Client) -> anyhow::Result<String> {
+    let templates = client.templates("").await?;
+    if templates.is_empty() {
+        bail!("there are no templates yet: make one with `coder templates init` and `coder templates push`");
+    }
+    for template in &templates {
+        let about = ctx.printer.paint(Look::Faint, &template.description);
+        ctx.printer.note(&format!("  {} {about}", ctx.printer.paint(Look::Bold, &template.name)));
+    }
+    let first = templates.first().map(|template| template.name.as_str());
+    prompt::text(&ctx.printer, "Template:", first, "pass --template NAME", |answer| {
+        let known = templates.iter().any(|template| template.name.eq_ignore_ascii_case(answer));
+        if known { Ok(()) } else { Err(format!("{answer:?} is not in the list")) }
+    })
+}
+
+async fn version(client: &Client, template: &Template, wanted: Option<&str>) -> anyhow::Result<TemplateVersionId> {
+    let Some(name) = wanted else { return Ok(template.active_version_id) };
+    Ok(client.version_by_name(template.id, name).await?.id)
+}
+
+async fn preset(
+    ctx: &Context,
+    client: &Client,
+    version: TemplateVersionId,
+    wanted: Option<&str>,
+) -> anyhow::Result<Option<Preset>> {
+    let presets = client.presets(version).await?;
+    match wanted {
+        Some("none") => Ok(None),
+        Some(name) => {
+            let names: Vec<_> = presets.iter().map(|preset| preset.name.clone()).collect();
+            let found = presets.into_iter().find(|preset| preset.name.eq_ignore_ascii_case(name));
+            found.map(Some).with_context(|| format!("there is no preset {name:?}, choose from: {}", names.join(", ")))
+        }
+        None => {
+            let default = presets.into_iter().find(|preset| preset.default);
+            if let Some(preset) = &default {
+                ctx.printer.note(&format!("Using the template's preset {:?}; choose with --preset.", preset.name));
+            }
+            Ok(default)
+        }
+    }
+}
+
+fn values(
+    ctx: &Context,
+    args: &Args,
+    declared: &[TemplateVersionParameter],
+    preset: Option<&Preset>,
+    may_ask: bool,
+) -> anyhow::Result<Vec<NameValue>> {
+    let set: Vec<NameValue> = preset
+        .map(|preset| preset.parameters.iter().map(|pair| NameValue::new(&pair.name, &pair.value)).collect())
+        .unwrap_or_default();
+    // The preset's values are the strongest (http-api 7.1), so they are not asked for.
+    let open: Vec<_> = declared.iter().filter(|p| set.iter().all(|pair| pair.name != p.name)).cloned().collect();
+    let mut values = parameters::resolve(&ctx.printer, &args.parameters, &open, &[], Asking::New, may_ask)?;
+    values.extend(set);
+    Ok(values)
+}
+
+async fn dry_run(
+    ctx: &Context,
+    client: &Client,
+    version: TemplateVersionId,
+    name: &str,
+    values: &[NameValue],
+) -> anyhow::Result<()> {
+    let request = CreateDryRunRequest {
+        workspace_name: name.to_owned(),
+        rich_parameter_values: values.to_vec(),
+        user_variable_values: Vec::new(),
+    };
+    ctx.printer.note("Planning the workspace");
+    let job = client.create_dry_run(version, &request).await?;
+    let matched = client.dry_run_matched(version, job.id).await?;
+    follow::warn_unmatched(&ctx.printer, &job, &matched);
+    let job = follow::follow(client, &ctx.printer, LogsOf::DryRun(version, job.id)).await?;
+    follow::outcome(&job, "the plan")?;
+    let planned = client.dry_run_resources(version, job.id).await?;
+    for line in resources::lines(&ctx.printer, &planned, None) {
+        ctx.printer.note(&line);
+    }
+    Ok(())
+}

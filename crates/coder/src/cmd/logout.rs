@@ -1,0 +1,28 @@
+//! `coder logout`
+
+use crate::context::Context;
+use crate::{prompt, remote};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    if !args.yes {
+        prompt::confirm(&ctx.printer, "Log out?", "pass --yes")?;
+    }
+    // The files go even when the server cannot be told: whoever logs out wants them gone.
+    let told = client.logout().await;
+    ctx.directory.forget()?;
+    if let Err(error) = told {
+        ctx.printer.warn(&format!("the server did not end the session: {error}"));
+        anyhow::bail!("the saved session is removed, but it may still be valid until it expires");
+    }
+    ctx.printer.note("You are logged out. To log in again: coder login");
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! `coder logs`: the log of a build, as plain lines on standard output.
+
+use coder_api::client::LogsOf;
+use coder_api::jobs::ProvisionerJobLog;
+
+use crate::context::Context;
+use crate::output::Look;
+use crate::{follow, remote};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Workspace, as name or owner/name.
+    workspace: String,
+    /// Number of the build; 0 is the last one, -1 the one before.
+    #[arg(short = 'n', long, default_value_t = 0, allow_negative_numbers = true, value_name = "NUMBER")]
+    build_number: i64,
+    /// Wait for new lines until the build has ended.
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let workspace = remote::workspace(&client, &args.workspace).await?;
+    let build = if args.build_number == 0 {
+        workspace.latest_build.clone()
+    } else {
+        let last = workspace.latest_build.build_number;
+        let number = if args.build_number < 0 { last + args.build_number } else { args.build_number };
+        client.build_by_number(&workspace.owner_name, &workspace.name, number).await?
+    };
+    if !args.follow && !follow::has_ended(build.job.status) {
+        let lines = client.job_logs(LogsOf::Build(build.id), 0).await?;
+        lines.iter().for_each(|line| print(ctx, line));
+        ctx.printer.note("The build is still under way; wait for more with --follow.");
+        return Ok(());
+    }
+    let mut log = client.follow_job_logs(LogsOf::Build(build.id), 0);
+    while let Some(line) = log.next().await? {
+        print(ctx, &line);
+    }
+    Ok(())
+}
+
+fn print(ctx: &Context, line: &ProvisionerJobLog) {
+    let at = ctx.printer.paint(Look::Faint, &line.created_at.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string());
+    let text = if line.output.is_empty() { format!("=== {}", line.stage) } else { line.output.clone() };
+    ctx.printer.data(&format!("{at} [{}] {text}", line.log_level));
+}

@@ -1,0 +1,87 @@
+//! `coder provisioner list`
+
+use std::time::Duration;
+
+use coder_api::client::DaemonFilter;
+use coder_api::daemons::{ProvisionerDaemon, ProvisionerDaemonJob};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::table::{self, Column};
+use crate::{args, duration, env, remote};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Most daemons to show.
+    #[arg(short, long, env = env::PROVISIONER_LIST_LIMIT, default_value_t = 50, value_name = "NUMBER")]
+    limit: u32,
+    /// Also daemons that are offline.
+    #[arg(short = 'f', long, alias = "include-offline", env = env::PROVISIONER_SHOW_OFFLINE)]
+    show_offline: bool,
+    /// Only daemons in these statuses: idle, busy, offline.
+    #[arg(short, long, env = env::PROVISIONER_LIST_STATUS, value_delimiter = ',', value_name = "STATUS")]
+    status: Vec<String>,
+    /// Only daemons seen in this time.
+    #[arg(short, long, env = env::PROVISIONER_LIST_MAX_AGE, value_parser = duration::parse, value_name = "DURATION")]
+    max_age: Option<Duration>,
+    #[command(flatten)]
+    organization: args::Organization,
+    #[command(flatten)]
+    table: table::Options,
+}
+
+/// A daemon with the one field that the CLI adds (http-api 5.3).
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    daemon: ProvisionerDaemon,
+    organization_name: String,
+}
+
+const COLUMNS: &[Column<Row>] = &[
+    Column { name: "id", shown: false, cell: |row| row.daemon.id.to_string() },
+    Column { name: "organization id", shown: false, cell: |row| row.daemon.organization_id.to_string() },
+    Column { name: "created at", shown: true, cell: |row| table::time(row.daemon.created_at) },
+    Column { name: "last seen at", shown: true, cell: |row| table::time_or(row.daemon.last_seen_at, "never") },
+    Column { name: "key name", shown: true, cell: |row| row.daemon.key_name.clone().unwrap_or_default() },
+    Column { name: "name", shown: true, cell: |row| row.daemon.name.clone() },
+    Column { name: "version", shown: true, cell: |row| row.daemon.version.clone() },
+    Column { name: "api version", shown: false, cell: |row| row.daemon.api_version.clone() },
+    Column { name: "status", shown: true, cell: status },
+    Column { name: "current job id", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.id.to_string()) },
+    Column { name: "current job status", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.status.to_string()) },
+    Column { name: "current job template name", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_name.clone()) },
+    Column { name: "current job template display name", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_display_name.clone()) },
+    Column { name: "previous job id", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.id.to_string()) },
+    Column { name: "previous job status", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.status.to_string()) },
+    Column { name: "previous job template name", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_name.clone()) },
+    Column { name: "previous job template display name", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_display_name.clone()) },
+    Column { name: "organization", shown: false, cell: |row| row.organization_name.clone() },
+    Column { name: "tags", shown: true, cell: |row| row.daemon.tags.to_string() },
+];
+
+fn status(row: &Row) -> String {
+    row.daemon.status.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+fn job(job: Option<&ProvisionerDaemonJob>, text: fn(&ProvisionerDaemonJob) -> String) -> String {
+    job.map(text).unwrap_or_default()
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+    let filter = DaemonFilter {
+        limit: Some(args.limit),
+        offline: args.show_offline,
+        status: args.status,
+        max_age: args.max_age,
+        ..DaemonFilter::default()
+    };
+    let daemons = client.daemons(organization.id, &filter).await?;
+    let rows: Vec<Row> =
+        daemons.into_iter().map(|daemon| Row { daemon, organization_name: organization.name.clone() }).collect();
+    let empty = "There are no provisioner daemons. Start one with: coder provisioner start";
+    table::print(&ctx.printer, &args.table, COLUMNS, &rows, empty)
+}

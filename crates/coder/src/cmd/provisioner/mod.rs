@@ -1,0 +1,44 @@
+//! `coder provisioner …`: keys, daemons and their jobs.
+
+pub(crate) mod jobs;
+pub(crate) mod keys;
+pub(crate) mod list;
+#[cfg(feature = "server")]
+pub(crate) mod start;
+
+use crate::context::Context;
+
+/// Sub-commands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Run a daemon that builds workspaces.
+    #[cfg(feature = "server")]
+    Start(start::Args),
+    /// List daemons.
+    #[command(alias = "ls")]
+    List(list::Args),
+    /// Manage the keys with which daemons join.
+    #[command(alias = "key", subcommand_required = true, arg_required_else_help = true)]
+    Keys {
+        /// What to do.
+        #[command(subcommand)]
+        command: keys::Command,
+    },
+    /// Look at and cancel jobs.
+    #[command(alias = "job", subcommand_required = true, arg_required_else_help = true)]
+    Jobs {
+        /// What to do.
+        #[command(subcommand)]
+        command: jobs::Command,
+    },
+}
+
+pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
+    match command {
+        #[cfg(feature = "server")]
+        Command::Start(_) => unreachable!("has its own runtime, see lib.rs"),
+        Command::List(args) => list::run(ctx, args).await,
+        Command::Keys { command } => keys::run(ctx, command).await,
+        Command::Jobs { command } => jobs::run(ctx, command).await,
+    }
+}

@@ -1,0 +1,77 @@
+//! How an external daemon reaches its server: dial, upgrade, and the WebSocket's bytes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coder_api::client::{Client, Error, Serve};
+use coder_domain::protocol::ApiVersion;
+use coder_provisioner::{ConnectError, Connecting, Connector};
+use coder_wire::ws::Socket;
+
+use super::Identity;
+use crate::versions;
+
+/// Dials a server.
+pub(super) struct Dialled {
+    client: Client,
+    /// The protocol version goes down when the server is older (wire-protocol 1.6).
+    serve: Arc<Mutex<Serve>>,
+}
+
+impl Dialled {
+    pub(super) fn new(client: Client, identity: &Identity, name: &str) -> Self {
+        let mut serve = Serve::new(identity.credential.clone(), name, versions::compatible());
+        serve.organization.clone_from(&identity.organization);
+        serve.tags = identity.tags.clone();
+        Self { client, serve: Arc::new(Mutex::new(serve)) }
+    }
+
+    fn serve(&self) -> Serve {
+        self.serve.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn lower(&self, version: ApiVersion) {
+        self.serve.lock().unwrap_or_else(PoisonError::into_inner).api_version = version;
+    }
+
+    async fn dial(&self) -> Result<Box<dyn coder_wire::bytes::ByteStream>, ConnectError> {
+        loop {
+            let serve = self.serve();
+            match self.client.serve(&serve).await {
+                Ok(upgraded) => return Ok(Box::new(Socket::client(upgraded.stream))),
+                Err(error) => {
+                    let error = explain(&error, serve.api_version);
+                    match error.lower_version() {
+                        Some(version) => self.lower(version),
+                        None => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Connector for Dialled {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(self.dial())
+    }
+}
+
+fn explain(error: &Error, offered: ApiVersion) -> ConnectError {
+    if let (Some(status), Some(body)) = (error.status(), error.body()) {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        return ConnectError::from_response(status.as_u16(), &body, offered);
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    if let Some(hint) = error.hint() {
+        text = format!("{text} ({hint})");
+    }
+    ConnectError::Retry(text)
+}

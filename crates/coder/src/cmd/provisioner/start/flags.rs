@@ -1,0 +1,84 @@
+//! The flags of `coder provisioner start` (scheduling-and-auth 7.1).
+
+use std::path::PathBuf;
+
+use crate::{args, env, logging};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Directory for caches, one per daemon on a host; default ~/.cache/coder.
+    #[arg(short, long, env = env::CACHE_DIRECTORY, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Tag as key=value; may be repeated. `scope=user` runs only your own jobs.
+    #[arg(short, long = "tag", env = env::PROVISIONERD_TAGS, value_delimiter = ',', value_name = "KEY=VALUE")]
+    pub(crate) tags: Vec<String>,
+    /// Provisioner key to join with. The variable is safer: other users can see the command line.
+    #[arg(long, env = env::PROVISIONER_DAEMON_KEY, hide_env_values = true, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// Pre-shared key of the deployment to join with; provisioner keys are better.
+    #[arg(long, env = env::PROVISIONER_DAEMON_PSK, hide_env_values = true, value_name = "SECRET")]
+    pub(crate) psk: Option<String>,
+    /// Name of the daemon; default the host's short name.
+    #[arg(long, env = env::PROVISIONER_DAEMON_NAME, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Path of the terraform program; default the one in PATH.
+    #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
+    pub(crate) terraform_path: Option<PathBuf>,
+    /// Show debug messages.
+    #[arg(short, long, env = env::PROVISIONER_DAEMON_VERBOSE)]
+    pub(crate) verbose: bool,
+    /// File for the human-readable log; empty turns it off.
+    #[arg(long, env = env::PROVISIONER_LOG_HUMAN, default_value = "/dev/stderr", value_name = "FILE")]
+    pub(crate) log_human: String,
+    /// File for the log as JSON lines.
+    #[arg(long, env = env::PROVISIONER_LOG_JSON, default_value = "", value_name = "FILE")]
+    pub(crate) log_json: String,
+    /// File for the log as Stackdriver JSON lines.
+    #[arg(long, env = env::PROVISIONER_LOG_STACKDRIVER, default_value = "", value_name = "FILE")]
+    pub(crate) log_stackdriver: String,
+    /// Regular expression: matching debug messages are shown; may be repeated.
+    #[arg(long, env = env::PROVISIONER_LOG_FILTER, value_delimiter = ',', value_name = "REGEX")]
+    pub(crate) log_filter: Vec<String>,
+    /// Serve Prometheus metrics.
+    #[arg(long, env = env::PROMETHEUS_ENABLE)]
+    pub(crate) prometheus_enable: bool,
+    /// Address of the metrics.
+    #[arg(long, env = env::PROMETHEUS_ADDRESS, default_value = "127.0.0.1:2112", value_name = "HOST:PORT")]
+    pub(crate) prometheus_address: String,
+    /// Accepted for compatibility: the daemon is told about jobs, it does not poll.
+    #[arg(long, hide = true, env = env::PROVISIONERD_POLL_INTERVAL, value_name = "DURATION")]
+    pub(crate) poll_interval: Option<String>,
+    /// Accepted for compatibility.
+    #[arg(long, hide = true, env = env::PROVISIONERD_POLL_JITTER, value_name = "DURATION")]
+    pub(crate) poll_jitter: Option<String>,
+    /// Experiments to turn on; none exist yet.
+    #[arg(long, hide = true, env = env::EXPERIMENTS, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) experiments: Vec<String>,
+    #[command(flatten)]
+    pub(crate) organization: args::Organization,
+}
+
+impl Args {
+    /// The log as asked for.
+    pub(crate) fn log_settings(&self) -> logging::Settings {
+        logging::Settings {
+            human: self.log_human.clone(),
+            json: self.log_json.clone(),
+            stackdriver: self.log_stackdriver.clone(),
+            filter: self.log_filter.clone(),
+            verbose: self.verbose,
+        }
+    }
+
+    /// Given flags that do nothing.
+    pub(crate) fn without_effect(&self) -> Vec<&'static str> {
+        let given = [
+            ("poll-interval", self.poll_interval.is_some()),
+            ("poll-jitter", self.poll_jitter.is_some()),
+            ("experiments", !self.experiments.is_empty()),
+            ("prometheus-enable", self.prometheus_enable),
+        ];
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
+    }
+}

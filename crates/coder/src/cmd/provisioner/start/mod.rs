@@ -1,0 +1,169 @@
+//! `coder provisioner start`: one external daemon, until a signal ends it.
+
+mod connect;
+mod flags;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use coder_api::client::{Client, Credential};
+use coder_domain::names;
+use coder_domain::secret::Secret;
+use coder_provisioner::{Config, Daemon, Shutdown, Stop, TerraformSource};
+
+pub(crate) use flags::Args;
+
+use super::keys;
+use crate::context::Context;
+use crate::signals::{Request, Signals};
+use crate::{env, logging, remote, runtime};
+
+/// A daemon mostly waits for Terraform; two threads keep heartbeats going while output is read.
+const THREADS: usize = 2;
+
+/// How the daemon proves itself, and where that puts it.
+struct Identity {
+    credential: Credential,
+    organization: String,
+    /// Sent at join; empty with a key.
+    tags: BTreeMap<String, String>,
+    /// For the log.
+    shown_tags: BTreeMap<String, String>,
+}
+
+pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    refuse_contradictions(&args)?;
+    let name = name(args.name.as_deref())?;
+    logging::install(&args.log_settings())?;
+    runtime::daemon(THREADS)?.block_on(serve(ctx, args, name))
+}
+
+/// What the official program refuses before it connects (scheduling-and-auth 7.1).
+fn refuse_contradictions(args: &Args) -> anyhow::Result<()> {
+    let (key, psk) = (args.key.is_some(), args.psk.is_some());
+    ensure!(!(key && psk), "cannot use both a provisioner key (--key) and a pre-shared key (--psk): pass one of them");
+    ensure!(
+        !key || args.tags.is_empty(),
+        "cannot use --tag with a provisioner key: the tags are those of the key, make another key with `coder provisioner keys create`"
+    );
+    ensure!(
+        !key || args.organization.org.is_none(),
+        "cannot use --org with a provisioner key: the organization is the key's"
+    );
+    ensure!(
+        !psk || args.organization.org.is_none(),
+        "cannot use --org with a pre-shared key: it joins the default organization"
+    );
+    Ok(())
+}
+
+/// The given name, or the host's up to its first dot.
+fn name(given: Option<&str>) -> anyhow::Result<String> {
+    let host = rustix::system::uname();
+    let name = match given {
+        Some(name) => name.to_owned(),
+        None => host.nodename().to_string_lossy().split('.').next().unwrap_or_default().to_owned(),
+    };
+    names::daemon(&name).map_err(|error| anyhow::anyhow!("the daemon name {name:?} {error}: pass another one with --name"))?;
+    Ok(name)
+}
+
+async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
+    let mut signals = Signals::take()?;
+    let tags = keys::tags(&args.tags)?;
+    let (client, identity) = identify(ctx, &args, tags).await?;
+    explain(&args, &identity);
+    let mut config = Config::new(&name, cache_directory(args.cache_dir.as_deref())?);
+    config.tags = identity.shown_tags.clone();
+    if let Some(path) = &args.terraform_path {
+        config.terraform = TerraformSource::File(path.clone());
+    }
+    let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
+    let shutdown = Shutdown::new();
+    let listening = shutdown.clone();
+    let listener = tokio::spawn(async move {
+        match signals.next().await {
+            Request::Drain => listening.drain(),
+            Request::Cancel => listening.cancel(),
+        }
+        signals.next().await;
+        listening.force();
+    });
+    let result = daemon.run(shutdown.clone()).await;
+    listener.abort();
+    result.context("the daemon was turned away")?;
+    if shutdown.requested() == Some(Stop::Force) {
+        bail!("stopped at once, as a second signal asked for");
+    }
+    Ok(())
+}
+
+async fn identify(
+    ctx: &Context,
+    args: &Args,
+    mut tags: BTreeMap<String, String>,
+) -> anyhow::Result<(Client, Identity)> {
+    let url = ctx.url()?;
+    let default = coder_api::paths::DEFAULT_ORGANIZATION.to_owned();
+    if let Some(key) = &args.key {
+        let key = Secret::new(key.trim());
+        let client = remote::open(ctx, &url, None)?;
+        let details = client.own_provisioner_key(&key).await.context("unable to get provisioner key details")?;
+        let shown_tags = details.tags.as_map().clone();
+        let identity = Identity { credential: Credential::Key(key), organization: default, tags: BTreeMap::new(), shown_tags };
+        return Ok((client, identity));
+    }
+    if let Some(psk) = &args.psk {
+        // With a pre-shared key nobody is there to be the owner of a user scope (scheduling-and-auth CONF-3).
+        tags.insert("scope".to_owned(), "organization".to_owned());
+        let client = remote::open(ctx, &url, None)?;
+        let credential = Credential::Psk(Secret::new(psk));
+        return Ok((client, Identity { credential, organization: default, shown_tags: tags.clone(), tags }));
+    }
+    let Some(token) = ctx.token()? else {
+        bail!(
+            "must provide a pre-shared key or provisioner key when not authenticated as a user: pass --key, set \
+             CODER_PROVISIONER_DAEMON_KEY, or run `coder login`"
+        );
+    };
+    let client = remote::open(ctx, &url, Some(token))?;
+    let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await;
+    let organization = organization.context("find the organization; without a log-in, pass a provisioner key with --key")?;
+    let identity = Identity {
+        credential: Credential::Session,
+        organization: organization.id.to_string(),
+        shown_tags: tags.clone(),
+        tags,
+    };
+    Ok((client, identity))
+}
+
+/// Notes on what surprises people, in the log.
+fn explain(args: &Args, identity: &Identity) {
+    match &identity.credential {
+        Credential::Key(_) => {
+            tracing::info!(target: "provisioner", "authenticated with a provisioner key, its tags are used and it has no user scope");
+        }
+        Credential::Psk(_) => {
+            tracing::info!(target: "provisioner", "authenticated with a pre-shared key, so the scope is organization");
+        }
+        Credential::Session => {}
+    }
+    let own = |(key, value): (&String, &String)| !matches!(key.as_str(), "scope" | "owner") || value == "user";
+    if !identity.shown_tags.iter().any(own) {
+        tracing::info!(target: "provisioner", "this daemon has no tags, so it only picks up jobs of templates without tags");
+    }
+    for flag in args.without_effect() {
+        tracing::warn!(target: "provisioner", "flag --{flag} is accepted but has no effect yet");
+    }
+}
+
+fn cache_directory(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = given {
+        return Ok(path.to_owned());
+    }
+    let base = env::get(env::XDG_CACHE_HOME).map(PathBuf::from);
+    let base = base.or_else(|| env::get(env::HOME).map(|home| Path::new(&home).join(".cache")));
+    Ok(base.context("there is no home directory: set HOME, or pass --cache-dir")?.join("coder"))
+}

@@ -1,0 +1,210 @@
+//! Turns flags into the server's configuration; all contradictions are found here, before anything starts.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+
+use anyhow::{Context as _, bail, ensure};
+use coder_domain::secret::Secret;
+use coder_server::Config;
+use coder_server::config::{
+    CertificateFiles, ClientAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite, Sessions, TlsVersion, Workspaces,
+};
+
+use super::flags::{Args, Network, Tls};
+use crate::context::server_url;
+
+/// Checks the flags.
+pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
+    let access_url = args.network.access_url.as_deref().map(server_url).transpose().context("--access-url")?;
+    ensure!(
+        access_url.is_some() || !args.network.redirect_to_access_url,
+        "--redirect-to-access-url needs --access-url"
+    );
+    ensure!(
+        args.provisioning.provisioner_types.iter().all(|kind| kind == "terraform"),
+        "--provisioner-types knows terraform only"
+    );
+    Ok(Config {
+        access_url,
+        redirect_to_access_url: args.network.redirect_to_access_url,
+        listen: listen(args)?,
+        proxies: proxies(&args.network)?,
+        sessions: sessions(args)?,
+        limits: limits(&args.network),
+        provisioning: Provisioning {
+            builtin_daemons: args.provisioning.provisioner_daemons,
+            psk: args.provisioning.provisioner_daemon_psk.clone().map(Secret::new),
+            hung_after: args.provisioning.job_hung_after,
+            pending_after: args.provisioning.job_pending_after,
+            reap_every: args.provisioning.job_hang_detector_interval,
+            force_cancel_after: args.provisioning.provisioner_force_cancel_interval,
+            ..Provisioning::default()
+        },
+        workspaces: Workspaces {
+            renames: args.provisioning.allow_workspace_renames,
+            terraform_debug: args.provisioning.enable_terraform_debug_mode,
+        },
+        executable: std::env::current_exe().ok(),
+    })
+}
+
+fn listen(args: &Args) -> anyhow::Result<Listen> {
+    // The older flag wins when it is given, as people who use it have no reason to give the newer one.
+    let http = args.network.address.as_ref().unwrap_or(&args.network.http_address);
+    let http = if http.is_empty() { None } else { Some(address(http).context("--http-address")?) };
+    let https = if args.tls.tls_enable { Some(https(&args.tls)?) } else { None };
+    ensure!(
+        http.is_some() || https.is_some(),
+        "there is nothing to listen on: give --http-address, or --tls-enable with a certificate"
+    );
+    Ok(Listen { http, https, strict_transport_security: args.tls.strict_transport_security })
+}
+
+fn https(tls: &Tls) -> anyhow::Result<Https> {
+    let (chains, keys) = (&tls.tls_cert_file, &tls.tls_key_file);
+    ensure!(!chains.is_empty(), "--tls-enable needs --tls-cert-file and --tls-key-file");
+    ensure!(
+        chains.len() == keys.len(),
+        "each --tls-cert-file needs its --tls-key-file: {} were given with {}",
+        chains.len(),
+        keys.len()
+    );
+    let pair = |(certificate, key): (&std::path::PathBuf, &std::path::PathBuf)| CertificateFiles {
+        certificate: certificate.clone(),
+        key: key.clone(),
+    };
+    let client_auth = match tls.tls_client_auth.as_str() {
+        "none" => ClientAuth::None,
+        "request" => ClientAuth::Request,
+        "require-any" => ClientAuth::RequireAny,
+        "verify-if-given" => ClientAuth::VerifyIfGiven,
+        "require-and-verify" => ClientAuth::RequireAndVerify,
+        other => bail!("--tls-client-auth {other:?} is none of none, request, require-any, verify-if-given, require-and-verify"),
+    };
+    let verifies = matches!(client_auth, ClientAuth::VerifyIfGiven | ClientAuth::RequireAndVerify);
+    ensure!(!verifies || tls.tls_client_ca_file.is_some(), "--tls-client-auth {} needs --tls-client-ca-file", tls.tls_client_auth);
+    let min_version = match tls.tls_min_version.as_str() {
+        "tls12" => TlsVersion::Tls12,
+        "tls13" => TlsVersion::Tls13,
+        old @ ("tls10" | "tls11") => bail!("--tls-min-version {old} is not safe any more, choose tls12 or tls13"),
+        other => bail!("--tls-min-version {other:?} is neither tls12 nor tls13"),
+    };
+    Ok(Https {
+        address: address(&tls.tls_address).context("--tls-address")?,
+        certificates: chains.iter().zip(keys).map(pair).collect(),
+        min_version,
+        client_ca: tls.tls_client_ca_file.clone(),
+        client_auth,
+    })
+}
+
+/// Reads `host:port`; `:port` means all addresses, as in Go.
+fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    let complete = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    if let Ok(address) = complete.parse() {
+        return Ok(address);
+    }
+    let wrong = || format!("{text:?} is not of the form host:port");
+    complete.to_socket_addrs().with_context(wrong)?.next().with_context(wrong)
+}
+
+fn proxies(network: &Network) -> anyhow::Result<Proxies> {
+    let origin = |text: &String| -> anyhow::Result<(IpAddr, u8)> {
+        let wrong = || format!("--proxy-trusted-origins: {text:?} is no network such as 10.0.0.0/8");
+        let (address, prefix) = text.split_once('/').map_or((text.as_str(), None), |(a, p)| (a, Some(p)));
+        let address: IpAddr = address.trim().parse().with_context(wrong)?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(longest), str::parse).with_context(wrong)?;
+        ensure!(prefix <= longest, wrong());
+        Ok((address, prefix))
+    };
+    Ok(Proxies {
+        headers: network.proxy_trusted_headers.clone(),
+        origins: network.proxy_trusted_origins.iter().map(origin).collect::<Result<_, _>>()?,
+    })
+}
+
+fn sessions(args: &Args) -> anyhow::Result<Sessions> {
+    let flags = &args.sessions;
+    let same_site = match flags.samesite_auth_cookie.as_str() {
+        "lax" => SameSite::Lax,
+        "none" => SameSite::None,
+        other => bail!("--samesite-auth-cookie {other:?} is neither lax nor none"),
+    };
+    ensure!(
+        same_site == SameSite::Lax || flags.secure_auth_cookie,
+        "--samesite-auth-cookie none needs --secure-auth-cookie: browsers refuse such cookies otherwise"
+    );
+    ensure!(!flags.session_duration.is_zero(), "--session-duration must be longer than zero");
+    Ok(Sessions {
+        duration: flags.session_duration,
+        refresh_expiry: !flags.disable_session_expiry_refresh,
+        max_token_lifetime: flags.max_token_lifetime,
+        max_admin_token_lifetime: flags.max_admin_token_lifetime,
+        default_token_lifetime: flags.default_token_lifetime,
+        password_auth: !flags.disable_password_auth,
+        secure_cookie: flags.secure_auth_cookie,
+        same_site,
+        ..Sessions::default()
+    })
+}
+
+fn limits(network: &Network) -> Limits {
+    // As in the official server, anything but a positive number means no limit.
+    let api_per_minute = u32::try_from(network.api_rate_limit).unwrap_or(0);
+    Limits { rate_limits: !network.dangerous_disable_rate_limits, api_per_minute, ..Limits::default() }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn check(flags: &[&str]) -> anyhow::Result<Config> {
+        let words = ["coder", "server"].into_iter().chain(flags.iter().copied());
+        let matches = crate::command().try_get_matches_from(words)?;
+        let Command::Server(args) = Cli::from_arg_matches(&matches)?.command else { bail!("another command") };
+        validate(&args)
+    }
+
+    #[test]
+    fn defaults() {
+        let config = check(&[]).unwrap();
+        assert_eq!(config.listen.http.unwrap().to_string(), "127.0.0.1:3000");
+        assert!(config.listen.https.is_none());
+        assert_eq!(config.provisioning.builtin_daemons, 3);
+        assert_eq!(config.limits.api_per_minute, 512);
+    }
+
+    #[test]
+    fn flags_as_scripts_write_them() {
+        let config = check(&["--provisioner-daemons=0", "--http-address", ":0", "--dangerous-disable-rate-limits=true"]).unwrap();
+        assert_eq!(config.provisioning.builtin_daemons, 0);
+        assert_eq!(config.listen.http.unwrap().to_string(), "0.0.0.0:0");
+        assert!(!config.limits.rate_limits);
+        let config = check(&["--proxy-trusted-origins=10.0.0.0/8,::1", "--telemetry=false", "--pprof-enable"]).unwrap();
+        assert_eq!(config.proxies.origins.len(), 2);
+        assert_eq!(config.proxies.origins[1].1, 128);
+    }
+
+    #[test]
+    fn contradictions() {
+        let refused = |flags: &[&str], words: &str| {
+            let error = format!("{:#}", check(flags).unwrap_err());
+            assert!(error.contains(words), "{flags:?}: {error}");
+        };
+        refused(&["--http-address="], "nothing to listen on");
+        refused(&["--tls-enable"], "--tls-cert-file");
+        refused(&["--tls-enable", "--tls-cert-file=a,b", "--tls-key-file=a"], "2 were given with 1");
+        refused(&["--redirect-to-access-url"], "--access-url");
+        refused(&["--samesite-auth-cookie=none"], "--secure-auth-cookie");
+        refused(&["--samesite-auth-cookie=strict"], "neither lax nor none");
+        refused(&["--proxy-trusted-origins=10.0.0.0/40"], "no network");
+        refused(&["--provisioner-types=echo"], "terraform only");
+        refused(&["--session-duration=0"], "longer than zero");
+        refused(&["--access-url=ftp://x"], "--access-url");
+        refused(&["--no-such-flag"], "unexpected argument");
+    }
+}

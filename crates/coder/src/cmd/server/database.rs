@@ -1,0 +1,55 @@
+//! Which database the flags mean, and opening it.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use coder_domain::secret::Secret;
+use coder_store::{Config, Location, Store};
+use jiff::Timestamp;
+
+use super::flags::Database;
+use crate::env;
+
+/// The embedded database's file in the data directory.
+const FILE: &str = "coder.sqlite";
+
+/// Opens the database and brings its schema up to date.
+pub(crate) async fn open(flags: &Database) -> anyhow::Result<Store> {
+    let config = config(flags)?;
+    let location = match &config.location {
+        Location::Sqlite(path) => path.display().to_string(),
+        // The URL may hold a password.
+        Location::Postgres(_) => "the Postgres of --postgres-url".to_owned(),
+    };
+    Store::open(&config, Timestamp::now()).await.with_context(|| format!("open the database ({location})"))
+}
+
+fn config(flags: &Database) -> anyhow::Result<Config> {
+    if let Some(url) = flags.postgres_url.as_deref().filter(|url| !url.is_empty()) {
+        let mut config = Config::new(Location::Postgres(Secret::new(url)));
+        config.connections = flags.postgres_conn_max_open;
+        return Ok(config);
+    }
+    let directory = match &flags.data_dir {
+        Some(directory) => directory.clone(),
+        None => default_directory()?,
+    };
+    // The database holds password hashes and Terraform state, so nobody else may look into its directory.
+    let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    make.with_context(|| format!("make the data directory {}", directory.display()))?;
+    let mut config = Config::new(Location::Sqlite(directory.join(FILE)));
+    config.durable = match flags.sqlite_synchronous.as_str() {
+        "normal" => false,
+        "full" => true,
+        other => bail!("--sqlite-synchronous {other:?} is neither normal nor full"),
+    };
+    Ok(config)
+}
+
+fn default_directory() -> anyhow::Result<PathBuf> {
+    let base = env::get(env::XDG_DATA_HOME).map(PathBuf::from);
+    let base = base.or_else(|| env::get(env::HOME).map(|home| Path::new(&home).join(".local/share")));
+    Ok(base.context("there is no home directory: set HOME, or pass --data-dir")?.join("coder"))
+}

@@ -1,0 +1,217 @@
+//! The flags of `coder server`, by their official names (scheduling-and-auth 7.3, 7.4).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+
+use super::ignored::Ignored;
+use crate::{duration, env, logging};
+
+/// Arguments.
+#[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    /// Something else than serving.
+    #[command(subcommand)]
+    pub(crate) command: Option<Sub>,
+    #[command(flatten)]
+    pub(crate) network: Network,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+    #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
+    pub(crate) sessions: Sessions,
+    #[command(flatten)]
+    pub(crate) provisioning: Provisioning,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
+    #[command(flatten)]
+    pub(crate) ignored: Ignored,
+}
+
+/// What can be done beside serving.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Sub {
+    /// Check the data of a database for broken rules.
+    Check,
+}
+
+/// Where the server is reached.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Networking")]
+pub(crate) struct Network {
+    /// URL under which people and daemons reach the server.
+    #[arg(long, env = env::ACCESS_URL, value_name = "URL")]
+    pub(crate) access_url: Option<String>,
+    /// Send requests under another name to the access URL.
+    #[arg(long, env = env::REDIRECT_TO_ACCESS_URL)]
+    pub(crate) redirect_to_access_url: bool,
+    /// Address to listen on; empty turns plain HTTP off.
+    #[arg(long, env = env::HTTP_ADDRESS, default_value = "127.0.0.1:3000", value_name = "HOST:PORT")]
+    pub(crate) http_address: String,
+    /// Older name of --http-address.
+    #[arg(short = 'a', long, hide = true, env = env::ADDRESS, value_name = "HOST:PORT")]
+    pub(crate) address: Option<String>,
+    /// Headers in which trusted proxies name the client.
+    #[arg(long, env = env::PROXY_TRUSTED_HEADERS, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) proxy_trusted_headers: Vec<String>,
+    /// Networks of trusted proxies, such as 10.0.0.0/8.
+    #[arg(long, env = env::PROXY_TRUSTED_ORIGINS, value_delimiter = ',', value_name = "NETWORKS")]
+    pub(crate) proxy_trusted_origins: Vec<String>,
+    /// Most requests a minute to the API, for each user and path; 0 or less is no limit.
+    #[arg(long, env = env::API_RATE_LIMIT, default_value_t = 512, allow_negative_numbers = true, value_name = "NUMBER")]
+    pub(crate) api_rate_limit: i64,
+    /// Turn all rate limits off.
+    #[arg(long, env = env::DANGEROUS_DISABLE_RATE_LIMITS)]
+    pub(crate) dangerous_disable_rate_limits: bool,
+}
+
+/// HTTPS.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct Tls {
+    /// Listen for HTTPS.
+    #[arg(long, env = env::TLS_ENABLE)]
+    pub(crate) tls_enable: bool,
+    /// Address to listen on for HTTPS.
+    #[arg(long, env = env::TLS_ADDRESS, default_value = "127.0.0.1:3443", value_name = "HOST:PORT")]
+    pub(crate) tls_address: String,
+    /// Certificate chain (PEM); may be repeated, each with a key.
+    #[arg(long, env = env::TLS_CERT_FILE, value_delimiter = ',', value_name = "FILE")]
+    pub(crate) tls_cert_file: Vec<PathBuf>,
+    /// Private key (PEM) of the certificate at the same place.
+    #[arg(long, env = env::TLS_KEY_FILE, value_delimiter = ',', value_name = "FILE")]
+    pub(crate) tls_key_file: Vec<PathBuf>,
+    /// Authorities (PEM) that sign client certificates.
+    #[arg(long, env = env::TLS_CLIENT_CA_FILE, value_name = "FILE")]
+    pub(crate) tls_client_ca_file: Option<PathBuf>,
+    /// What is asked of clients: none, request, require-any, verify-if-given, require-and-verify.
+    #[arg(long, env = env::TLS_CLIENT_AUTH, default_value = "none", value_name = "POLICY")]
+    pub(crate) tls_client_auth: String,
+    /// Oldest TLS version: tls12 or tls13.
+    #[arg(long, env = env::TLS_MIN_VERSION, default_value = "tls12", value_name = "VERSION")]
+    pub(crate) tls_min_version: String,
+    /// Seconds of the Strict-Transport-Security header; 0 sends none.
+    #[arg(long, env = env::STRICT_TRANSPORT_SECURITY, default_value_t = 0, value_name = "SECONDS")]
+    pub(crate) strict_transport_security: u64,
+}
+
+/// Where the data is; also of `coder server check`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Database")]
+pub(crate) struct Database {
+    /// URL of a Postgres 13+ database; without it the embedded SQLite file is used.
+    #[arg(long, env = env::PG_CONNECTION_URL, hide_env_values = true, global = true, value_name = "URL")]
+    pub(crate) postgres_url: Option<String>,
+    /// Most connections to Postgres.
+    #[arg(long, env = env::PG_CONN_MAX_OPEN, default_value_t = 10, global = true, value_name = "NUMBER")]
+    pub(crate) postgres_conn_max_open: usize,
+    /// Directory of the embedded database; default ~/.local/share/coder.
+    #[arg(long, env = env::DATA_DIR, global = true, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// How the embedded database is written: normal, or full, which survives power cuts without any loss.
+    #[arg(long, env = env::SQLITE_SYNCHRONOUS, default_value = "normal", global = true, value_name = "MODE")]
+    pub(crate) sqlite_synchronous: String,
+}
+
+/// Sessions and passwords.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Sessions")]
+pub(crate) struct Sessions {
+    /// How long a log-in is valid.
+    #[arg(long, env = env::SESSION_DURATION, default_value = "24h", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) session_duration: Duration,
+    /// Use does not push the end of a session forward.
+    #[arg(long, env = env::DISABLE_SESSION_EXPIRY_REFRESH)]
+    pub(crate) disable_session_expiry_refresh: bool,
+    /// Longest lifetime of a token.
+    #[arg(long, env = env::MAX_TOKEN_LIFETIME, default_value = "876600h", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) max_token_lifetime: Duration,
+    /// Longest lifetime of an owner's token.
+    #[arg(long, env = env::MAX_ADMIN_TOKEN_LIFETIME, default_value = "168h", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) max_admin_token_lifetime: Duration,
+    /// Lifetime of a token that asked for none.
+    #[arg(long, env = env::DEFAULT_TOKEN_LIFETIME, default_value = "168h", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) default_token_lifetime: Duration,
+    /// Nobody logs in with a password.
+    #[arg(long, env = env::DISABLE_PASSWORD_AUTH)]
+    pub(crate) disable_password_auth: bool,
+    /// Send the session cookie over HTTPS only.
+    #[arg(long, env = env::SECURE_AUTH_COOKIE)]
+    pub(crate) secure_auth_cookie: bool,
+    /// SameSite of the session cookie: lax or none.
+    #[arg(long, env = env::SAMESITE_AUTH_COOKIE, default_value = "lax", value_name = "VALUE")]
+    pub(crate) samesite_auth_cookie: String,
+}
+
+/// Jobs and daemons.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Provisioning")]
+pub(crate) struct Provisioning {
+    /// Daemons inside the server; 0 turns them off.
+    #[arg(long, env = env::PROVISIONER_DAEMONS, default_value_t = 3, value_name = "NUMBER")]
+    pub(crate) provisioner_daemons: u32,
+    /// Types of jobs that built-in daemons run; only terraform.
+    #[arg(long, hide = true, env = env::PROVISIONER_TYPES, value_delimiter = ',', default_value = "terraform")]
+    pub(crate) provisioner_types: Vec<String>,
+    /// Pre-shared key with which any daemon may join the default organization; provisioner keys are better.
+    #[arg(long, env = env::PROVISIONER_DAEMON_PSK, hide_env_values = true, value_name = "SECRET")]
+    pub(crate) provisioner_daemon_psk: Option<String>,
+    /// Time Terraform has to stop when its job is canceled, in built-in daemons.
+    #[arg(long, env = env::PROVISIONER_FORCE_CANCEL_INTERVAL, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) provisioner_force_cancel_interval: Duration,
+    /// How often hung jobs are looked for.
+    #[arg(long, hide = true, env = env::JOB_HANG_DETECTOR_INTERVAL, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) job_hang_detector_interval: Duration,
+    /// Silence after which a started job is failed.
+    #[arg(long, env = env::JOB_HUNG_AFTER, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) job_hung_after: Duration,
+    /// Waiting time after which a job that nobody took is failed.
+    #[arg(long, env = env::JOB_PENDING_AFTER, default_value = "30m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) job_pending_after: Duration,
+    /// Directory for caches of built-in daemons; default ~/.cache/coder.
+    #[arg(long, env = env::CACHE_DIRECTORY, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Path of the terraform program; default the one in PATH.
+    #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
+    pub(crate) terraform_path: Option<PathBuf>,
+    /// Allow builds with Terraform's debug output.
+    #[arg(long, env = env::ENABLE_TERRAFORM_DEBUG_MODE)]
+    pub(crate) enable_terraform_debug_mode: bool,
+    /// Allow renaming workspaces.
+    #[arg(long, env = env::ALLOW_WORKSPACE_RENAMES)]
+    pub(crate) allow_workspace_renames: bool,
+}
+
+/// The log.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Logging")]
+pub(crate) struct Logs {
+    /// File for the human-readable log; empty turns it off.
+    #[arg(long, env = env::LOGGING_HUMAN, default_value = "/dev/stderr", value_name = "FILE")]
+    pub(crate) log_human: String,
+    /// File for the log as JSON lines.
+    #[arg(long, env = env::LOGGING_JSON, default_value = "", value_name = "FILE")]
+    pub(crate) log_json: String,
+    /// File for the log as Stackdriver JSON lines.
+    #[arg(long, env = env::LOGGING_STACKDRIVER, default_value = "", value_name = "FILE")]
+    pub(crate) log_stackdriver: String,
+    /// Regular expression: matching debug messages are shown; may be repeated.
+    #[arg(short = 'l', long, env = env::LOG_FILTER, value_delimiter = ',', value_name = "REGEX")]
+    pub(crate) log_filter: Vec<String>,
+}
+
+impl Logs {
+    /// As the log wants them.
+    pub(crate) fn settings(&self, verbose: bool) -> logging::Settings {
+        logging::Settings {
+            human: self.log_human.clone(),
+            json: self.log_json.clone(),
+            stackdriver: self.log_stackdriver.clone(),
+            filter: self.log_filter.clone(),
+            verbose,
+        }
+    }
+}

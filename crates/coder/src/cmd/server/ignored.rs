@@ -1,0 +1,76 @@
+//! Official server flags that are taken without effect, so that existing scripts and unit files start this server.
+//!
+//! Only what is harmless to ignore is here: polls we do not need, extras that are absent. Whatever would silently weaken
+//! or change a promise is left out and so refused.
+
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches, parser::ValueSource};
+
+/// Flag and variable; whether it takes a value.
+const FLAGS: &[(&str, &str, bool)] = &[
+    ("wildcard-access-url", "CODER_WILDCARD_ACCESS_URL", true),
+    ("postgres-conn-max-idle", "CODER_PG_CONN_MAX_IDLE", true),
+    ("provisioner-daemon-poll-interval", "CODER_PROVISIONER_DAEMON_POLL_INTERVAL", true),
+    ("provisioner-daemon-poll-jitter", "CODER_PROVISIONER_DAEMON_POLL_JITTER", true),
+    ("autobuild-poll-interval", "CODER_AUTOBUILD_POLL_INTERVAL", true),
+    ("workspace-prebuilds-reconciliation-interval", "CODER_WORKSPACE_PREBUILDS_RECONCILIATION_INTERVAL", true),
+    ("default-quiet-hours-schedule", "CODER_QUIET_HOURS_DEFAULT_SCHEDULE", true),
+    ("allow-custom-quiet-hours", "CODER_ALLOW_CUSTOM_QUIET_HOURS", false),
+    ("strict-transport-security-options", "CODER_STRICT_TRANSPORT_SECURITY_OPTIONS", true),
+    ("default-oauth-refresh-lifetime", "CODER_DEFAULT_OAUTH_REFRESH_LIFETIME", true),
+    ("ssh-keygen-algorithm", "CODER_SSH_KEYGEN_ALGORITHM", true),
+    ("prometheus-enable", "CODER_PROMETHEUS_ENABLE", false),
+    ("prometheus-address", "CODER_PROMETHEUS_ADDRESS", true),
+    ("prometheus-collect-agent-stats", "CODER_PROMETHEUS_COLLECT_AGENT_STATS", false),
+    ("prometheus-aggregate-agent-stats-by", "CODER_PROMETHEUS_AGGREGATE_AGENT_STATS_BY", true),
+    ("prometheus-collect-db-metrics", "CODER_PROMETHEUS_COLLECT_DB_METRICS", false),
+    ("pprof-enable", "CODER_PPROF_ENABLE", false),
+    ("pprof-address", "CODER_PPROF_ADDRESS", true),
+    ("trace", "CODER_TRACE_ENABLE", false),
+    ("trace-logs", "CODER_TRACE_LOGS", false),
+    ("trace-honeycomb-api-key", "CODER_TRACE_HONEYCOMB_API_KEY", true),
+    ("health-check-refresh", "CODER_HEALTH_CHECK_REFRESH", true),
+    ("health-check-threshold-database", "CODER_HEALTH_CHECK_THRESHOLD_DATABASE", true),
+    ("stats-collection-usage-stats-enable", "CODER_STATS_COLLECTION_USAGE_STATS_ENABLE", false),
+    ("telemetry", "CODER_TELEMETRY_ENABLE", false),
+    ("swagger-enable", "CODER_SWAGGER_ENABLE", false),
+    ("update-check", "CODER_UPDATE_CHECK", false),
+    ("experiments", "CODER_EXPERIMENTS", true),
+    ("api-keys-retention", "CODER_API_KEYS_RETENTION", true),
+    ("audit-logs-retention", "CODER_AUDIT_LOGS_RETENTION", true),
+    ("connection-logs-retention", "CODER_CONNECTION_LOGS_RETENTION", true),
+    ("workspace-agent-logs-retention", "CODER_WORKSPACE_AGENT_LOGS_RETENTION", true),
+];
+
+/// The flags that were given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ignored {
+    /// Their names.
+    pub(crate) given: Vec<&'static str>,
+}
+
+impl clap::Args for Ignored {
+    fn augment_args(command: Command) -> Command {
+        FLAGS.iter().fold(command, |command, (name, variable, takes_value)| {
+            let arg = Arg::new(*name).long(*name).env(*variable).hide(true).hide_env_values(true);
+            let arg = if *takes_value { arg.action(ArgAction::Append) } else { arg.action(ArgAction::SetTrue) };
+            command.arg(arg.help("Accepted for compatibility, without effect yet."))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Ignored {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let source = |name: &str| matches.value_source(name);
+        let is_given = |name: &&str| matches!(source(name), Some(ValueSource::CommandLine | ValueSource::EnvVariable));
+        Ok(Self { given: FLAGS.iter().map(|(name, _, _)| *name).filter(is_given).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

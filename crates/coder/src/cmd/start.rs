@@ -1,0 +1,137 @@
+//! `coder start`; `coder restart` uses its parts.
+
+use coder_api::builds::{CreateWorkspaceBuildRequest, Reason, Transition, WorkspaceBuild, WorkspaceStatus};
+use coder_api::json::NameValue;
+use coder_api::client::Client;
+use coder_api::versions::TemplateVersionExternalAuth;
+use coder_api::workspaces::{AutomaticUpdates, Workspace};
+use coder_domain::ids::TemplateVersionId;
+
+use super::build;
+use crate::context::Context;
+use crate::parameters::{self, Asking};
+use crate::{env, prompt, remote};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Workspace, as name or owner/name.
+    workspace: String,
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    /// Return as soon as the build is asked for.
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    values: Values,
+    #[command(flatten)]
+    build: build::Flags,
+}
+
+/// Flags about parameters, also of `restart`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Values {
+    /// Ask for all parameters again.
+    #[arg(long, env = env::ALWAYS_PROMPT)]
+    always_prompt: bool,
+    /// Older name of --ephemeral-parameter.
+    #[arg(long = "build-option", hide = true, value_name = "NAME=VALUE")]
+    build_options: Vec<String>,
+    #[command(flatten)]
+    flags: parameters::Flags,
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let workspace = remote::workspace(&client, &args.workspace).await?;
+    match workspace.latest_build.status {
+        WorkspaceStatus::Running => {
+            ctx.printer.note(&format!("Workspace {:?} is running already.", workspace.name));
+            return Ok(());
+        }
+        WorkspaceStatus::Starting if args.no_wait => return Ok(()),
+        WorkspaceStatus::Starting => {
+            ctx.printer.note(&format!("Workspace {:?} is starting already.", workspace.name));
+            return build::finish(ctx, &client, &workspace.latest_build).await;
+        }
+        _ => {}
+    }
+    let request = prepare(ctx, &client, &workspace, &args.values, args.yes).await?;
+    let request = CreateWorkspaceBuildRequest { log_level: args.build.log_level(), ..request };
+    let build = request_start(ctx, &client, &workspace, request).await?;
+    if args.no_wait {
+        ctx.printer.note(&format!("Workspace {:?} is starting in the background.", workspace.name));
+        return Ok(());
+    }
+    build::finish(ctx, &client, &build).await?;
+    ctx.printer.note(&format!("Workspace {:?} is running.", workspace.name));
+    Ok(())
+}
+
+/// Chooses the version and the parameter values, asking for what is missing.
+pub(crate) async fn prepare(
+    ctx: &Context,
+    client: &Client,
+    workspace: &Workspace,
+    values: &Values,
+    yes: bool,
+) -> anyhow::Result<CreateWorkspaceBuildRequest> {
+    let latest = &workspace.latest_build;
+    let follows = workspace.automatic_updates == AutomaticUpdates::Always || workspace.template_require_active_version;
+    let version = if follows { workspace.template_active_version_id } else { latest.template_version_id };
+    let parameters = chosen(ctx, client, latest, version, values, yes).await?;
+    let mut request = CreateWorkspaceBuildRequest::new(Transition::Start);
+    request.template_version_id = Some(version);
+    request.rich_parameter_values = parameters;
+    request.reason = Some(Reason::Cli);
+    Ok(request)
+}
+
+async fn chosen(
+    ctx: &Context,
+    client: &Client,
+    latest: &WorkspaceBuild,
+    version: TemplateVersionId,
+    values: &Values,
+    yes: bool,
+) -> anyhow::Result<Vec<NameValue>> {
+    let earlier = client.build_parameters(latest.id).await?;
+    let version = client.version(version).await?;
+    let parameters = client.rich_parameters(version.id).await?;
+    require_accounts(&client.external_auth(version.id).await?)?;
+    let asking = if values.always_prompt { Asking::All } else { Asking::Missing };
+    let mut flags = values.flags.clone();
+    flags.ephemeral.extend(values.build_options.iter().cloned());
+    parameters::resolve(&ctx.printer, &flags, &parameters, &earlier, asking, prompt::is_interactive() && !yes)
+}
+
+/// Refuses a build that needs an outside account nobody has connected.
+pub(crate) fn require_accounts(accounts: &[TemplateVersionExternalAuth]) -> anyhow::Result<()> {
+    match accounts.iter().find(|account| !account.authenticated && !account.optional) {
+        Some(account) => anyhow::bail!(
+            "the template needs your {} account: connect it at {} and try again",
+            account.display_name,
+            account.authenticate_url
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Asks for the build; a template that insists on its active version gets it (http-api 1.6).
+pub(crate) async fn request_start(
+    ctx: &Context,
+    client: &Client,
+    workspace: &Workspace,
+    request: CreateWorkspaceBuildRequest,
+) -> anyhow::Result<WorkspaceBuild> {
+    let active = workspace.template_active_version_id;
+    match build::request(ctx, client, workspace.id, &request).await {
+        Err(error) if error.status().is_some_and(|status| status == 403) && request.template_version_id != Some(active) => {
+            ctx.printer.note("The template requires its active version, so the workspace is updated.");
+            let request = CreateWorkspaceBuildRequest { template_version_id: Some(active), ..request };
+            Ok(build::request(ctx, client, workspace.id, &request).await?)
+        }
+        other => Ok(other?),
+    }
+}

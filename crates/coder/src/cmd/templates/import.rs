@@ -1,0 +1,116 @@
+//! One import: make the version, follow its job, ask for missing variables, cancel on Ctrl-C.
+
+use std::collections::BTreeMap;
+
+use anyhow::bail;
+use coder_api::builds::Transition;
+use coder_api::client::{Client, LogsOf};
+use coder_api::jobs::ProvisionerJob;
+use coder_api::json::NameValue;
+use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion, TemplateVersionVariable};
+use coder_domain::ids::{OrganizationId, TemplateVersionId};
+
+use crate::context::Context;
+use crate::exit::Canceled;
+use crate::output::Look;
+use crate::{follow, prompt, resources};
+
+/// The code that asks for values of variables (http-api 6.3).
+const NEEDS_VARIABLES: &str = "REQUIRED_TEMPLATE_VARIABLES";
+
+/// What to import.
+pub(crate) struct Source {
+    /// Where.
+    pub(crate) organization: OrganizationId,
+    /// The version to make, without variable values.
+    pub(crate) request: CreateTemplateVersionRequest,
+    /// Whether missing variables may be asked for.
+    pub(crate) may_ask: bool,
+}
+
+/// Imports; returns the version once its job succeeded.
+pub(crate) async fn run(
+    ctx: &Context,
+    client: &Client,
+    mut source: Source,
+    mut values: BTreeMap<String, String>,
+) -> anyhow::Result<TemplateVersion> {
+    loop {
+        source.request.user_variable_values = values.iter().map(|(name, value)| NameValue::new(name, value)).collect();
+        let version = client.create_version(source.organization, &source.request).await?;
+        if let Some(matched) = &version.matched_provisioners {
+            follow::warn_unmatched(&ctx.printer, &version.job, matched);
+        }
+        let job = until_done(ctx, client, version.id).await?;
+        if job.error_code == NEEDS_VARIABLES {
+            let missing = missing(client, &version, &values).await?;
+            if !missing.is_empty() {
+                ask(ctx, &missing, &mut values, source.may_ask)?;
+                continue;
+            }
+        }
+        follow::outcome(&job, "the import of the template")?;
+        let found = client.version_resources(version.id).await?;
+        let starting: Vec<_> =
+            found.into_iter().filter(|resource| resource.workspace_transition == Transition::Start).collect();
+        resources::lines(&ctx.printer, &starting, None).iter().for_each(|line| ctx.printer.note(line));
+        return Ok(version);
+    }
+}
+
+/// Follows; Ctrl-C cancels the job and waits for its end.
+async fn until_done(ctx: &Context, client: &Client, version: TemplateVersionId) -> anyhow::Result<ProvisionerJob> {
+    tokio::select! {
+        job = follow::follow(client, &ctx.printer, LogsOf::Version(version)) => return job,
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    ctx.printer.note("Canceling the import; press Ctrl-C again to leave at once.");
+    let cancel = async {
+        client.cancel_version(version).await?;
+        follow::follow(client, &ctx.printer, LogsOf::Version(version)).await
+    };
+    tokio::select! {
+        ended = cancel => drop(ended?),
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    Err(Canceled::Interrupted.into())
+}
+
+async fn missing(
+    client: &Client,
+    version: &TemplateVersion,
+    values: &BTreeMap<String, String>,
+) -> anyhow::Result<Vec<TemplateVersionVariable>> {
+    let mut variables = client.version_variables(version.id).await?;
+    variables.retain(|variable| variable.required && !values.contains_key(&variable.name));
+    Ok(variables)
+}
+
+fn ask(
+    ctx: &Context,
+    missing: &[TemplateVersionVariable],
+    values: &mut BTreeMap<String, String>,
+    may_ask: bool,
+) -> anyhow::Result<()> {
+    if !may_ask {
+        let names: Vec<_> = missing.iter().map(|variable| format!("--variable {}=VALUE", variable.name)).collect();
+        bail!("the template needs values for variables: pass {}", names.join(" "));
+    }
+    ctx.printer.note("The template needs values for variables.");
+    for variable in missing {
+        if !variable.description.is_empty() {
+            ctx.printer.note(&ctx.printer.paint(Look::Faint, &variable.description));
+        }
+        let question = format!("{}:", variable.name);
+        let instead = format!("pass --variable {}=VALUE", variable.name);
+        let value = if variable.sensitive {
+            prompt::hidden(&ctx.printer, &question, &instead)?.expose().to_owned()
+        } else {
+            prompt::text(&ctx.printer, &question, None, &instead, |text| {
+                if text.is_empty() { Err("needs a value".to_owned()) } else { Ok(()) }
+            })?
+        };
+        values.insert(variable.name.clone(), value);
+    }
+    Ok(())
+}

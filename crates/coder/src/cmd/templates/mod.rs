@@ -1,0 +1,47 @@
+//! `coder templates …`
+
+mod create;
+mod delete;
+mod import;
+mod init;
+mod list;
+pub(crate) mod push;
+mod versions;
+
+use crate::context::Context;
+
+/// Sub-commands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Write an example template into a directory.
+    Init(init::Args),
+    /// Make a template, or a new version of one, from a directory.
+    Push(push::Args),
+    /// Older name of push, for templates that do not exist yet.
+    #[command(hide = true)]
+    Create(create::Args),
+    /// List templates.
+    #[command(alias = "ls")]
+    List(list::Args),
+    /// Look at a template's versions.
+    #[command(alias = "version", subcommand_required = true, arg_required_else_help = true)]
+    Versions {
+        /// What to do.
+        #[command(subcommand)]
+        command: versions::Command,
+    },
+    /// Delete templates.
+    #[command(alias = "rm")]
+    Delete(delete::Args),
+}
+
+pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Init(args) => init::run(ctx, args),
+        Command::Push(args) => push::run(ctx, args).await,
+        Command::Create(args) => create::run(ctx, args).await,
+        Command::List(args) => list::run(ctx, args).await,
+        Command::Versions { command } => versions::run(ctx, command).await,
+        Command::Delete(args) => delete::run(ctx, args).await,
+    }
+}

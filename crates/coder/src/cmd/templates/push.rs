@@ -1,0 +1,203 @@
+//! `coder templates push`: pack, upload, import, activate (http-api 6.4).
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use coder_api::client::Client;
+use coder_api::files;
+use coder_api::organizations::Organization;
+use coder_api::templates::{CreateTemplateRequest, Template};
+use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion};
+use coder_domain::ids::{FileId, TemplateId};
+use coder_domain::names;
+
+use super::import;
+use crate::cmd::provisioner::keys;
+use crate::context::Context;
+use crate::output::Look;
+use crate::{args, pack, prompt, remote, variables};
+
+/// What the message says when none is given.
+const MESSAGE: &str = "Uploaded from the CLI";
+/// Largest archive taken from standard input.
+const LARGEST: u64 = 10 << 20;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name of the template; default the directory's name.
+    template: Option<String>,
+    /// Directory with the template; `-` reads a tar from standard input.
+    #[arg(short, long, default_value = ".", value_name = "DIR")]
+    directory: PathBuf,
+    /// Name of the version; default one that the server makes up.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// What changed.
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+    /// Whether workspaces use the new version from now on.
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true,
+        default_missing_value = "true", value_name = "BOOL")]
+    activate: bool,
+    /// Value of a Terraform variable as name=value; may be repeated.
+    #[arg(long = "variable", alias = "var", value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+    /// YAML file with values of Terraform variables.
+    #[arg(long, alias = "values-file", value_name = "FILE")]
+    variables_file: Option<PathBuf>,
+    /// Tag that a daemon must have to run this template's jobs, as key=value; may be repeated. `-` takes all tags off.
+    #[arg(long = "provisioner-tag", value_delimiter = ',', value_name = "KEY=VALUE")]
+    provisioner_tags: Vec<String>,
+    /// Accepted for compatibility: a missing lock file is never asked about.
+    #[arg(long, hide = true)]
+    ignore_lockfile: bool,
+    /// Accepted for compatibility: push makes a template that does not exist.
+    #[arg(long, hide = true)]
+    create: bool,
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+impl Args {
+    /// The organization asked for.
+    pub(crate) fn organization(&self) -> Option<&str> {
+        self.organization.org.as_deref()
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.directory.as_os_str() == "-"
+    }
+
+    /// The template's name: given, or the directory's.
+    pub(crate) fn name(&self) -> anyhow::Result<String> {
+        let name = match &self.template {
+            Some(name) => name.clone(),
+            None if self.is_stdin() => bail!("name the template: coder templates push <name> -d -"),
+            None => {
+                let path = self.directory.canonicalize();
+                let path = path.with_context(|| format!("find {}", self.directory.display()))?;
+                let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+                name.context("name the template: coder templates push <name>")?
+            }
+        };
+        names::name(&name).map_err(|error| anyhow::anyhow!("the template name {name:?} {error}: pass another one"))?;
+        Ok(name)
+    }
+
+    fn archive(&self, ctx: &Context) -> anyhow::Result<Vec<u8>> {
+        if self.is_stdin() {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes).context("read the template from standard input")?;
+            anyhow::ensure!(bytes.len() as u64 <= LARGEST, "the archive on standard input is larger than 10 MiB");
+            return Ok(bytes);
+        }
+        let archive = pack::directory(&self.directory)?;
+        for path in &archive.skipped {
+            ctx.printer.warn(&format!("{path} is neither a file nor a directory and was left out"));
+        }
+        Ok(archive.bytes)
+    }
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let name = args.name()?;
+    let client = remote::connect(ctx)?;
+    let organization = remote::organization(ctx, &client, args.organization()).await?;
+    into(ctx, &client, &organization, &name, args).await
+}
+
+/// Pushes into an organization.
+pub(crate) async fn into(
+    ctx: &Context,
+    client: &Client,
+    organization: &Organization,
+    name: &str,
+    args: Args,
+) -> anyhow::Result<()> {
+    let existing = remote::found(client.template_by_name(organization.id, name).await)?;
+    // Everything that can be wrong here is found before anything is asked or sent.
+    let archive = args.archive(ctx)?;
+    let root: Option<&Path> = (!args.is_stdin()).then_some(&args.directory);
+    let flags: Vec<_> =
+        args.variables.iter().map(|text| variables::pair(text)).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+    let values = variables::collect(root, args.variables_file.as_deref(), &flags)?;
+    let tags = tags(client, existing.as_ref(), &args.provisioner_tags).await?;
+    if !args.yes && !args.is_stdin() {
+        let what = if existing.is_some() { "a new version of" } else { "the new template" };
+        let question = format!("Push {} as {what} {name:?}?", args.directory.display());
+        prompt::confirm_or_enter(&ctx.printer, &question, "pass --yes")?;
+    }
+    let file = client.upload(files::TAR, archive.into()).await?;
+    let source = import::Source {
+        organization: organization.id,
+        request: request(&args, existing.as_ref().map(|template| template.id), file, tags),
+        may_ask: prompt::is_interactive() && !args.yes,
+    };
+    let version = import::run(ctx, client, source, values).await?;
+    publish(ctx, client, organization, name, existing, &version, args.activate).await
+}
+
+fn request(
+    args: &Args,
+    template_id: Option<TemplateId>,
+    file: FileId,
+    tags: BTreeMap<String, String>,
+) -> CreateTemplateVersionRequest {
+    CreateTemplateVersionRequest {
+        name: args.name.clone().unwrap_or_default(),
+        message: args.message.clone().unwrap_or_else(|| MESSAGE.to_owned()),
+        template_id,
+        file_id: Some(file),
+        tags,
+        ..CreateTemplateVersionRequest::default()
+    }
+}
+
+/// Given tags; else those of the active version; `-` alone means none (http-api 5.6).
+async fn tags(client: &Client, existing: Option<&Template>, given: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    if given == ["-"] {
+        return Ok(BTreeMap::new());
+    }
+    if !given.is_empty() {
+        return keys::tags(given);
+    }
+    let Some(template) = existing else { return Ok(BTreeMap::new()) };
+    let active = client.version(template.active_version_id).await?;
+    Ok(active.job.tags.as_map().clone())
+}
+
+async fn publish(
+    ctx: &Context,
+    client: &Client,
+    organization: &Organization,
+    name: &str,
+    existing: Option<Template>,
+    version: &TemplateVersion,
+    activate: bool,
+) -> anyhow::Result<()> {
+    let bold = |text: &str| ctx.printer.paint(Look::Bold, text);
+    match existing {
+        None => {
+            let request = CreateTemplateRequest {
+                name: name.to_owned(),
+                version_id: Some(version.id),
+                ..CreateTemplateRequest::default()
+            };
+            client.create_template(organization.id, &request).await?;
+            let next = ctx.printer.paint(Look::Code, &format!("coder create --template={name}"));
+            ctx.printer.note(&format!("Template {} is made, with version {}. Next: {next}", bold(name), version.name));
+        }
+        Some(template) if activate => {
+            client.set_active_version(template.id, version.id).await?;
+            ctx.printer.note(&format!("Version {} of template {} is active.", version.name, bold(name)));
+        }
+        Some(_) => ctx.printer.note(&format!("Version {} of template {} is stored, not active.", version.name, bold(name))),
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! `coder tokens create|list|view|remove`
+
+use std::time::Duration;
+
+use coder_api::tokens::{ApiKeyWithOwner, CreateTokenRequest};
+
+use crate::context::Context;
+use crate::table::{self, Column, Format};
+use crate::{duration, env, remote};
+
+/// Sub-commands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Make a token and print it, this once.
+    Create(CreateArgs),
+    /// List tokens.
+    #[command(alias = "ls")]
+    List(ListArgs),
+    /// Show one token.
+    #[command(alias = "show")]
+    View(ViewArgs),
+    /// Delete a token.
+    #[command(alias = "delete", alias = "rm")]
+    Remove(RemoveArgs),
+}
+
+/// Arguments of `create`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// How long it is valid, for example 720h; default the longest allowed.
+    #[arg(long, env = env::TOKEN_LIFETIME, value_parser = duration::parse, value_name = "DURATION")]
+    lifetime: Option<Duration>,
+    /// Its name.
+    #[arg(short, long, env = env::TOKEN_NAME, default_value = "")]
+    name: String,
+    /// What it may do; may be repeated. Default: everything you may.
+    #[arg(long)]
+    scope: Vec<String>,
+    /// Objects it is limited to, as type:id; may be repeated.
+    #[arg(long = "allow", value_name = "TYPE:ID")]
+    allow: Vec<String>,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Tokens of all users; owners only.
+    #[arg(short, long)]
+    all: bool,
+    #[command(flatten)]
+    table: table::Options,
+}
+
+/// Arguments of `view`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ViewArgs {
+    /// Name or id.
+    token: String,
+    #[command(flatten)]
+    table: table::Options,
+}
+
+/// Arguments of `remove`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// Name or id.
+    token: String,
+}
+
+const COLUMNS: &[Column<ApiKeyWithOwner>] = &[
+    Column { name: "id", shown: true, cell: |row| row.key.id.clone() },
+    Column { name: "name", shown: true, cell: |row| row.key.token_name.clone() },
+    Column { name: "scopes", shown: true, cell: |row| row.key.scopes.join(",") },
+    Column { name: "allow list", shown: false, cell: |row| row.key.allow_list.join(",") },
+    Column { name: "last used", shown: true, cell: |row| table::time_or(row.key.last_used, "never") },
+    Column { name: "expires at", shown: true, cell: |row| table::time(row.key.expires_at) },
+    Column { name: "created at", shown: true, cell: |row| table::time(row.key.created_at) },
+    Column { name: "owner", shown: false, cell: |row| row.username.clone() },
+];
+
+pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Create(args) => create(ctx, args).await,
+        Command::List(args) => list(ctx, args).await,
+        Command::View(args) => {
+            let client = remote::connect(ctx)?;
+            let key = client.token_by_name(&args.token).await?;
+            let row = ApiKeyWithOwner { key, username: String::new() };
+            if args.table.format == Format::Json {
+                ctx.printer.data(&serde_json::to_string_pretty(&row.key)?);
+                return Ok(());
+            }
+            table::print(&ctx.printer, &args.table, COLUMNS, &[row], "")
+        }
+        Command::Remove(args) => {
+            let client = remote::connect(ctx)?;
+            let key = client.token_by_name(&args.token).await?;
+            client.delete_key(&key.id).await?;
+            ctx.printer.note(&format!("Token {:?} is deleted.", args.token));
+            Ok(())
+        }
+    }
+}
+
+async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let limits = client.token_config().await?;
+    let longest = Duration::from_nanos(u64::try_from(limits.max_token_lifetime).unwrap_or_default());
+    let lifetime = args.lifetime.unwrap_or(longest);
+    anyhow::ensure!(
+        longest.is_zero() || lifetime <= longest,
+        "the lifetime must be at most {}",
+        duration::format(longest)
+    );
+    let mut request = CreateTokenRequest::new(args.name, lifetime);
+    request.scopes = args.scope;
+    request.allow_list = args.allow;
+    let token = client.create_token(&request).await?;
+    ctx.printer.data(token.expose());
+    Ok(())
+}
+
+async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let keys = client.tokens(args.all).await?;
+    let mut options = args.table;
+    if args.all && options.columns.is_empty() {
+        options.columns = ["id", "name", "last used", "expires at", "created at", "owner"].map(str::to_owned).into();
+    }
+    let empty = "There are no tokens. Make one with: coder tokens create";
+    table::print(&ctx.printer, &options, COLUMNS, &keys, empty)
+}

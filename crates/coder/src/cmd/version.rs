@@ -1,0 +1,51 @@
+//! `coder version`
+
+use serde::Serialize;
+
+use crate::output::Printer;
+use crate::versions;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Output format.
+    #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// The official field names, and our own version beside them.
+#[derive(Serialize)]
+struct Version {
+    version: String,
+    product: &'static str,
+    external_url: &'static str,
+    slim: bool,
+    agpl: bool,
+    boring_crypto: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let printer = Printer::detect();
+    let version = Version {
+        version: versions::compatible(),
+        product: versions::PRODUCT,
+        external_url: "",
+        slim: false,
+        agpl: false,
+        boring_crypto: false,
+    };
+    match args.output {
+        Format::Json => printer.data(&serde_json::to_string_pretty(&version)?),
+        Format::Text => {
+            printer.data(&format!("coder {} (compatible with Coder {})", version.product, version.version));
+            printer.data("Full build, supports the server subcommand.");
+        }
+    }
+    Ok(())
+}

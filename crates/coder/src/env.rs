@@ -1,0 +1,245 @@
+//! Every environment variable that this program reads, each one a documented constant.
+//!
+//! `docs/reference/environment.md` is generated from [`ALL`]; nothing else in the workspace reads the environment.
+
+/// A variable with the sentence that documents it.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+}
+
+macro_rules! variables {
+    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal;)*) => {
+        $($(#[doc = $doc])+ pub const $constant: &str = $name;)*
+
+        /// All variables, in the order of this file.
+        pub const ALL: &[Variable] = &[$(Variable { name: $name, about: concat!($($doc),+) }),*];
+    };
+}
+
+variables! {
+    /// URL of the server.
+    URL = "CODER_URL";
+    /// Session or API token; stronger than the one saved by `coder login`.
+    SESSION_TOKEN = "CODER_SESSION_TOKEN";
+    /// Directory with the saved URL, session and organization; default `~/.config/coderv2`.
+    CONFIG_DIR = "CODER_CONFIG_DIR";
+    /// Base of the default configuration directory (freedesktop.org rule).
+    XDG_CONFIG_HOME = "XDG_CONFIG_HOME";
+    /// Base of the default data directory (freedesktop.org rule).
+    XDG_DATA_HOME = "XDG_DATA_HOME";
+    /// Base of the default cache directory (freedesktop.org rule).
+    XDG_CACHE_HOME = "XDG_CACHE_HOME";
+    /// Home directory, below which the default directories are.
+    HOME = "HOME";
+    /// Organization to work in, by name or id.
+    ORGANIZATION = "CODER_ORGANIZATION";
+    /// Additional HTTP headers as `name=value`, separated by commas.
+    HEADER = "CODER_HEADER";
+    /// Command whose output lines `name=value` become additional HTTP headers.
+    HEADER_COMMAND = "CODER_HEADER_COMMAND";
+    /// Turns off the warning about a server of another version.
+    NO_VERSION_WARNING = "CODER_NO_VERSION_WARNING";
+    /// Turns off warnings about licensed features.
+    NO_FEATURE_WARNING = "CODER_NO_FEATURE_WARNING";
+    /// Shows debug messages.
+    VERBOSE = "CODER_VERBOSE";
+    /// When set and not empty, output has no colours (no-color.org).
+    NO_COLOR = "NO_COLOR";
+    /// `dumb` turns colours and live progress off.
+    TERM = "TERM";
+    /// Width of the output in columns, when it cannot be asked from the terminal.
+    COLUMNS = "COLUMNS";
+    /// Where programs are looked for, among them `terraform`.
+    PATH = "PATH";
+
+    /// User name of the first user, for `coder login`.
+    FIRST_USER_USERNAME = "CODER_FIRST_USER_USERNAME";
+    /// E-mail address of the first user.
+    FIRST_USER_EMAIL = "CODER_FIRST_USER_EMAIL";
+    /// Full name of the first user.
+    FIRST_USER_FULL_NAME = "CODER_FIRST_USER_FULL_NAME";
+    /// Password of the first user.
+    FIRST_USER_PASSWORD = "CODER_FIRST_USER_PASSWORD";
+    /// Whether the first user asks for a trial license; this server has none, so only `false` makes sense.
+    FIRST_USER_TRIAL = "CODER_FIRST_USER_TRIAL";
+
+    /// Provisioner key with which a daemon joins.
+    PROVISIONER_DAEMON_KEY = "CODER_PROVISIONER_DAEMON_KEY";
+    /// Pre-shared key of the deployment: accepted by the server, sent by a daemon.
+    PROVISIONER_DAEMON_PSK = "CODER_PROVISIONER_DAEMON_PSK";
+    /// Tags of a daemon or of a new provisioner key as `key=value`, separated by commas.
+    PROVISIONERD_TAGS = "CODER_PROVISIONERD_TAGS";
+    /// Name of the daemon; default the host's short name.
+    PROVISIONER_DAEMON_NAME = "CODER_PROVISIONER_DAEMON_NAME";
+    /// Shows the daemon's debug messages.
+    PROVISIONER_DAEMON_VERBOSE = "CODER_PROVISIONER_DAEMON_VERBOSE";
+    /// Accepted for compatibility, ignored: the daemon is told about jobs, it does not poll.
+    PROVISIONERD_POLL_INTERVAL = "CODER_PROVISIONERD_POLL_INTERVAL";
+    /// Accepted for compatibility, ignored.
+    PROVISIONERD_POLL_JITTER = "CODER_PROVISIONERD_POLL_JITTER";
+    /// File for the daemon's human-readable log.
+    PROVISIONER_LOG_HUMAN = "CODER_PROVISIONER_DAEMON_LOGGING_HUMAN";
+    /// File for the daemon's log as JSON lines.
+    PROVISIONER_LOG_JSON = "CODER_PROVISIONER_DAEMON_LOGGING_JSON";
+    /// File for the daemon's log as Stackdriver JSON lines.
+    PROVISIONER_LOG_STACKDRIVER = "CODER_PROVISIONER_DAEMON_LOGGING_STACKDRIVER";
+    /// Regular expressions, separated by commas: matching debug messages of the daemon are shown.
+    PROVISIONER_LOG_FILTER = "CODER_PROVISIONER_DAEMON_LOG_FILTER";
+    /// Path of the `terraform` program; default the one in `PATH`.
+    TERRAFORM_PATH = "CODER_TERRAFORM_PATH";
+    /// Directory for caches, one per daemon on a host.
+    CACHE_DIRECTORY = "CODER_CACHE_DIRECTORY";
+    /// Experiments to turn on; none exist yet.
+    EXPERIMENTS = "CODER_EXPERIMENTS";
+
+    /// Most daemons that `coder provisioner list` shows.
+    PROVISIONER_LIST_LIMIT = "CODER_PROVISIONER_LIST_LIMIT";
+    /// Whether `coder provisioner list` shows daemons that are offline.
+    PROVISIONER_SHOW_OFFLINE = "CODER_PROVISIONER_SHOW_OFFLINE";
+    /// Which statuses `coder provisioner list` shows.
+    PROVISIONER_LIST_STATUS = "CODER_PROVISIONER_LIST_STATUS";
+    /// Longest silence of daemons that `coder provisioner list` shows.
+    PROVISIONER_LIST_MAX_AGE = "CODER_PROVISIONER_LIST_MAX_AGE";
+    /// Which statuses `coder provisioner jobs list` shows.
+    PROVISIONER_JOB_LIST_STATUS = "CODER_PROVISIONER_JOB_LIST_STATUS";
+    /// Most jobs that `coder provisioner jobs list` shows.
+    PROVISIONER_JOB_LIST_LIMIT = "CODER_PROVISIONER_JOB_LIST_LIMIT";
+    /// Whose jobs `coder provisioner jobs list` shows.
+    PROVISIONER_JOB_LIST_INITIATOR = "CODER_PROVISIONER_JOB_LIST_INITIATOR";
+
+    /// Template of a new workspace.
+    TEMPLATE_NAME = "CODER_TEMPLATE_NAME";
+    /// Template version of a new workspace.
+    TEMPLATE_VERSION = "CODER_TEMPLATE_VERSION";
+    /// Parameter values `name=value` of a build, separated by commas.
+    RICH_PARAMETER = "CODER_RICH_PARAMETER";
+    /// Parameter defaults `name=value`, separated by commas; asked for nevertheless.
+    RICH_PARAMETER_DEFAULT = "CODER_RICH_PARAMETER_DEFAULT";
+    /// YAML file with parameter values.
+    RICH_PARAMETER_FILE = "CODER_RICH_PARAMETER_FILE";
+    /// Ephemeral parameter values `name=value` of one build, separated by commas.
+    EPHEMERAL_PARAMETER = "CODER_EPHEMERAL_PARAMETER";
+    /// Whether start asks for all parameters again.
+    ALWAYS_PROMPT = "CODER_ALWAYS_PROMPT";
+    /// How long a new workspace runs before it stops by itself.
+    WORKSPACE_STOP_AFTER = "CODER_WORKSPACE_STOP_AFTER";
+    /// Whether a new workspace follows its template (`always`) or not (`never`).
+    WORKSPACE_AUTOMATIC_UPDATES = "CODER_WORKSPACE_AUTOMATIC_UPDATES";
+    /// Lifetime of a new token.
+    TOKEN_LIFETIME = "CODER_TOKEN_LIFETIME";
+    /// Name of a new token.
+    TOKEN_NAME = "CODER_TOKEN_NAME";
+
+    /// URL under which people and daemons reach the server.
+    ACCESS_URL = "CODER_ACCESS_URL";
+    /// Whether requests under another name are sent to the access URL.
+    REDIRECT_TO_ACCESS_URL = "CODER_REDIRECT_TO_ACCESS_URL";
+    /// Address of the server's plain HTTP listener; empty turns it off.
+    HTTP_ADDRESS = "CODER_HTTP_ADDRESS";
+    /// Older name of `CODER_HTTP_ADDRESS`.
+    ADDRESS = "CODER_ADDRESS";
+    /// Turns the HTTPS listener on.
+    TLS_ENABLE = "CODER_TLS_ENABLE";
+    /// Address of the HTTPS listener.
+    TLS_ADDRESS = "CODER_TLS_ADDRESS";
+    /// Certificate chains (PEM), separated by commas.
+    TLS_CERT_FILE = "CODER_TLS_CERT_FILE";
+    /// Private keys (PEM), one for each certificate, separated by commas.
+    TLS_KEY_FILE = "CODER_TLS_KEY_FILE";
+    /// Authorities (PEM) that sign client certificates.
+    TLS_CLIENT_CA_FILE = "CODER_TLS_CLIENT_CA_FILE";
+    /// What is asked of clients: none, request, require-any, verify-if-given, require-and-verify.
+    TLS_CLIENT_AUTH = "CODER_TLS_CLIENT_AUTH";
+    /// Oldest TLS version accepted: tls12 or tls13.
+    TLS_MIN_VERSION = "CODER_TLS_MIN_VERSION";
+    /// Headers in which trusted proxies name the client.
+    PROXY_TRUSTED_HEADERS = "CODER_PROXY_TRUSTED_HEADERS";
+    /// Networks of trusted proxies.
+    PROXY_TRUSTED_ORIGINS = "CODER_PROXY_TRUSTED_ORIGINS";
+    /// Seconds of the Strict-Transport-Security header; zero sends none.
+    STRICT_TRANSPORT_SECURITY = "CODER_STRICT_TRANSPORT_SECURITY";
+    /// URL of a Postgres database; empty uses the embedded SQLite file.
+    PG_CONNECTION_URL = "CODER_PG_CONNECTION_URL";
+    /// Most connections to Postgres.
+    PG_CONN_MAX_OPEN = "CODER_PG_CONN_MAX_OPEN";
+    /// Directory of the embedded database; default `~/.local/share/coder`. Ours, not an official name.
+    DATA_DIR = "CODER_DATA_DIR";
+    /// Whether the embedded database survives a power cut without losing the last moments: `normal` or `full`. Ours.
+    SQLITE_SYNCHRONOUS = "CODER_SQLITE_SYNCHRONOUS";
+    /// Lifetime of a login session.
+    SESSION_DURATION = "CODER_SESSION_DURATION";
+    /// Whether use of a session does not push its end forward.
+    DISABLE_SESSION_EXPIRY_REFRESH = "CODER_DISABLE_SESSION_EXPIRY_REFRESH";
+    /// Longest lifetime of a token.
+    MAX_TOKEN_LIFETIME = "CODER_MAX_TOKEN_LIFETIME";
+    /// Longest lifetime of an owner's token.
+    MAX_ADMIN_TOKEN_LIFETIME = "CODER_MAX_ADMIN_TOKEN_LIFETIME";
+    /// Lifetime of a token that asked for none.
+    DEFAULT_TOKEN_LIFETIME = "CODER_DEFAULT_TOKEN_LIFETIME";
+    /// Turns logging in with a password off.
+    DISABLE_PASSWORD_AUTH = "CODER_DISABLE_PASSWORD_AUTH";
+    /// Whether the session cookie is sent over HTTPS only.
+    SECURE_AUTH_COOKIE = "CODER_SECURE_AUTH_COOKIE";
+    /// `SameSite` of the session cookie: lax or none.
+    SAMESITE_AUTH_COOKIE = "CODER_SAMESITE_AUTH_COOKIE";
+    /// Requests a minute to the API; zero or less means no limit.
+    API_RATE_LIMIT = "CODER_API_RATE_LIMIT";
+    /// Turns all rate limits off.
+    DANGEROUS_DISABLE_RATE_LIMITS = "CODER_DANGEROUS_DISABLE_RATE_LIMITS";
+    /// Daemons inside the server; 0 turns them off.
+    PROVISIONER_DAEMONS = "CODER_PROVISIONER_DAEMONS";
+    /// Types of jobs that built-in daemons run.
+    PROVISIONER_TYPES = "CODER_PROVISIONER_TYPES";
+    /// Accepted for compatibility, ignored.
+    PROVISIONER_DAEMON_POLL_INTERVAL = "CODER_PROVISIONER_DAEMON_POLL_INTERVAL";
+    /// Accepted for compatibility, ignored.
+    PROVISIONER_DAEMON_POLL_JITTER = "CODER_PROVISIONER_DAEMON_POLL_JITTER";
+    /// Time a built-in daemon's Terraform has to stop when its job is canceled.
+    PROVISIONER_FORCE_CANCEL_INTERVAL = "CODER_PROVISIONER_FORCE_CANCEL_INTERVAL";
+    /// How often hung jobs are looked for.
+    JOB_HANG_DETECTOR_INTERVAL = "CODER_JOB_HANG_DETECTOR_INTERVAL";
+    /// Silence after which a started job counts as hung. Ours, not an official name.
+    JOB_HUNG_AFTER = "CODER_JOB_HUNG_AFTER";
+    /// Waiting time after which a job that nobody took is failed. Ours, not an official name.
+    JOB_PENDING_AFTER = "CODER_JOB_PENDING_AFTER";
+    /// Allows builds with debug output of Terraform.
+    ENABLE_TERRAFORM_DEBUG_MODE = "CODER_ENABLE_TERRAFORM_DEBUG_MODE";
+    /// Allows renaming workspaces.
+    ALLOW_WORKSPACE_RENAMES = "CODER_ALLOW_WORKSPACE_RENAMES";
+    /// File for the server's human-readable log.
+    LOGGING_HUMAN = "CODER_LOGGING_HUMAN";
+    /// File for the server's log as JSON lines.
+    LOGGING_JSON = "CODER_LOGGING_JSON";
+    /// File for the server's log as Stackdriver JSON lines.
+    LOGGING_STACKDRIVER = "CODER_LOGGING_STACKDRIVER";
+    /// Regular expressions, separated by commas: matching debug messages of the server are shown.
+    LOG_FILTER = "CODER_LOG_FILTER";
+    /// Serves Prometheus metrics.
+    PROMETHEUS_ENABLE = "CODER_PROMETHEUS_ENABLE";
+    /// Address of the Prometheus metrics.
+    PROMETHEUS_ADDRESS = "CODER_PROMETHEUS_ADDRESS";
+}
+
+/// The value of a variable; an empty one counts as absent, as in the official program.
+pub fn get(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variable_is_listed_once_and_documented() {
+        let mut names: Vec<_> = ALL.iter().map(|variable| variable.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(ALL.iter().all(|variable| variable.about.trim().ends_with('.')));
+    }
+}

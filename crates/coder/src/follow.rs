@@ -1,0 +1,158 @@
+//! Follows a job: waits in the queue, prints its log in blocks by stage with their durations, and tells how it ended.
+
+use std::time::Duration;
+
+use coder_api::Timestamp;
+use coder_api::client::{Client, LogsOf};
+use coder_api::daemons::MatchedProvisioners;
+use coder_api::jobs::{ProvisionerJob, ProvisionerJobLog, Status};
+
+use crate::duration;
+use crate::output::{Look, Printer};
+
+async fn job(client: &Client, of: LogsOf) -> anyhow::Result<ProvisionerJob> {
+    Ok(match of {
+        LogsOf::Version(id) => client.version(id).await?.job,
+        LogsOf::DryRun(version, job) => client.dry_run(version, job).await?,
+        LogsOf::Build(id) => client.build(id).await?.job,
+    })
+}
+
+/// Whether a job in this status is over.
+pub(crate) const fn has_ended(status: Status) -> bool {
+    matches!(status, Status::Succeeded | Status::Failed | Status::Canceled)
+}
+
+/// Follows until the job has ended and returns it, whatever its end.
+pub(crate) async fn follow(client: &Client, printer: &Printer, of: LogsOf) -> anyhow::Result<ProvisionerJob> {
+    let mut blocks = Blocks::new(*printer);
+    let mut after = 0;
+    loop {
+        let mut log = client.follow_job_logs(of, after);
+        let waiting = queue(client, printer, of);
+        tokio::pin!(waiting);
+        let mut is_queued = true;
+        loop {
+            tokio::select! {
+                biased;
+                line = log.next() => match line? {
+                    Some(line) => blocks.line(&line),
+                    None => break,
+                },
+                // Official servers never close the log of a job that was canceled while it waited.
+                ended = &mut waiting, if is_queued => {
+                    is_queued = false;
+                    if ended? {
+                        break;
+                    }
+                }
+            }
+        }
+        let job = job(client, of).await?;
+        if has_ended(job.status) {
+            blocks.finish(&job);
+            return Ok(job);
+        }
+        // The server closed the log early: go on after the last line.
+        after = log.position();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Watches a waiting job: true when it ended in the queue, false when a daemon took it.
+async fn queue(client: &Client, printer: &Printer, of: LogsOf) -> anyhow::Result<bool> {
+    let mut said = None;
+    loop {
+        let job = job(client, of).await?;
+        if job.status != Status::Pending {
+            return Ok(has_ended(job.status));
+        }
+        let place = (job.queue_position, job.queue_size);
+        if said.is_some() && said != Some(place) && job.queue_position > 0 {
+            let text = format!("    queue position {} of {}", job.queue_position, job.queue_size);
+            printer.note(&printer.paint(Look::Faint, &text));
+        }
+        said = Some(place);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Warns when nobody is there to take a waiting job (http-api 5.5).
+pub(crate) fn warn_unmatched(printer: &Printer, job: &ProvisionerJob, matched: &MatchedProvisioners) {
+    if job.status != Status::Pending {
+        return;
+    }
+    let reason = match (matched.count, matched.available) {
+        (0, _) => "no provisioner daemon accepts jobs with these tags",
+        (_, 0) => "all provisioner daemons that accept jobs with these tags are offline",
+        _ => return,
+    };
+    printer.warn(&format!(
+        "{reason}; the job waits until one joins\n      tags: {}\n      start one with `coder provisioner start`, and see \
+         `coder provisioner jobs list`",
+        job.tags
+    ));
+}
+
+/// The log as blocks; also used by `coder logs`.
+pub(crate) struct Blocks {
+    printer: Printer,
+    stage: Option<(String, Timestamp)>,
+    last: Option<Timestamp>,
+}
+
+impl Blocks {
+    /// No line yet.
+    pub(crate) const fn new(printer: Printer) -> Self {
+        Self { printer, stage: None, last: None }
+    }
+
+    /// Adds a line. A stage other than the one before closes its block.
+    pub(crate) fn line(&mut self, line: &ProvisionerJobLog) {
+        let is_new = self.stage.as_ref().is_none_or(|(stage, _)| *stage != line.stage);
+        if !line.stage.is_empty() && is_new {
+            self.close(line.created_at, true);
+            self.printer.note(&format!("{} {}", self.printer.paint(Look::Code, "==>"), line.stage));
+            self.stage = Some((line.stage.clone(), line.created_at));
+        }
+        self.last = Some(line.created_at);
+        if !line.output.is_empty() {
+            self.printer.note(&self.text(line));
+        }
+    }
+
+    fn text(&self, line: &ProvisionerJobLog) -> String {
+        let text = format!("    {}", line.output);
+        match line.log_level.as_str() {
+            "error" => self.printer.paint(Look::Bad, &text),
+            "warn" => self.printer.paint(Look::Warn, &text),
+            _ => self.printer.paint(Look::Faint, &text),
+        }
+    }
+
+    /// Closes the last block.
+    pub(crate) fn finish(&mut self, job: &ProvisionerJob) {
+        let end = job.completed_at.or(self.last);
+        if let Some(end) = end {
+            self.close(end, job.status == Status::Succeeded);
+        }
+    }
+
+    fn close(&mut self, end: Timestamp, good: bool) {
+        if let Some((stage, start)) = self.stage.take() {
+            let passed = Duration::try_from(end.duration_since(start)).unwrap_or_default();
+            let mark = if good { self.printer.paint(Look::Good, "✔") } else { self.printer.paint(Look::Bad, "✘") };
+            self.printer.note(&format!("=== {mark} {stage} [{}]", duration::short(passed)));
+        }
+    }
+}
+
+/// Turns a job's end into success or an error.
+pub(crate) fn outcome(job: &ProvisionerJob, what: &str) -> anyhow::Result<()> {
+    match job.status {
+        Status::Succeeded => Ok(()),
+        Status::Canceled => anyhow::bail!("{what} was canceled"),
+        _ if job.error.is_empty() => anyhow::bail!("{what} ended as {}", job.status),
+        _ => anyhow::bail!("{what} failed: {}", job.error),
+    }
+}

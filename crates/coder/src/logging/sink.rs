@@ -1,0 +1,86 @@
+//! Where lines go: a standard stream, or a file that is rotated at 5 MB with one backup.
+
+use std::fs::{File, OpenOptions, rename};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Size at which a file is rotated.
+const LARGEST: u64 = 5_000_000;
+
+pub(super) enum Sink {
+    Out,
+    Err,
+    File { path: PathBuf, open: Mutex<Open> },
+}
+
+pub(super) struct Open {
+    file: File,
+    written: u64,
+}
+
+impl Sink {
+    pub(super) fn open(path: &str) -> io::Result<Self> {
+        Ok(match path {
+            "/dev/stdout" => Self::Out,
+            "/dev/stderr" => Self::Err,
+            path => Self::File { path: path.into(), open: Mutex::new(append(Path::new(path))?) },
+        })
+    }
+
+    /// Writes one line. A log that cannot be written must not stop the work, so errors are dropped.
+    pub(super) fn line(&self, text: &str) {
+        let bytes = format!("{text}\n");
+        drop(match self {
+            Self::Out => io::stdout().lock().write_all(bytes.as_bytes()),
+            Self::Err => io::stderr().lock().write_all(bytes.as_bytes()),
+            Self::File { path, open } => {
+                let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+                open.write(path, bytes.as_bytes())
+            }
+        });
+    }
+}
+
+impl Open {
+    fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if self.written + bytes.len() as u64 > LARGEST && self.written > 0 {
+            let mut backup = path.as_os_str().to_owned();
+            backup.push(".1");
+            rename(path, backup)?;
+            *self = append(path)?;
+        }
+        self.written += bytes.len() as u64;
+        self.file.write_all(bytes)
+    }
+}
+
+fn append(path: &Path) -> io::Result<Open> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let metadata = file.metadata()?;
+    // A device such as /dev/null has no size to watch.
+    let written = if metadata.is_file() { metadata.len() } else { 0 };
+    Ok(Open { file, written })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_rotated_with_one_backup() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let sink = Sink::open(path.to_str().unwrap()).unwrap();
+        let line = "x".repeat(999_999);
+        for _ in 0..12 {
+            sink.line(&line);
+        }
+        let size = |name: &str| std::fs::metadata(directory.path().join(name)).unwrap().len();
+        assert_eq!(size("log"), 2_000_000);
+        assert_eq!(size("log.1"), 5_000_000);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,141 @@
+//! Everything this program prints: data to standard output, all else to standard error. Nothing else prints.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use crate::env;
+
+/// Where text goes and how it looks there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printer {
+    colour: bool,
+    /// Whether standard error is a terminal on which a line may be drawn again and again.
+    live: bool,
+    width: Option<usize>,
+}
+
+/// Looks of text on a terminal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    /// Headings and names.
+    Bold,
+    /// Secondary text.
+    Faint,
+    /// Success.
+    Good,
+    /// Warnings.
+    Warn,
+    /// Errors.
+    Bad,
+    /// Things to type or open.
+    Code,
+}
+
+impl Look {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "1",
+            Self::Faint => "2",
+            Self::Good => "32",
+            Self::Warn => "33",
+            Self::Bad => "31",
+            Self::Code => "36",
+        }
+    }
+}
+
+impl Printer {
+    /// Looks at the terminal and the environment once.
+    #[must_use]
+    pub(crate) fn detect() -> Self {
+        let dumb = env::get(env::TERM).is_some_and(|term| term == "dumb");
+        let plain = dumb || env::get(env::NO_COLOR).is_some();
+        let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        Self { colour: out && err && !plain, live: err && !dumb, width: out.then(terminal_width).flatten() }
+    }
+
+    /// Neither colours nor live progress, as in a pipe.
+    #[must_use]
+    pub(crate) const fn plain() -> Self {
+        Self { colour: false, live: false, width: None }
+    }
+
+    /// Columns of standard output when it is a terminal.
+    #[must_use]
+    pub(crate) const fn width(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// Whether progress may be drawn.
+    #[must_use]
+    pub(crate) const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// `text` with a look, where looks are shown.
+    #[must_use]
+    pub(crate) fn paint(&self, look: Look, text: &str) -> String {
+        if self.colour { format!("\x1b[{}m{text}\x1b[0m", look.code()) } else { text.to_owned() }
+    }
+
+    /// One line of data.
+    pub(crate) fn data(&self, text: &str) {
+        // A reader that went away (`| head`) is no error of ours.
+        drop(writeln!(io::stdout().lock(), "{text}"));
+    }
+
+    /// Bytes of data, as they are.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+
+    /// One line about what happens.
+    pub(crate) fn note(&self, text: &str) {
+        let clear = if self.live { "\r\x1b[K" } else { "" };
+        drop(writeln!(io::stderr().lock(), "{clear}{text}"));
+    }
+
+    /// A warning.
+    pub(crate) fn warn(&self, text: &str) {
+        self.note(&format!("{} {text}", self.paint(Look::Warn, "WARN:")));
+    }
+
+    /// Text without a line end, as for a question.
+    pub(crate) fn ask(&self, text: &str) {
+        let mut err = io::stderr().lock();
+        drop(write!(err, "{text}").and_then(|()| err.flush()));
+    }
+
+    /// Draws `text` over the current line of a terminal; elsewhere nothing happens.
+    pub(crate) fn draw(&self, text: &str) {
+        if self.live {
+            self.ask(&format!("\r\x1b[K{text}"));
+        }
+    }
+
+    /// The error that ends the command, with its causes, each once, and what to do about it.
+    pub(crate) fn error(&self, error: &anyhow::Error, hint: Option<&str>) {
+        let mut text = String::new();
+        for cause in error.chain() {
+            let cause = cause.to_string();
+            // Some libraries repeat their source in their own text.
+            if !text.contains(&cause) {
+                if !text.is_empty() {
+                    text.push_str(": ");
+                }
+                text.push_str(&cause);
+            }
+        }
+        self.note(&format!("{} {text}", self.paint(Look::Bad, "error:")));
+        if let Some(hint) = hint {
+            self.note(&format!("{} {hint}", self.paint(Look::Code, "hint:")));
+        }
+    }
+}
+
+fn terminal_width() -> Option<usize> {
+    let asked = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let given = || env::get(env::COLUMNS).and_then(|columns| columns.parse().ok());
+    asked.filter(|columns| *columns > 0).or_else(given)
+}

@@ -1,0 +1,160 @@
+//! Values for the parameters of a template version: from flags, a file, earlier builds, or by asking.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use coder_api::json::NameValue;
+use coder_api::versions::TemplateVersionParameter;
+
+use crate::env;
+use crate::output::{Look, Printer};
+use crate::{prompt, variables};
+
+/// Flags of commands that build.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Flags {
+    /// Parameter value as name=value; may be repeated.
+    #[arg(long = "parameter", env = env::RICH_PARAMETER, value_delimiter = ',', value_name = "NAME=VALUE")]
+    pub(crate) parameters: Vec<String>,
+    /// YAML file with parameter values.
+    #[arg(long, env = env::RICH_PARAMETER_FILE, value_name = "FILE")]
+    pub(crate) rich_parameter_file: Option<PathBuf>,
+    /// Default offered at the question as name=value; may be repeated.
+    #[arg(long = "parameter-default", env = env::RICH_PARAMETER_DEFAULT, value_delimiter = ',', value_name = "NAME=VALUE")]
+    pub(crate) defaults: Vec<String>,
+    /// Value of an ephemeral parameter, for this build only, as name=value; may be repeated.
+    #[arg(long = "ephemeral-parameter", env = env::EPHEMERAL_PARAMETER, value_delimiter = ',', value_name = "NAME=VALUE")]
+    pub(crate) ephemeral: Vec<String>,
+}
+
+impl Flags {
+    /// Given values, flags over file.
+    fn given(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut given = BTreeMap::new();
+        if let Some(file) = &self.rich_parameter_file {
+            given.extend(variables::from_yaml(file)?);
+        }
+        given.extend(pairs(&self.parameters)?);
+        given.extend(pairs(&self.ephemeral)?);
+        Ok(given)
+    }
+}
+
+fn pairs(list: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    list.iter().map(|text| variables::pair(text).map_err(anyhow::Error::msg)).collect()
+}
+
+/// How values are found that were not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// The first build: each parameter is asked for when somebody is there, else its default is taken.
+    New,
+    /// A later build: only what has no value yet.
+    Missing,
+    /// A later build with `--always-prompt`.
+    All,
+}
+
+/// The values to send. `earlier` are the last build's; unchanged ones need not be sent again.
+pub(crate) fn resolve(
+    printer: &Printer,
+    flags: &Flags,
+    parameters: &[TemplateVersionParameter],
+    earlier: &[NameValue],
+    asking: Asking,
+    may_ask: bool,
+) -> anyhow::Result<Vec<NameValue>> {
+    let mut given = flags.given()?;
+    let offered: BTreeMap<_, _> = pairs(&flags.defaults)?.into_iter().collect();
+    let mut values = Vec::new();
+    for parameter in parameters {
+        if let Some(value) = given.remove(&parameter.name) {
+            values.push(NameValue::new(&parameter.name, value));
+            continue;
+        }
+        let last = earlier.iter().find(|pair| pair.name == parameter.name);
+        let known = last.is_some() && (asking == Asking::Missing || !parameter.mutable);
+        let optional_later = asking == Asking::Missing && !parameter.required;
+        if known || parameter.ephemeral || optional_later {
+            continue;
+        }
+        let default = offered.get(&parameter.name).cloned().or_else(|| last.map(|pair| pair.value.clone()));
+        let default = default.or_else(|| (!parameter.required).then(|| parameter.default_value.clone()));
+        match default {
+            Some(value) if !may_ask => values.push(NameValue::new(&parameter.name, value)),
+            default if may_ask => values.push(NameValue::new(&parameter.name, ask(printer, parameter, default)?)),
+            _ => bail!(
+                "the template needs a value for parameter {:?}: pass --parameter {}=VALUE",
+                parameter.name,
+                parameter.name
+            ),
+        }
+    }
+    if let Some(name) = given.keys().next() {
+        let known: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        bail!("the template has no parameter {name:?}, it has: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") });
+    }
+    Ok(values)
+}
+
+fn ask(printer: &Printer, parameter: &TemplateVersionParameter, default: Option<String>) -> anyhow::Result<String> {
+    let label = if parameter.display_name.is_empty() { &parameter.name } else { &parameter.display_name };
+    if !parameter.description_plaintext.is_empty() {
+        printer.note(&printer.paint(Look::Faint, &parameter.description_plaintext));
+    }
+    for option in &parameter.options {
+        let about = if option.description.is_empty() { &option.name } else { &option.description };
+        printer.note(&format!("  {} {}", printer.paint(Look::Bold, &option.value), printer.paint(Look::Faint, about)));
+    }
+    let check = |answer: &str| {
+        let known = parameter.options.is_empty() || parameter.options.iter().any(|option| option.value == answer);
+        let list = parameter.kind.as_str() == "list(string)";
+        if answer.is_empty() && parameter.required {
+            return Err("needs a value".to_owned());
+        }
+        if known || list { Ok(()) } else { Err(format!("must be one of the values above, not {answer:?}")) }
+    };
+    let instead = format!("pass --parameter {}=VALUE", parameter.name);
+    prompt::text(printer, label, default.as_deref(), &instead, check)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn parameter(name: &str, default: Option<&str>) -> TemplateVersionParameter {
+        TemplateVersionParameter {
+            name: name.to_owned(),
+            required: default.is_none(),
+            default_value: default.unwrap_or_default().to_owned(),
+            mutable: true,
+            ..TemplateVersionParameter::default()
+        }
+    }
+
+    fn run(flags: &[&str], earlier: &[(&str, &str)], asking: Asking) -> anyhow::Result<String> {
+        let flags = Flags { parameters: flags.iter().map(|text| (*text).to_owned()).collect(), ..Flags::default() };
+        let earlier: Vec<_> = earlier.iter().map(|(name, value)| NameValue::new(*name, *value)).collect();
+        let parameters = [parameter("size", None), parameter("zone", Some("eu"))];
+        let values = resolve(&Printer::plain(), &flags, &parameters, &earlier, asking, false)?;
+        Ok(values.iter().map(|pair| format!("{}={} ", pair.name, pair.value)).collect())
+    }
+
+    #[test]
+    fn a_first_build_sends_all_values() {
+        assert_eq!(run(&["size=2"], &[], Asking::New).unwrap(), "size=2 zone=eu ");
+        assert_eq!(run(&["size=2", "zone=us"], &[], Asking::New).unwrap(), "size=2 zone=us ");
+        assert!(run(&[], &[], Asking::New).unwrap_err().to_string().contains("--parameter size=VALUE"));
+        assert!(run(&["size=2", "x=1"], &[], Asking::New).unwrap_err().to_string().contains("no parameter \"x\""));
+    }
+
+    #[test]
+    fn a_later_build_sends_only_what_changes_or_is_missing() {
+        assert_eq!(run(&[], &[("size", "1"), ("zone", "us")], Asking::Missing).unwrap(), "");
+        assert_eq!(run(&["zone=eu"], &[("size", "1")], Asking::Missing).unwrap(), "zone=eu ");
+        assert!(run(&[], &[], Asking::Missing).is_err());
+    }
+}

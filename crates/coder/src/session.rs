@@ -1,0 +1,93 @@
+//! What `coder login` leaves behind: plain files in the configuration directory (http-api 2.4).
+
+use std::fs;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use coder_domain::secret::Secret;
+
+use crate::env;
+
+/// The configuration directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+}
+
+/// The files, by the names the official program uses.
+const URL: &str = "url";
+const SESSION: &str = "session";
+const ORGANIZATION: &str = "organization";
+
+impl Directory {
+    /// The given directory, or `$XDG_CONFIG_HOME/coderv2`, or `~/.config/coderv2`.
+    pub(crate) fn locate(given: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(path) = given {
+            return Ok(Self { path });
+        }
+        let base = env::get(env::XDG_CONFIG_HOME).map(PathBuf::from);
+        let base = base.or_else(|| env::get(env::HOME).map(|home| Path::new(&home).join(".config")));
+        let base = base.context("there is no home directory: set HOME or CODER_CONFIG_DIR")?;
+        Ok(Self { path: base.join("coderv2") })
+    }
+
+    /// The saved server.
+    pub(crate) fn url(&self) -> anyhow::Result<Option<String>> {
+        self.read(URL)
+    }
+
+    /// The saved token.
+    pub(crate) fn token(&self) -> anyhow::Result<Option<Secret>> {
+        Ok(self.read(SESSION)?.map(Secret::new))
+    }
+
+    /// The saved organization.
+    pub(crate) fn organization(&self) -> anyhow::Result<Option<String>> {
+        self.read(ORGANIZATION)
+    }
+
+    /// Saves a log-in.
+    pub(crate) fn save(&self, url: &str, token: &Secret) -> anyhow::Result<()> {
+        self.write(URL, url)?;
+        self.write(SESSION, token.expose())
+    }
+
+    /// Forgets the log-in; absent files are fine.
+    pub(crate) fn forget(&self) -> anyhow::Result<()> {
+        for name in [URL, SESSION, ORGANIZATION] {
+            let path = self.path.join(name);
+            match fs::remove_file(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| format!("remove {}", path.display())),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let path = self.path.join(name);
+        match fs::read_to_string(&path) {
+            // Files written by hand often end with a newline.
+            Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+        }
+    }
+
+    /// Replaces the file in one step, so that a reader never sees half a token.
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.path.join(name);
+        let replace = || -> io::Result<()> {
+            fs::DirBuilder::new().recursive(true).mode(0o750).create(&self.path)?;
+            let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
+            file.write_all(text.as_bytes())?;
+            file.persist(&path).map_err(|error| error.error)?;
+            Ok(())
+        };
+        replace().with_context(|| format!("write {}", path.display()))
+    }
+}
