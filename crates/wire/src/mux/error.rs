@@ -1,0 +1,64 @@
+//! Why a session or a stream of the multiplexer ended.
+
+use std::io;
+use std::sync::Arc;
+
+use super::frame::FrameError;
+
+/// Why a session is over or a stream cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The peer closed the connection in an orderly way.
+    #[error("the peer closed the connection")]
+    Ended,
+    /// This side closed the session.
+    #[error("the session was closed on this side")]
+    Closed,
+    /// The connection under the session failed.
+    #[error("the connection failed")]
+    Io(#[source] Arc<io::Error>),
+    /// The peer was silent for too long.
+    #[error("the peer did not answer a keepalive ping in time")]
+    Silent,
+    /// The peer did not acknowledge a stream in time.
+    #[error("the peer did not acknowledge a new stream in time")]
+    OpenTimeout,
+    /// The peer takes no new streams; dial again.
+    #[error("the peer takes no further streams; dial again")]
+    GoAway,
+    /// The peer ended the session and says it found an error.
+    #[error("the peer ended the session with error code {0}")]
+    PeerError(u32),
+    /// Every stream id of this session has been used; dial again.
+    #[error("the session has no stream ids left; dial again")]
+    Exhausted,
+    /// The peer sent bytes that are no frame.
+    #[error("the peer broke the multiplexer protocol")]
+    Frame(#[from] FrameError),
+    /// The peer broke a rule.
+    #[error("the peer broke the multiplexer protocol: {0}")]
+    Protocol(&'static str),
+    /// The peer ended one stream abruptly; the session lives on.
+    #[error("the peer reset the stream")]
+    Reset,
+}
+
+impl Error {
+    /// The error inside an [`io::Error`] that a [`Stream`](super::Stream) returned.
+    #[must_use]
+    pub fn inside(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error {
+            Error::Reset => io::ErrorKind::ConnectionReset,
+            Error::Silent | Error::OpenTimeout => io::ErrorKind::TimedOut,
+            Error::Frame(_) | Error::Protocol(_) => io::ErrorKind::InvalidData,
+            _ => io::ErrorKind::ConnectionAborted,
+        };
+        Self::new(kind, error)
+    }
+}
