@@ -88,7 +88,7 @@ pub struct CreateWorkspaceBuildRequest {
     #[serde(default, with = "json::nil")]
     pub template_version_preset_id: Option<PresetId>,
     /// One for which [`Reason::may_be_requested`] holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }
 

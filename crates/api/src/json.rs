@@ -25,6 +25,17 @@ where
     Ok(id.filter(|id| *id != T::default()))
 }
 
+/// Reads an optional word for which Go clients may send an empty text or `null`.
+pub fn word<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    use serde::de::IntoDeserializer as _;
+    let word: Option<String> = Option::deserialize(deserializer)?;
+    word.filter(|word| !word.is_empty()).map(|word| T::deserialize(word.into_deserializer())).transpose()
+}
+
 /// An optional id that is always written, as the zero UUID when there is none.
 pub mod nil {
     use super::{Deserialize, Deserializer, Serialize, Serializer};

@@ -180,9 +180,11 @@ pub struct CreateTemplateRequest {
     pub disable_everyone_group_access: bool,
     #[serde(deserialize_with = "nullable")]
     pub require_active_version: bool,
+    #[serde(deserialize_with = "json::word")]
     pub max_port_share_level: Option<SharingLevel>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template_use_classic_parameter_flow: Option<bool>,
+    #[serde(deserialize_with = "json::word")]
     pub cors_behavior: Option<CorsBehavior>,
 }
 
@@ -229,9 +231,9 @@ pub struct UpdateTemplateRequest {
     pub deprecation_message: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub disable_everyone_group_access: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
     pub max_port_share_level: Option<SharingLevel>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
     pub cors_behavior: Option<CorsBehavior>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_classic_parameter_flow: Option<bool>,

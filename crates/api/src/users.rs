@@ -190,7 +190,7 @@ pub struct CreateUserRequest {
     #[serde(default, deserialize_with = "nullable")]
     pub login_type: LoginType,
     /// None leaves the account dormant until its first use.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::word")]
     pub user_status: Option<UserStatus>,
     /// A zero id is the default organization.
     #[serde(default, deserialize_with = "nullable")]

@@ -117,18 +117,10 @@ pub struct CreateWorkspaceRequest {
     pub ttl_ms: Option<i64>,
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub rich_parameter_values: Vec<NameValue>,
-    #[serde(deserialize_with = "words_or_unset", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
     pub automatic_updates: Option<AutomaticUpdates>,
     #[serde(with = "json::nil")]
     pub template_version_preset_id: Option<PresetId>,
-}
-
-/// Reads the empty word, which Go clients send for "not given", as none.
-fn words_or_unset<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<AutomaticUpdates>, D::Error> {
-    let word: Option<AutomaticUpdates> = Option::deserialize(deserializer)?;
-    Ok(word.filter(|word| !word.as_str().is_empty()))
 }
 
 /// Renames a workspace.

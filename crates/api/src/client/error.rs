@@ -4,10 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use rustls::CertificateError;
 use url::Url;
 
 use super::tls;
 use crate::error::ErrorBody;
+
+const NETWORK_HINT: &str = "check the address, the network and that the server is running";
 
 /// Why a call failed. The texts contain no credential: URLs are shown without user, query and fragment.
 #[derive(Debug, thiserror::Error)]
@@ -124,32 +127,42 @@ impl Error {
         }
     }
 
+    /// How long the server wants us to stay away.
+    pub(super) fn retry_after(&self) -> Duration {
+        match self {
+            Self::Status(refusal) => refusal.retry_after.unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// What the person at the keyboard can do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Status(refusal) => refusal.hint(),
-            Self::Transport { source, .. } if is_certificate_problem(source.as_ref()) => Some(
-                "the server's certificate is not trusted; name its authority's PEM file in SSL_CERT_FILE"
-                    .to_owned(),
-            ),
-            Self::Transport { .. } | Self::Timeout { .. } => {
-                Some("check the address, the network and that the server is running".to_owned())
-            }
+            Self::Transport { source, .. } => Some(match certificate_problem(source.as_ref()) {
+                None => NETWORK_HINT.to_owned(),
+                Some(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+                    "the server's certificate is not trusted; name its authority's PEM file in SSL_CERT_FILE"
+                        .to_owned()
+                }
+                Some(problem) => format!("the server's certificate cannot be used: {problem}"),
+            }),
+            Self::Timeout { .. } => Some(NETWORK_HINT.to_owned()),
             _ => None,
         }
     }
 }
 
-fn is_certificate_problem(error: &(dyn std::error::Error + 'static)) -> bool {
-    if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
-        return true;
+fn certificate_problem<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a CertificateError> {
+    if let Some(rustls::Error::InvalidCertificate(problem)) = error.downcast_ref() {
+        return Some(problem);
     }
     // An I/O error's `source` is its content's source, so the content itself has to be asked for.
     let content = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     let inner =
         content.map(|content| content as &(dyn std::error::Error + 'static)).or_else(|| error.source());
-    inner.is_some_and(is_certificate_problem)
+    inner.and_then(certificate_problem)
 }
 
 /// Which call an error belongs to.

@@ -14,7 +14,6 @@ use crate::paths;
 const ANSWER_LIMIT: usize = 64 << 10;
 
 /// A file that is arriving.
-#[derive(Debug)]
 pub struct Download {
     /// The media type without parameters.
     pub content_type: String,
@@ -71,6 +70,12 @@ impl Client {
         let content_type = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
         let length = response.content_length();
         Ok(Download { content_type, length, call, response, silence })
+    }
+}
+
+impl std::fmt::Debug for Download {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Download").field("length", &self.length).finish_non_exhaustive()
     }
 }
 

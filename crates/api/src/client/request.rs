@@ -1,5 +1,7 @@
 //! Sending one call and reading its answer within limits.
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderValue, Method};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,6 +15,8 @@ use crate::headers;
 const JSON_LIMIT: usize = 64 << 20;
 /// Longest error body that is read; the rest is dropped.
 const ERROR_LIMIT: usize = 64 << 10;
+/// Nobody waits longer than this before a repetition; a server that wants more gets none.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Client {
     pub(super) async fn get<T: DeserializeOwned>(
@@ -20,7 +24,7 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, Error> {
-        let (call, body) = self.repeat(path, query).await?;
+        let (call, body) = self.repeat(path, query, HeaderMap::new()).await?;
         decode(call, &body)
     }
 
@@ -35,7 +39,7 @@ impl Client {
 
     /// A GET for bytes of any kind.
     pub(super) async fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
-        Ok(self.repeat(path, &[]).await?.1)
+        Ok(self.repeat(path, &[], HeaderMap::new()).await?.1)
     }
 
     pub(super) async fn send<B: Serialize + Sync, T: DeserializeOwned>(
@@ -81,20 +85,24 @@ impl Client {
         path: &str,
         extra: HeaderMap,
     ) -> Result<T, Error> {
-        let (call, body) = self.call(Method::GET, self.url(path, &[]), None, extra).await?;
+        let (call, body) = self.repeat(path, &[], extra).await?;
         decode(call, &body)
     }
 
-    async fn repeat(&self, path: &str, query: &[(&str, &str)]) -> Result<(Call, Vec<u8>), Error> {
-        let mut backoff =
-            Backoff::new(std::time::Duration::from_millis(200), std::time::Duration::from_secs(5));
+    async fn repeat(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        extra: HeaderMap,
+    ) -> Result<(Call, Vec<u8>), Error> {
+        let mut backoff = Backoff::new(Duration::from_millis(200), LONGEST_PAUSE);
         let mut left = self.server.retries;
         loop {
-            match self.call(Method::GET, self.url(path, query), None, HeaderMap::new()).await {
-                Err(error) if left > 0 && error.is_retryable() => {
+            match self.call(Method::GET, self.url(path, query), None, extra.clone()).await {
+                Err(error) if left > 0 && error.is_retryable() && error.retry_after() <= LONGEST_PAUSE => {
                     left -= 1;
                     tracing::debug!(%error, "trying again");
-                    tokio::time::sleep(backoff.pause()).await;
+                    tokio::time::sleep(backoff.pause().max(error.retry_after())).await;
                 }
                 result => return result,
             }
@@ -125,7 +133,7 @@ impl Client {
         &self,
         call: &Call,
         mut request: reqwest::RequestBuilder,
-        limit: std::time::Duration,
+        limit: Duration,
     ) -> Result<reqwest::Response, Error> {
         if let Some(token) = &self.token {
             request = request
@@ -142,7 +150,7 @@ impl Client {
     }
 }
 
-pub(super) fn failed(call: &Call, error: reqwest::Error, limit: std::time::Duration) -> Error {
+pub(super) fn failed(call: &Call, error: reqwest::Error, limit: Duration) -> Error {
     if error.is_timeout() {
         return call.timeout(limit, if error.is_connect() { "connecting" } else { "waiting for the answer" });
     }
@@ -161,7 +169,7 @@ pub(super) async fn read(
     call: &Call,
     mut response: reqwest::Response,
     limit: usize,
-    time: std::time::Duration,
+    time: Duration,
 ) -> Result<Vec<u8>, Error> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| failed(call, error, time))? {

@@ -104,6 +104,8 @@ async fn too_many_requests_says_when() {
     .await;
     let error = client(&server.url()).logout().await.unwrap_err();
     assert_eq!(error.hint().unwrap(), "too many requests; try again in 7 s");
+    client(&server.url()).my_organizations().await.unwrap_err();
+    assert_eq!(server.seen().len(), 2, "not repeated while the server wants to be left alone");
 }
 
 #[tokio::test]
@@ -119,6 +121,21 @@ async fn an_endless_error_body_is_cut() {
     let error = client(&server.url()).user("me").await.unwrap_err();
     assert_eq!(error.status(), Some(StatusCode::BAD_REQUEST));
     assert!(error.to_string().len() < 300, "{error}");
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_refused() {
+    let server = Server::raw(|mut stream, _| async move {
+        head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await.unwrap();
+        let piece = vec![b' '; 1 << 20];
+        // Ends when the client hangs up.
+        while stream.write_all(&piece).await.is_ok() {}
+    })
+    .await;
+    let timeouts = Timeouts { request: Duration::from_secs(60), ..Timeouts::default() };
+    let client = Client::new(&server.url(), None, Options { timeouts, ..options() }).unwrap();
+    assert!(matches!(client.build_info().await.unwrap_err(), Error::TooLarge { .. }));
 }
 
 #[tokio::test]

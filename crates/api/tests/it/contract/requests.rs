@@ -3,14 +3,14 @@
 use coder_api::builds::{CreateWorkspaceBuildRequest, UpdateBuildStateRequest};
 use coder_api::json::{Blob, NameValue, ZERO_TIME};
 use coder_api::keys::CreateProvisionerKeyRequest;
-use coder_api::templates::{AutostopRequirement, CreateTemplateRequest, UpdateTemplateRequest};
+use coder_api::templates::{AutostopRequirement, CorsBehavior, CreateTemplateRequest, UpdateTemplateRequest};
 use coder_api::tokens::CreateTokenRequest;
 use coder_api::users::{CreateFirstUserRequest, CreateUserRequest, LoginRequest, LoginType};
 use coder_api::versions::{CreateTemplateVersionRequest, StorageMethod};
 use coder_api::workspaces::{
     AutomaticUpdates, CreateWorkspaceRequest, UpdateAutostartRequest, UpdateTtlRequest,
 };
-use coder_domain::build::Transition;
+use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::{TemplateId, TemplateVersionId};
 use coder_domain::secret::Secret;
 use serde::de::DeserializeOwned;
@@ -43,6 +43,23 @@ fn zero_ids_are_absent() {
         read(json!({"template_version_id": NIL, "transition": "stop", "template_version_preset_id": NIL}));
     assert_eq!((request.template_version_id, request.template_version_preset_id), (None, None));
     assert!(request.provisioner_state.is_empty() && request.reason.is_none());
+}
+
+#[test]
+fn empty_words_are_absent_and_wrong_ones_refused() {
+    let build = |reason: &str| {
+        serde_json::from_value::<CreateWorkspaceBuildRequest>(
+            json!({"transition": "start", "reason": reason}),
+        )
+    };
+    assert_eq!(build("").unwrap().reason, None);
+    assert_eq!(build("cli").unwrap().reason, Some(Reason::Cli));
+    assert!(build("boredom").is_err());
+    let user: CreateUserRequest = read(json!({"user_status": ""}));
+    assert_eq!(user.user_status, None);
+    let template: CreateTemplateRequest =
+        read(json!({"max_port_share_level": "", "cors_behavior": "simple"}));
+    assert_eq!((template.max_port_share_level, template.cors_behavior), (None, Some(CorsBehavior::Simple)));
 }
 
 #[test]
