@@ -15,6 +15,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the machine's clock")]
     fn now(&self) -> Timestamp {
         truncate(Timestamp::now())
     }
