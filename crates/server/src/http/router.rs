@@ -7,7 +7,7 @@ use axum::response::Response;
 use coder_api::paths;
 use std::convert::Infallible;
 use tower::util::BoxCloneSyncService;
-use tower::{ServiceBuilder, ServiceExt};
+use tower::ServiceBuilder;
 
 use super::layers;
 use super::limits::Group::{Files, Login};

@@ -1,21 +1,24 @@
 //! Telling waiting tasks what a request changed. Called after the commit; losing a message costs time, never
 //! correctness.
 
-use coder_domain::ids::JobId;
+use coder_domain::ids::{JobId, WorkspaceId};
+use coder_domain::tags::Demand;
 use coder_store::jobs::NewJob;
 
 use crate::context::App;
 
 /// A job waits for a daemon.
 pub fn job_waiting(app: &App, job: &NewJob) {
-    app.scheduler.announce(job.organization_id, &job.provisioner, &job.tags);
+    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
+    app.scheduler.posted(&demand);
 }
 
-/// A job was canceled; `ended` says that no daemon had it.
-pub fn job_canceled(app: &App, id: JobId, ended: bool) {
-    if ended {
-        app.events.job_ended(id);
-    } else {
-        app.events.job_changed(id);
-    }
+/// A job's state changed, for example because it was canceled.
+pub fn job_changed(app: &App, id: JobId) {
+    app.events.job_changed(id);
+}
+
+/// A workspace or its latest build changed.
+pub fn workspace_changed(app: &App, id: WorkspaceId) {
+    app.events.workspace_changed(id);
 }

@@ -80,8 +80,8 @@ pub use coder_store::jobs::Expected;
 pub async fn cancel(app: &App, id: JobId, expected: Option<Expected>) -> Result<()> {
     let outcome = jobs::cancel(&mut app.store.single().await?, id, expected, app.now()).await;
     match outcome {
-        Ok(ended) => {
-            super::announce::job_canceled(app, id, ended);
+        Ok(_) => {
+            super::announce::job_changed(app, id);
             Ok(())
         }
         Err(coder_store::Error::Stale { .. }) => {

@@ -24,7 +24,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
     if owner_role && !caller.is_owner() {
         return Err(Error::forbidden());
     }
-    if workspaces::owns_any(&mut tx, user.id).await? {
+    if workspaces::count_of_owner(&mut tx, user.id).await? > 0 {
         return Err(Error::new(
             StatusCode::EXPECTATION_FAILED,
             "You cannot delete a user that has workspaces. Delete their workspaces and try again!",

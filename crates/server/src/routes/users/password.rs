@@ -3,7 +3,7 @@
 use axum::extract::State;
 use coder_api::users::UpdatePasswordRequest;
 use coder_domain::rbac::Action;
-use coder_store::{tokens, users};
+use coder_store::{sessions, users};
 
 use super::create::check_password;
 use super::find;
@@ -43,7 +43,7 @@ pub async fn update(
     let hash = app.passwords.hash(request.password).await.map_err(failed)?;
     let mut tx = app.store.begin().await?;
     users::update_password(&mut tx, user.id, &hash, app.now()).await?;
-    tokens::delete_sessions(&mut tx, user.id, &caller.key.id).await?;
+    sessions::delete_others(&mut tx, user.id, &caller.key.id).await?;
     tx.commit().await?;
     Ok(NoContent)
 }

@@ -1,0 +1,51 @@
+//! Stopping a build.
+
+use axum::extract::State;
+use coder_api::error::Message;
+use coder_domain::ids::BuildId;
+use coder_domain::rbac::Action;
+use coder_store::templates;
+use http::StatusCode;
+
+use super::find;
+use crate::context::App;
+use crate::http::params::{Id, Query};
+use crate::http::{Caller, Error, Json, Result, body};
+use crate::routes::jobs::{self, Expected};
+use crate::routes::{announce, workspaces};
+
+/// `PATCH /workspacebuilds/{build}/cancel`; the order of checks is scheduling-and-auth 3.5.
+pub async fn cancel(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<BuildId>,
+    query: Query,
+) -> Result<Json<Message>> {
+    let expected = match query.text("expect_status") {
+        "" => None,
+        "pending" => Some(Expected::Pending),
+        "running" => Some(Expected::Running),
+        other => {
+            return Err(Error::bad_request(format!(
+                "Invalid expect_status {other:?}. Only \"running\" or \"pending\" are allowed."
+            )));
+        }
+    };
+    let mut tx = app.store.reader().await?;
+    let (build, workspace) = find::by_id(&mut tx, &caller, id, Action::Read).await?;
+    let template = templates::find(&mut tx, workspace.template_id).await?.ok_or_else(Error::not_found)?;
+    drop(tx);
+    let allowed = caller.is_owner()
+        || template.settings.allow_user_cancel_workspace_jobs
+        || expected == Some(Expected::Pending);
+    if !allowed {
+        return Err(Error::new(
+            StatusCode::FORBIDDEN,
+            "User is not allowed to cancel workspace builds. Owner role is required.",
+        ));
+    }
+    caller.require(Action::Update, workspaces::find::object(&workspace))?;
+    jobs::cancel(&app, build.job_id, expected).await?;
+    announce::workspace_changed(&app, workspace.id);
+    Ok(body::message("Job has been marked as canceled..."))
+}

@@ -1,0 +1,75 @@
+//! Starting, stopping and deleting a workspace.
+
+use axum::extract::State;
+use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
+use coder_domain::build::{Reason, Transition};
+use coder_domain::ids::WorkspaceId;
+use coder_domain::rbac::Action;
+use coder_store::{Tx, templates, workspaces as rows};
+
+use super::make::{self, Made, Wanted};
+use super::view;
+use crate::context::App;
+use crate::http::body::{Created, STATE_BYTES};
+use crate::http::params::Id;
+use crate::http::{Caller, Error, Json, Result};
+use crate::routes::{announce, workspaces};
+
+/// `POST /workspaces/{workspace}/builds`
+pub async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<WorkspaceId>,
+    Json(request): Json<CreateWorkspaceBuildRequest, STATE_BYTES>,
+) -> Result<Created<WorkspaceBuild>> {
+    let reason = request.reason.unwrap_or_default();
+    if reason != Reason::Initiator && !reason.may_be_requested() {
+        return Err(Error::invalid("reason", "Only clients' own reasons may be given."));
+    }
+    let debug = match request.log_level.as_str() {
+        "" => false,
+        "debug" => true,
+        _ => return Err(Error::invalid("log_level", "The log level must be \"debug\" or empty.")),
+    };
+    if request.dry_run {
+        return Err(Error::invalid("dry_run", "Use the template version's dry run."));
+    }
+    let wanted = Wanted {
+        version: request.template_version_id,
+        preset: request.template_version_preset_id,
+        parameters: request.rich_parameter_values,
+        state: Some(request.provisioner_state.0).filter(|state| !state.is_empty()),
+        orphan: request.orphan,
+        reason,
+        debug,
+        ..Wanted::new(request.transition)
+    };
+    let now = app.now();
+    let write = async |tx: &mut Tx| -> Result<Made> {
+        let workspace = rows::find(tx, id).await?.ok_or_else(Error::not_found)?;
+        let action = match wanted.transition {
+            Transition::Start => Action::Start,
+            Transition::Stop => Action::Stop,
+            Transition::Delete => Action::Delete,
+        };
+        caller.require_visible(action, workspaces::find::object(&workspace))?;
+        let template = templates::find(tx, workspace.template_id).await?.ok_or_else(Error::not_found)?;
+        make::make(&app, tx, &caller, &workspace, &template, &wanted, now).await
+    };
+    let made = app.store.write(write).await?;
+    after(&app, &made);
+    let mut view = view::load_id(&app, &mut app.store.reader().await?, made.build.id, true).await?;
+    // A fresh object says nothing about its place; clients read again (scheduling-and-auth QUE-6).
+    (view.job.queue_position, view.job.queue_size) = (0, 0);
+    Ok(Created(view))
+}
+
+/// Tells whoever waits.
+pub fn after(app: &App, made: &Made) {
+    if made.finished {
+        announce::job_changed(app, made.job.id);
+    } else {
+        announce::job_waiting(app, &made.job);
+    }
+    announce::workspace_changed(app, made.build.workspace_id);
+}

@@ -1,0 +1,268 @@
+//! Deciding and writing a new build: the order of checks is scheduling-and-auth 3.7.
+
+use std::collections::BTreeMap;
+
+use coder_api::json::NameValue;
+use coder_domain::Timestamp;
+use coder_domain::build::{Reason, Transition};
+use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId};
+use coder_domain::job::{Status, Type};
+use coder_domain::rbac::{Action, Object, Resource};
+use coder_domain::tags::Demand;
+use coder_store::builds::{Build, NewBuild};
+use coder_store::jobs::NewJob;
+use coder_store::templates::Template;
+use coder_store::versions::Version;
+use coder_store::workspaces::Workspace;
+use coder_store::{Document, Tx, builds, jobs, versions, workspaces};
+use http::StatusCode;
+use serde_json::json;
+
+use super::{parameters, tags};
+use crate::context::App;
+use crate::http::{Caller, Error, Result};
+use crate::routes::{matched, templates};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What the build does.
+    pub transition: Transition,
+    /// With this version; the last build's otherwise.
+    pub version: Option<TemplateVersionId>,
+    /// With this preset.
+    pub preset: Option<PresetId>,
+    /// Parameter values.
+    pub parameters: Vec<NameValue>,
+    /// State to build on instead of the last one.
+    pub state: Option<Vec<u8>>,
+    /// Forget the resources instead of removing them.
+    pub orphan: bool,
+    /// Why.
+    pub reason: Reason,
+    /// Terraform's own debug log.
+    pub debug: bool,
+}
+
+impl Wanted {
+    /// A build without anything special.
+    #[must_use]
+    pub const fn new(transition: Transition) -> Self {
+        Self {
+            transition,
+            version: None,
+            preset: None,
+            parameters: Vec::new(),
+            state: None,
+            orphan: false,
+            reason: Reason::Initiator,
+            debug: false,
+        }
+    }
+}
+
+/// A build that was written; announce its job after the commit.
+pub struct Made {
+    /// The row.
+    pub build: Build,
+    /// Its job.
+    pub job: NewJob,
+    /// Whether the server finished it at once: an orphan delete that no daemon could take (BLD-3).
+    pub finished: bool,
+}
+
+/// Checks and writes a build. The caller has checked that the workspace may be started, stopped or deleted.
+pub async fn make(
+    app: &App,
+    tx: &mut Tx,
+    caller: &Caller,
+    workspace: &Workspace,
+    template: &Template,
+    wanted: &Wanted,
+    now: Timestamp,
+) -> Result<Made> {
+    let last = builds::find_latest(tx, workspace.id).await?;
+    let version = version_for(tx, caller, template, wanted, last.as_ref()).await?;
+    let import = jobs::get(tx, version.job_id).await?;
+    match import.status() {
+        Status::Pending | Status::Running | Status::Canceling => {
+            let text = format!("The provided template version is {}. Wait for it to complete importing!", import.status());
+            return Err(Error::new(StatusCode::NOT_ACCEPTABLE, text));
+        }
+        Status::Failed | Status::Canceled => {
+            let text = format!("The provided template version {:?} has failed to import: {:?}. You cannot build workspaces with it!", version.name, import.error);
+            return Err(Error::bad_request(text));
+        }
+        Status::Succeeded => {}
+    }
+    if let Some(last) = &last
+        && jobs::get(tx, last.job_id).await?.completed_at.is_none()
+    {
+        return Err(active());
+    }
+    if workspace.deleted {
+        return Err(Error::conflict("Workspace is deleted and cannot be built."));
+    }
+    extras(app, caller, template, wanted)?;
+
+    let before = match &last {
+        Some(last) => Some(builds::list_parameters(tx, last.id).await?),
+        None => None,
+    };
+    let given = parameters::Given {
+        transition: Some(wanted.transition),
+        preset: wanted.preset,
+        request: wanted.parameters.iter().map(|pair| (pair.name.as_str(), pair.value.as_str())).collect(),
+        last: before.as_ref(),
+    };
+    let values = parameters::resolve(tx, version.id, &given).await?;
+    let tags = tags::resolve(tx, version.id, workspace.owner_id, &import.tags, &values).await?;
+    let build_id = BuildId::random();
+    let job = NewJob {
+        id: JobId::random(),
+        organization_id: workspace.organization_id,
+        initiator_id: caller.user.id,
+        kind: Type::WorkspaceBuild,
+        provisioner: import.provisioner,
+        file_id: import.file_id,
+        tags,
+        template_version_id: Some(version.id),
+        workspace_build_id: Some(build_id),
+        input: Document(json!({
+            "workspace_build_id": build_id,
+            "dry_run": false,
+            "log_level": if wanted.debug { "debug" } else { "" },
+        })),
+        trace_metadata: BTreeMap::new(),
+    };
+    let build = write(tx, caller.user.id, workspace, wanted, &job, &version, last.as_ref(), &values, now).await?;
+    let finished = wanted.orphan && finish_orphan(tx, workspace, &job, now).await?;
+    Ok(Made { build, job, finished })
+}
+
+/// The version to build: the one asked for, the last build's, or the template's active one (BLD-1).
+async fn version_for(
+    tx: &mut Tx,
+    caller: &Caller,
+    template: &Template,
+    wanted: &Wanted,
+    last: Option<&Build>,
+) -> Result<Version> {
+    let missing = || Error::bad_request("Template version does not exist.").field("template_version_id", "template version not found");
+    let active = template.active_version_id;
+    let free = caller.may(Action::Update, templates::find::object(template.organization_id));
+    let bound = wanted.transition == Transition::Start && template.settings.require_active_version && !free;
+    let id = match (wanted.version, last) {
+        (Some(id), _) => id,
+        (None, _) if bound => active,
+        (None, Some(last)) => last.template_version_id,
+        (None, None) => active,
+    };
+    let version = versions::find(tx, id).await?.ok_or_else(missing)?;
+    if version.template_id != Some(template.id) {
+        return Err(Error::bad_request("Template version doesn't match the workspace's template.")
+            .field("template_version_id", "template version doesn't match template"));
+    }
+    if bound && version.id != active {
+        return Err(Error::new(StatusCode::FORBIDDEN, "The template requires its active version, use that one."));
+    }
+    Ok(version)
+}
+
+/// State, orphaning and debug logs need more than the right to build.
+fn extras(app: &App, caller: &Caller, template: &Template, wanted: &Wanted) -> Result<()> {
+    if (wanted.state.is_some() || wanted.orphan)
+        && !caller.may(Action::Update, templates::find::object(template.organization_id))
+    {
+        return Err(Error::new(StatusCode::FORBIDDEN, "Only template managers may provide custom state."));
+    }
+    if wanted.orphan && wanted.transition != Transition::Delete {
+        return Err(Error::bad_request("Orphan is only permitted when deleting a workspace."));
+    }
+    if wanted.orphan && wanted.state.is_some() {
+        return Err(Error::bad_request("Custom state cannot be provided when orphaning a workspace."));
+    }
+    if wanted.debug {
+        if !caller.may(Action::Read, Object::site(Resource::Deployment)) {
+            return Err(Error::bad_request("Workspace builds with a custom log level are restricted to administrators only."));
+        }
+        if !app.config.workspaces.terraform_debug {
+            return Err(Error::bad_request("Terraform debug mode is disabled in the deployment configuration."));
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "each is a different thing the rows are made of")]
+async fn write(
+    tx: &mut Tx,
+    initiator: UserId,
+    workspace: &Workspace,
+    wanted: &Wanted,
+    job: &NewJob,
+    version: &Version,
+    last: Option<&Build>,
+    values: &BTreeMap<String, String>,
+    now: Timestamp,
+) -> Result<Build> {
+    let id = job.workspace_build_id.expect("build jobs are made with their build's id");
+    jobs::insert(tx, job, now).await?;
+    let new = NewBuild {
+        id,
+        workspace_id: workspace.id,
+        template_version_id: version.id,
+        template_version_preset_id: wanted.preset,
+        job_id: job.id,
+        initiator_id: initiator,
+        transition: wanted.transition,
+        reason: wanted.reason,
+    };
+    let build_number = builds::insert(tx, &new, now).await.map_err(|error| match error {
+        coder_store::Error::Stale { .. } => active(),
+        error if error.is_conflict_on("workspace_builds", "build_number") => active(),
+        error => error.into(),
+    })?;
+    builds::insert_parameters(tx, id, values).await?;
+    match (&wanted.state, last) {
+        (Some(state), _) => builds::update_state(tx, id, state.clone()).await?,
+        (None, Some(last)) if !wanted.orphan => builds::copy_state(tx, id, last.id).await?,
+        _ => {}
+    }
+    if wanted.transition == Transition::Start && workspace.dormant_at.is_some() {
+        let awake = Workspace { dormant_at: None, deleting_at: None, updated_at: now, ..workspace.clone() };
+        workspaces::update(tx, &awake).await?;
+    }
+    Ok(Build {
+        id,
+        workspace_id: workspace.id,
+        build_number,
+        template_version_id: version.id,
+        template_version_preset_id: wanted.preset,
+        job_id: job.id,
+        initiator_id: initiator,
+        transition: wanted.transition,
+        reason: wanted.reason,
+        daily_cost: 0,
+        deadline_at: None,
+        max_deadline_at: None,
+        has_ai_task: None,
+        has_external_agent: None,
+        created_at: now,
+        updated_at: now,
+    })
+}
+
+/// Ends an orphan delete here when no daemon could take it (BLD-3).
+async fn finish_orphan(tx: &mut Tx, workspace: &Workspace, job: &NewJob, now: Timestamp) -> Result<bool> {
+    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
+    if matched::count(tx, &demand, now).await?.available > 0 {
+        return Ok(false);
+    }
+    jobs::finish_unclaimed(tx, job.id, "", now).await?;
+    workspaces::delete(tx, workspace.id, now).await?;
+    Ok(true)
+}
+
+fn active() -> Error {
+    Error::conflict("A workspace build is already active.")
+}

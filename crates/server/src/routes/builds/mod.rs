@@ -1,0 +1,13 @@
+//! Workspace builds.
+
+pub mod cancel;
+pub mod content;
+pub mod create;
+pub mod find;
+pub mod get;
+pub mod list;
+pub mod make;
+pub mod parameters;
+pub mod state;
+pub mod tags;
+pub mod view;

@@ -1,0 +1,76 @@
+//! Which parameter values a build gets: the stored definitions and sources, handed to the rule in `domain::parameter`.
+
+use std::collections::BTreeMap;
+
+use coder_domain::build::Transition;
+use coder_domain::ids::{PresetId, TemplateVersionId};
+use coder_domain::parameter::{self, Definition, Sources};
+use coder_store::Tx;
+use coder_store::version_details::{self as details, Parameter, Preset};
+
+use crate::http::{Error, Result};
+
+/// Where values may come from.
+#[derive(Default)]
+pub struct Given<'a> {
+    /// What the build does.
+    pub transition: Option<Transition>,
+    /// The chosen preset.
+    pub preset: Option<PresetId>,
+    /// What the request says.
+    pub request: BTreeMap<&'a str, &'a str>,
+    /// What the last build had; none at the first.
+    pub last: Option<&'a BTreeMap<String, String>>,
+}
+
+/// The value of each parameter of a version, or 400 with everything that is wrong.
+pub async fn resolve(
+    tx: &mut Tx,
+    version: TemplateVersionId,
+    given: &Given<'_>,
+) -> Result<BTreeMap<String, String>> {
+    let definitions: Vec<_> = details::list_parameters(tx, version).await?.into_iter().map(definition).collect();
+    let preset = match given.preset {
+        Some(id) => Some(find_preset(tx, version, id).await?),
+        None => None,
+    };
+    let preset = preset.map(|preset| preset.parameters).unwrap_or_default();
+    let sources = Sources {
+        // A preset may name parameters that the version does not have any more; those are nobody's fault here.
+        preset: preset.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        request: given.request.clone(),
+        last: given.last.map(|last| last.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()),
+    };
+    let transition = given.transition.unwrap_or(Transition::Start);
+    match parameter::resolve(&definitions, transition, &sources) {
+        Ok(values) => Ok(values.into_iter().collect()),
+        Err(invalid) => {
+            let error = Error::bad_request("Unable to validate parameters.");
+            Err(invalid.into_iter().fold(error, |error, wrong| error.field(&wrong.field, wrong.detail)))
+        }
+    }
+}
+
+async fn find_preset(tx: &mut Tx, version: TemplateVersionId, id: PresetId) -> Result<Preset> {
+    let presets = details::list_presets(tx, version).await?;
+    presets.into_iter().find(|preset| preset.id == id).ok_or_else(|| {
+        Error::invalid("template_version_preset_id", "The preset does not belong to this template version.")
+    })
+}
+
+fn definition(row: Parameter) -> Definition {
+    Definition {
+        name: row.name,
+        kind: row.kind,
+        mutable: row.mutable,
+        default_value: row.default_value,
+        required: row.required,
+        ephemeral: row.ephemeral,
+        options: row.options.into_iter().map(|option| option.value).collect(),
+        validation_regex: row.validation_regex,
+        validation_error: row.validation_error,
+        validation_min: row.validation_min,
+        validation_max: row.validation_max,
+        validation_monotonic: row.validation_monotonic,
+    }
+}

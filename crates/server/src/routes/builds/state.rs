@@ -1,0 +1,53 @@
+//! Terraform's state of a build: for those who may change the template, never for plain owners (BLD-7).
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use coder_api::builds::UpdateBuildStateRequest;
+use coder_domain::ids::BuildId;
+use coder_domain::rbac::Action;
+use coder_store::builds::{self, Build};
+use coder_store::{Tx, jobs, workspaces};
+use http::header::{self, HeaderValue};
+
+use crate::context::App;
+use crate::http::body::STATE_BYTES;
+use crate::http::params::Id;
+use crate::http::{Caller, Error, Json, NoContent, Result};
+use crate::routes::templates;
+
+/// `GET /workspacebuilds/{build}/state`
+pub async fn get(State(app): State<App>, caller: Caller, Id(id): Id<BuildId>) -> Result<Response> {
+    let mut tx = app.store.reader().await?;
+    let build = find(&mut tx, &caller, id).await?;
+    let state = builds::find_state(&mut tx, build.id).await?.unwrap_or_default();
+    let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(([kind, (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], state).into_response())
+}
+
+/// `PUT /workspacebuilds/{build}/state`
+pub async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<BuildId>,
+    Json(request): Json<UpdateBuildStateRequest, STATE_BYTES>,
+) -> Result<NoContent> {
+    let mut tx = app.store.begin().await?;
+    let build = find(&mut tx, &caller, id).await?;
+    if jobs::get(&mut tx, build.job_id).await?.completed_at.is_none() {
+        return Err(Error::conflict("The build's job has not ended, its state will be replaced by the result."));
+    }
+    builds::update_state(&mut tx, build.id, request.state.0).await?;
+    tx.commit().await?;
+    Ok(NoContent)
+}
+
+/// 404 for everybody who may not change the template: the state holds secrets.
+async fn find(tx: &mut Tx, caller: &Caller, id: BuildId) -> Result<Build> {
+    let build = builds::find(tx, id).await?.ok_or_else(Error::not_found)?;
+    let workspace = workspaces::find(tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;
+    if caller.may(Action::Update, templates::find::object(workspace.organization_id)) {
+        Ok(build)
+    } else {
+        Err(Error::not_found())
+    }
+}

@@ -1,0 +1,134 @@
+//! How a build looks on the wire.
+
+use std::collections::HashMap;
+
+use coder_api::builds::WorkspaceBuild;
+use coder_api::daemons::MatchedProvisioners;
+use coder_domain::build::WorkspaceStatus;
+use coder_domain::ids::{BuildId, TemplateVersionId, UserId};
+use coder_domain::job::Status;
+use coder_store::builds::Build;
+use coder_store::jobs::Job;
+use coder_store::workspaces::Workspace;
+use coder_store::{Tx, jobs as store, users, versions, workspaces};
+
+use crate::context::App;
+use crate::http::{Error, Result};
+use crate::routes::{jobs, matched, resources};
+
+/// Builds with everything around them, read with one statement per table.
+pub async fn load(
+    app: &App,
+    tx: &mut Tx,
+    rows: &[Build],
+    owners: &HashMap<coder_domain::ids::WorkspaceId, Workspace>,
+    with_matches: bool,
+) -> Result<Vec<WorkspaceBuild>> {
+    let job_ids: Vec<_> = rows.iter().map(|row| row.job_id).collect();
+    let found = store::find_many(tx, &job_ids).await?;
+    let places = jobs::places(app, tx, &found.iter().collect::<Vec<_>>()).await?;
+    let found: HashMap<_, _> = found.into_iter().map(|job| (job.id, job)).collect();
+    let mut made = resources::of_jobs(app, tx, &job_ids).await?;
+    let people: Vec<UserId> =
+        rows.iter().map(|row| row.initiator_id).chain(owners.values().map(|row| row.owner_id)).collect();
+    let people: HashMap<_, _> = users::find_many(tx, &people).await?.into_iter().map(|row| (row.id, row)).collect();
+    let version_ids: Vec<TemplateVersionId> = rows.iter().map(|row| row.template_version_id).collect();
+    let names = versions::find_many(tx, &version_ids).await?;
+    let names: HashMap<_, _> = names.into_iter().map(|version| (version.id, version.name)).collect();
+    let mut views = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (Some(job), Some(workspace)) = (found.get(&row.job_id), owners.get(&row.workspace_id)) else { continue };
+        let waits = with_matches && job.status() == Status::Pending;
+        let matching =
+            if waits { matched::for_job(tx, job, row.created_at).await? } else { MatchedProvisioners::default() };
+        let owner = people.get(&workspace.owner_id);
+        views.push(one(Parts {
+            build: row,
+            job,
+            place: places.get(&job.id).copied().unwrap_or_default(),
+            workspace,
+            owner_name: owner.map(|user| user.username.clone()).unwrap_or_default(),
+            owner_avatar_url: owner.map(|user| user.avatar_url.clone()).unwrap_or_default(),
+            initiator_name: people.get(&row.initiator_id).map(|user| user.username.clone()).unwrap_or_default(),
+            version_name: names.get(&row.template_version_id).cloned().unwrap_or_default(),
+            resources: made.remove(&job.id).unwrap_or_default(),
+            matched: matching,
+        }));
+    }
+    Ok(views)
+}
+
+/// One build by id.
+pub async fn load_id(app: &App, tx: &mut Tx, id: BuildId, with_matches: bool) -> Result<WorkspaceBuild> {
+    let build = coder_store::builds::get(tx, id).await?;
+    let workspace = workspaces::find(tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;
+    load_one(app, tx, build, workspace, with_matches).await
+}
+
+/// One build.
+pub async fn load_one(
+    app: &App,
+    tx: &mut Tx,
+    build: Build,
+    workspace: Workspace,
+    with_matches: bool,
+) -> Result<WorkspaceBuild> {
+    let owners = HashMap::from([(workspace.id, workspace)]);
+    load(app, tx, &[build], &owners, with_matches).await?.pop().ok_or_else(Error::not_found)
+}
+
+/// Everything a build's view is made of.
+pub struct Parts<'a> {
+    /// The row.
+    pub build: &'a Build,
+    /// Its job.
+    pub job: &'a Job,
+    /// Where the job waits.
+    pub place: coder_store::jobs::queue::Place,
+    /// Its workspace.
+    pub workspace: &'a Workspace,
+    /// The workspace's owner.
+    pub owner_name: String,
+    /// The owner's picture.
+    pub owner_avatar_url: String,
+    /// Who caused it.
+    pub initiator_name: String,
+    /// What it builds.
+    pub version_name: String,
+    /// What it made.
+    pub resources: Vec<coder_api::resources::WorkspaceResource>,
+    /// Who could take it.
+    pub matched: MatchedProvisioners,
+}
+
+/// Puts a build together.
+pub fn one(parts: Parts<'_>) -> WorkspaceBuild {
+    let Parts { build, job, workspace, .. } = parts;
+    WorkspaceBuild {
+        id: build.id,
+        created_at: build.created_at,
+        updated_at: build.updated_at,
+        workspace_id: workspace.id,
+        workspace_name: workspace.name.clone(),
+        workspace_owner_id: workspace.owner_id,
+        workspace_owner_name: parts.owner_name,
+        workspace_owner_avatar_url: parts.owner_avatar_url,
+        template_version_id: build.template_version_id,
+        template_version_name: parts.version_name,
+        build_number: build.build_number,
+        transition: build.transition,
+        initiator_id: build.initiator_id,
+        initiator_name: parts.initiator_name,
+        job: jobs::view(job, parts.place),
+        reason: build.reason,
+        resources: parts.resources,
+        deadline: build.deadline_at,
+        max_deadline: build.max_deadline_at,
+        status: WorkspaceStatus::of(build.transition, job.status()),
+        daily_cost: build.daily_cost,
+        matched_provisioners: parts.matched,
+        template_version_preset_id: build.template_version_preset_id,
+        has_ai_task: build.has_ai_task,
+        has_external_agent: build.has_external_agent,
+    }
+}

@@ -1,0 +1,128 @@
+//! Dry runs: what a version would make with given parameters.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use coder_api::daemons::MatchedProvisioners;
+use coder_api::error::Message;
+use coder_api::jobs::ProvisionerJob;
+use coder_api::resources::WorkspaceResource;
+use coder_api::versions::CreateDryRunRequest;
+use coder_domain::ids::{JobId, TemplateVersionId};
+use coder_domain::job::Type;
+use coder_domain::rbac::{Action, Object, Resource};
+use coder_store::jobs::{self as store, Job, NewJob, queue::Place};
+use coder_store::versions::Version;
+use coder_store::{Document, Tx};
+use http::StatusCode;
+use serde_json::json;
+
+use crate::context::App;
+use crate::http::params::{Id, Names, id};
+use crate::http::{Caller, Error, Json, Result, body};
+use crate::routes::{announce, builds, jobs, matched, resources as shown, versions};
+
+/// `POST /templateversions/{version}/dry-run`: for whoever may make workspaces with the version. The job's tags are
+/// those of the import (scheduling-and-auth 1.4).
+pub async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Id(version): Id<TemplateVersionId>,
+    Json(request): Json<CreateDryRunRequest>,
+) -> Result<body::Created<ProvisionerJob>> {
+    let mut tx = app.store.reader().await?;
+    let version = versions::find::by_id(&mut tx, &caller, version, Action::Read).await?;
+    let own = Object::in_organization(Resource::Workspace, version.organization_id).owned_by(caller.user.id);
+    caller.require_visible(Action::Create, own)?;
+    let import = store::get(&mut tx, version.job_id).await?;
+    if import.completed_at.is_none() {
+        return Err(Error::new(StatusCode::TOO_EARLY, "Template version import job hasn't completed!"));
+    }
+    if import.status() != coder_domain::job::Status::Succeeded {
+        return Err(Error::bad_request("Template version import job failed, so it cannot be tried out."));
+    }
+    let given = request.rich_parameter_values.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+    let values = builds::parameters::resolve(
+        &mut tx,
+        version.id,
+        &builds::parameters::Given { request: given.collect(), ..Default::default() },
+    )
+    .await?;
+    drop(tx);
+    let values: Vec<_> = values.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    let now = app.now();
+    let job = NewJob {
+        id: JobId::random(),
+        organization_id: version.organization_id,
+        initiator_id: caller.user.id,
+        kind: Type::TemplateVersionDryRun,
+        provisioner: import.provisioner,
+        file_id: import.file_id,
+        tags: import.tags,
+        template_version_id: Some(version.id),
+        workspace_build_id: None,
+        input: Document(json!({
+            "template_version_id": version.id,
+            "workspace_name": request.workspace_name,
+            "rich_parameter_values": values,
+            "user_variable_values": request.user_variable_values,
+        })),
+        trace_metadata: BTreeMap::new(),
+    };
+    app.store.write(async |tx: &mut Tx| store::insert(tx, &job, now).await).await.map_err(Error::from)?;
+    announce::job_waiting(&app, &job);
+    Ok(body::Created(jobs::view(&versions::create::waiting(job, now), Place::default())))
+}
+
+/// `GET …/dry-run/{job}`
+pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<ProvisionerJob>> {
+    let mut tx = app.store.reader().await?;
+    let job = find(&mut tx, &caller, names).await?.1;
+    Ok(Json(jobs::view_with_place(&app, &mut tx, &job).await?))
+}
+
+/// `GET …/dry-run/{job}/matched-provisioners`
+pub async fn matched(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<MatchedProvisioners>> {
+    let mut tx = app.store.reader().await?;
+    let job = find(&mut tx, &caller, names).await?.1;
+    Ok(Json(matched::for_job(&mut tx, &job, app.now()).await?))
+}
+
+/// `GET …/dry-run/{job}/resources`
+pub async fn resources(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Vec<WorkspaceResource>>> {
+    let mut tx = app.store.reader().await?;
+    let job = find(&mut tx, &caller, names).await?.1;
+    if job.completed_at.is_none() {
+        return Err(Error::bad_request("Job hasn't completed!"));
+    }
+    Ok(Json(shown::of_job(&app, &mut tx, job.id).await?))
+}
+
+/// `PATCH …/dry-run/{job}/cancel`: for whoever started it, if they may change the template (scheduling-and-auth 3.5).
+pub async fn cancel(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
+    let mut tx = app.store.reader().await?;
+    let (version, job) = find(&mut tx, &caller, names).await?;
+    let workspace = Object::in_organization(Resource::Workspace, job.organization_id).owned_by(job.initiator_id);
+    if !caller.may(Action::Update, workspace) {
+        return Err(Error::not_found());
+    }
+    if job.initiator_id != caller.user.id {
+        versions::find::require(&mut tx, &caller, &version, Action::Update).await?;
+    }
+    drop(tx);
+    jobs::cancel(&app, job.id, None).await?;
+    Ok(body::message("Job has been marked as canceled."))
+}
+
+/// The dry run a path names, if the caller may see it: its initiator, and whoever may read the initiator's workspaces.
+pub async fn find(tx: &mut Tx, caller: &Caller, names: Names) -> Result<(Version, Job)> {
+    let [version, job] = names.take()?;
+    let version = versions::find::by_id(tx, caller, id(&version)?, Action::Read).await?;
+    let job = store::find(tx, id(&job)?).await?.ok_or_else(Error::not_found)?;
+    if job.kind != Type::TemplateVersionDryRun || job.template_version_id != Some(version.id) {
+        return Err(Error::not_found());
+    }
+    let workspace = Object::in_organization(Resource::Workspace, job.organization_id).owned_by(job.initiator_id);
+    caller.require_visible(Action::Read, workspace)?;
+    Ok((version, job))
+}

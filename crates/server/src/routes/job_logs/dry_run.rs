@@ -1,0 +1,23 @@
+//! The log of a dry run.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::{Wanted, answer};
+use crate::context::App;
+use crate::http::params::{Names, Query};
+use crate::http::{Caller, Result};
+use crate::routes::dry_runs;
+
+/// `GET /templateversions/{version}/dry-run/{job}/logs`
+pub async fn dry_run(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+    query: Query,
+    request: Request,
+) -> Result<Response> {
+    let wanted = Wanted::read(&query)?;
+    let job = dry_runs::find(&mut app.store.reader().await?, &caller, names).await?.1.id;
+    answer(app, job, wanted, request).await
+}

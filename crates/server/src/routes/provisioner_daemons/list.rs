@@ -1,0 +1,183 @@
+//! The daemons of an organization, with what they do.
+
+use std::collections::{BTreeMap, HashMap};
+use std::str::FromStr;
+
+use axum::extract::State;
+use coder_api::daemons::{DaemonStatus, ProvisionerDaemon, ProvisionerDaemonJob};
+use coder_domain::Timestamp;
+use coder_domain::ids::DaemonId;
+use coder_domain::rbac::{Action, Object, Resource};
+use coder_domain::tags::TagSet;
+use coder_store::daemons::{self, Daemon, DaemonJob, Filter};
+use jiff::SignedDuration;
+
+use super::view;
+use crate::context::App;
+use crate::http::params::{Names, Query};
+use crate::http::{Caller, Error, Json, Result};
+use crate::routes::matched::STALE_AFTER;
+use crate::routes::organizations;
+
+/// Rows when no limit is given (DAE-1).
+const DEFAULT_LIMIT: usize = 50;
+
+/// `GET /organizations/{organization}/provisionerdaemons`: newest first; stale ones only when asked for (DAE-2).
+pub async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+    query: Query,
+) -> Result<Json<Vec<ProvisionerDaemon>>> {
+    let [organization] = names.take()?;
+    query.only(&["limit", "ids", "tags", "offline", "status", "max_age"])?;
+    let limit = limit(&query)?;
+    let statuses: Option<Vec<DaemonStatus>> = words(&query, "status", |word| {
+        Some(DaemonStatus::from(word)).filter(DaemonStatus::is_known)
+    })?;
+    let offline = query.flag("offline")?
+        || statuses.as_ref().is_some_and(|statuses| statuses.contains(&DaemonStatus::Offline));
+    let tags = tags(&query)?;
+    let ids: Option<Vec<DaemonId>> = words(&query, "ids", |word| word.parse().ok())?;
+    let max_age = query.read::<GoDuration>("max_age")?;
+
+    let mut tx = app.store.reader().await?;
+    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
+    caller.require_visible(Action::Read, Object::in_organization(Resource::ProvisionerJob, organization.id))?;
+    let now = app.now();
+    let since = |age: SignedDuration| now.checked_sub(age).ok();
+    let fresh = since(STALE_AFTER);
+    let oldest = max_age.and_then(|age| since(age.0));
+    let seen_since = if offline { oldest } else { oldest.max(fresh) };
+    let filter = Filter { organization_id: Some(organization.id), ids, key_id: None, seen_since };
+    let rows = daemons::list(&mut tx, &filter).await?;
+    let mut rows: Vec<Daemon> = rows.into_iter().filter(|daemon| can_serve(daemon, tags.as_ref())).collect();
+    if statuses.is_none() {
+        rows.truncate(limit);
+    }
+    let ids: Vec<_> = rows.iter().map(|daemon| daemon.id).collect();
+    let mut jobs: HashMap<DaemonId, Jobs> = HashMap::new();
+    for job in daemons::list_jobs(&mut tx, &ids).await? {
+        jobs.entry(job.worker_id).or_default().add(job);
+    }
+    let described = rows.into_iter().map(|daemon| {
+        let jobs = jobs.remove(&daemon.id).unwrap_or_default();
+        describe(daemon, jobs, fresh)
+    });
+    let wanted = described.filter(|daemon| {
+        statuses.as_ref().is_none_or(|wanted| daemon.status.as_ref().is_some_and(|status| wanted.contains(status)))
+    });
+    Ok(Json(wanted.take(limit).collect()))
+}
+
+/// The tags filter is a job's tags: the daemons that could run it (TAG-10).
+fn can_serve(daemon: &Daemon, job: Option<&TagSet>) -> bool {
+    job.is_none_or(|job| daemon.tags.satisfies(job))
+}
+
+#[derive(Default)]
+struct Jobs {
+    current: Option<ProvisionerDaemonJob>,
+    previous: Option<ProvisionerDaemonJob>,
+}
+
+impl Jobs {
+    fn add(&mut self, job: DaemonJob) {
+        let place = if job.is_current { &mut self.current } else { &mut self.previous };
+        place.get_or_insert(ProvisionerDaemonJob {
+            id: job.id,
+            status: job.facts().status(),
+            template_name: job.template_name,
+            template_icon: job.template_icon,
+            template_display_name: job.template_display_name,
+        });
+    }
+}
+
+/// Busy counts even when stale (DAE-3).
+fn describe(daemon: Daemon, jobs: Jobs, fresh: Option<Timestamp>) -> ProvisionerDaemon {
+    let status = if jobs.current.is_some() {
+        DaemonStatus::Busy
+    } else if daemon.last_seen_at.is_none() || daemon.last_seen_at < fresh {
+        DaemonStatus::Offline
+    } else {
+        DaemonStatus::Idle
+    };
+    let key_name = daemon.key_name.clone();
+    ProvisionerDaemon {
+        key_name: Some(key_name),
+        status: Some(status),
+        current_job: jobs.current,
+        previous_job: jobs.previous,
+        ..view(daemon)
+    }
+}
+
+/// A positive limit.
+pub fn limit(query: &Query) -> Result<usize> {
+    match query.read::<usize>("limit")? {
+        None => Ok(DEFAULT_LIMIT),
+        Some(0) => Err(invalid("limit", "it must be positive")),
+        Some(limit) => Ok(limit),
+    }
+}
+
+/// A list separated by commas; absent or empty means no condition.
+pub fn words<T>(query: &Query, key: &str, read: impl Fn(&str) -> Option<T>) -> Result<Option<Vec<T>>> {
+    let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let read = |word: &str| read(word.trim()).ok_or_else(|| invalid(key, &format!("{word:?} is not one of its values")));
+    text.split(',').map(read).collect::<Result<_>>().map(Some)
+}
+
+/// A JSON object of tags; absent or without tags means no condition.
+pub fn tags(query: &Query) -> Result<Option<TagSet>> {
+    let Some(text) = query.get("tags").filter(|text| !text.is_empty()) else { return Ok(None) };
+    let map: BTreeMap<String, String> = serde_json::from_str(text)
+        .map_err(|_| invalid("tags", "it must be a JSON object whose values are texts"))?;
+    Ok((!map.is_empty()).then(|| TagSet::from_stored(map)))
+}
+
+fn invalid(key: &str, detail: &str) -> Error {
+    Error::bad_request("Invalid query parameters.").field(key, format!("Query param {key:?} is not valid: {detail}"))
+}
+
+/// A duration as Go writes it: `1h0m0s`, `90s`, `1.5h`, `250ms`.
+#[derive(Clone, Copy, Debug)]
+struct GoDuration(SignedDuration);
+
+impl FromStr for GoDuration {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        let mut rest = text;
+        let mut total = SignedDuration::ZERO;
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(())?;
+            let (number, tail) = rest.split_at(end);
+            let number: f64 = number.parse().map_err(|_| ())?;
+            let units =
+                [("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("ns", 1e-9), ("h", 3600.0), ("m", 60.0), ("s", 1.0)];
+            let (unit, seconds) = units.into_iter().find(|(unit, _)| tail.starts_with(unit)).ok_or(())?;
+            let part = SignedDuration::try_from_secs_f64(number * seconds).map_err(|_| ())?;
+            total = total.checked_add(part).ok_or(())?;
+            rest = &tail[unit.len()..];
+        }
+        if text.is_empty() { Err(()) } else { Ok(Self(total)) }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        for (text, millis) in [("1h0m0s", 3_600_000), ("90s", 90_000), ("1.5h", 5_400_000), ("1m250ms", 60_250), ("0s", 0)] {
+            assert_eq!(text.parse::<GoDuration>().unwrap().0.as_millis(), millis, "{text}");
+        }
+        for text in ["", "1", "h", "1x", "-1s", "1h 2m", "99999999999999999999h"] {
+            assert!(text.parse::<GoDuration>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Where daemons join. Who may: `provisioning/admit.rs`; what they can call: `provisioning/serve.rs`.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use coder_store::daemons;
+use coder_wire::ws::Socket;
+use http::header;
+
+use crate::context::App;
+use crate::http::connection::Encrypted;
+use crate::http::params::Names;
+use crate::http::{Error, Result};
+use crate::provisioning::serve::Session;
+use crate::provisioning::{admit, upgrade};
+
+/// `GET /organizations/{organization}/provisionerdaemons/serve`: the daemon's row is written before the upgrade is
+/// looked at (scheduling-and-auth 4.1). All error bodies stay below 1 KiB (wire-protocol 1.7).
+pub async fn serve(State(app): State<App>, names: Names, request: Request) -> Response {
+    join(app, names, request).await.unwrap_or_else(|error| error.compact().into_response())
+}
+
+async fn join(app: App, names: Names, mut request: Request) -> Result<Response> {
+    let [organization] = names.take()?;
+    let join = admit::admit(&app, &organization, &request).await?;
+    let daemon = daemons::upsert(&mut app.store.single().await?, &join, app.now()).await;
+    let daemon = daemon.map_err(|error| Error::internal("Internal error writing provisioner daemon.", error))?;
+    let upgrade = match upgrade::check(&mut request) {
+        Ok(upgrade) => upgrade,
+        Err(refused) => return Ok(refused.into_response()),
+    };
+    let session = Session::new(app.clone(), daemon, &join, address(&app, &request));
+    tracing::info!(%daemon, name = join.name, tags = %join.tags, version = join.version, "provisioner daemon joined");
+    let (response, connection) = upgrade.accept();
+    app.lifecycle.spawn("daemon session", async move {
+        match connection.await {
+            Ok(connection) => session.run(Socket::server(connection)).await,
+            Err(error) => tracing::debug!(%error, %daemon, "the connection was gone before the session began"),
+        }
+    });
+    Ok(response)
+}
+
+/// Under which URL the daemon reached us; workspaces are told the same when no access URL is configured.
+fn address(app: &App, request: &Request) -> String {
+    if let Some(url) = &app.config.access_url {
+        return url.as_str().trim_end_matches('/').to_owned();
+    }
+    let scheme = if request.extensions().get::<Encrypted>().is_some() { "https" } else { "http" };
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    format!("{scheme}://{host}")
+}

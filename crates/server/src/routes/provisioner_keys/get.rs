@@ -1,0 +1,33 @@
+//! What a daemon asks about its own key.
+
+use axum::extract::State;
+use coder_api::headers::{PROVISIONER_KEY, PROVISIONER_PSK};
+use coder_api::keys::ProvisionerKey;
+use coder_domain::key::{Hashed, PROVISIONER_KEY_LENGTH, is_provisioner_key};
+use coder_store::keys;
+use http::HeaderMap;
+
+use super::view;
+use crate::context::App;
+use crate::http::{Error, Json, Result};
+
+/// `GET /provisionerkeys/{anything}`: only the header counts, the path is ignored (KEY-8).
+pub async fn get(State(app): State<App>, headers: HeaderMap) -> Result<Json<ProvisionerKey>> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let key = text(PROVISIONER_KEY);
+    if key.is_empty() {
+        return Err(Error::unauthorized("provisioner daemon key required").compact());
+    }
+    if !text(PROVISIONER_PSK).is_empty() {
+        return Err(Error::bad_request("provisioner daemon key and psk provided, but only one is allowed").compact());
+    }
+    if !is_provisioner_key(key) {
+        return Err(Error::bad_request("provisioner daemon key invalid")
+            .detail(format!("The key must have {PROVISIONER_KEY_LENGTH} characters."))
+            .compact());
+    }
+    match keys::find_by_hash(&mut app.store.reader().await?, Hashed::of(key)).await? {
+        Some(found) => Ok(Json(view(found))),
+        None => Err(Error::unauthorized("provisioner daemon key invalid").compact()),
+    }
+}

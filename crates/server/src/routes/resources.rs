@@ -1,0 +1,208 @@
+//! How the resources of a job look on the wire, with their agents and apps.
+
+use std::collections::{BTreeMap, HashMap};
+
+use coder_api::resources::{
+    AgentHealth, AgentLifecycle, AgentLogSource, AgentScript, AgentStatus, AppHealthcheck, ResourceMetadata,
+    StartupScriptBehavior, WorkspaceAgent, WorkspaceApp, WorkspaceResource,
+};
+use coder_domain::Timestamp;
+use coder_domain::ids::{AgentId, JobId, ResourceId};
+use coder_store::{Tx, agents, resources};
+use jiff::SignedDuration;
+
+use crate::context::App;
+use crate::http::Result;
+
+/// An agent that was silent for so long is disconnected.
+const DISCONNECTED_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// The resources of one job.
+pub async fn of_job(app: &App, tx: &mut Tx, job: JobId) -> Result<Vec<WorkspaceResource>> {
+    Ok(of_jobs(app, tx, &[job]).await?.remove(&job).unwrap_or_default())
+}
+
+/// The resources of several jobs, read with one statement per table.
+pub async fn of_jobs(app: &App, tx: &mut Tx, jobs: &[JobId]) -> Result<HashMap<JobId, Vec<WorkspaceResource>>> {
+    let rows = resources::list(tx, jobs).await?;
+    let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+    let mut on_resource = agents_of(app, tx, &ids).await?;
+    let mut by_job: HashMap<JobId, Vec<_>> = HashMap::new();
+    for row in rows {
+        let agents = on_resource.remove(&row.id).unwrap_or_default();
+        by_job.entry(row.job_id).or_default().push(resource(row, agents));
+    }
+    Ok(by_job)
+}
+
+async fn agents_of(app: &App, tx: &mut Tx, ids: &[ResourceId]) -> Result<HashMap<ResourceId, Vec<WorkspaceAgent>>> {
+    let mut found: HashMap<ResourceId, Vec<_>> = HashMap::new();
+    if ids.is_empty() {
+        return Ok(found);
+    }
+    let rows = agents::list(tx, ids).await?;
+    if rows.is_empty() {
+        return Ok(found);
+    }
+    let agent_ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+    let mut apps: HashMap<AgentId, Vec<_>> = HashMap::new();
+    for row in agents::list_apps(tx, &agent_ids).await? {
+        apps.entry(row.agent_id).or_default().push(row);
+    }
+    let now = app.now();
+    for row in rows.into_iter().filter(|row| !row.deleted) {
+        let mut own = apps.remove(&row.id).unwrap_or_default();
+        own.sort_by_key(|app| (app.definition.order, app.position));
+        found.entry(row.resource_id).or_default().push(agent(row, own, now));
+    }
+    Ok(found)
+}
+
+fn resource(row: resources::Resource, agents: Vec<WorkspaceAgent>) -> WorkspaceResource {
+    let metadata = |row: resources::Metadata| ResourceMetadata {
+        key: row.key,
+        value: row.value,
+        sensitive: row.sensitive,
+    };
+    WorkspaceResource {
+        id: row.id,
+        created_at: row.created_at,
+        job_id: row.job_id,
+        workspace_transition: row.transition,
+        kind: row.kind,
+        name: row.name,
+        hide: row.hide,
+        icon: row.icon,
+        agents,
+        metadata: row.metadata.into_iter().map(metadata).collect(),
+        daily_cost: row.daily_cost,
+    }
+}
+
+fn agent(row: agents::Agent, apps: Vec<agents::App>, now: Timestamp) -> WorkspaceAgent {
+    let lifecycle = AgentLifecycle::from(row.lifecycle_state.as_str());
+    let status = status(&row, now);
+    let health = health(&status, &lifecycle);
+    let definition = row.definition;
+    let source = |script: &agents::Script| AgentLogSource {
+        workspace_agent_id: row.id,
+        id: script.log_source_id,
+        created_at: row.created_at,
+        display_name: script.display_name.clone(),
+        icon: script.icon.clone(),
+    };
+    let log_sources = definition.scripts.iter().map(source).collect();
+    let blocks = definition.scripts.iter().any(|script| script.start_blocks_login);
+    let environment: BTreeMap<_, _> = definition.extra_envs.into_iter().chain(definition.env).collect();
+    WorkspaceAgent {
+        id: row.id,
+        parent_id: row.parent_id,
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+        first_connected_at: row.first_connected_at,
+        last_connected_at: row.last_connected_at,
+        disconnected_at: row.disconnected_at,
+        started_at: row.started_at,
+        ready_at: row.ready_at,
+        status,
+        lifecycle_state: lifecycle,
+        name: row.name,
+        resource_id: row.resource_id,
+        instance_id: row.auth_instance_id,
+        architecture: definition.architecture,
+        environment_variables: Some(environment).filter(|map| !map.is_empty()),
+        operating_system: definition.operating_system,
+        logs_length: row.logs_bytes,
+        logs_overflowed: row.logs_overflowed,
+        directory: definition.directory,
+        expanded_directory: row.expanded_directory,
+        version: row.version,
+        api_version: row.api_version,
+        apps: apps.into_iter().map(app_view).collect(),
+        latency: BTreeMap::new(),
+        connection_timeout_seconds: i64::from(definition.connection_timeout_seconds),
+        troubleshooting_url: definition.troubleshooting_url,
+        subsystems: row.subsystems,
+        health,
+        display_apps: definition.display_apps.iter().map(|word| word.as_str().into()).collect(),
+        log_sources,
+        scripts: definition.scripts.into_iter().map(script).collect(),
+        startup_script_behavior: if blocks {
+            StartupScriptBehavior::Blocking
+        } else {
+            StartupScriptBehavior::NonBlocking
+        },
+    }
+}
+
+/// Whether an agent is connected: from its last contacts and the time it was given.
+fn status(row: &agents::Agent, now: Timestamp) -> AgentStatus {
+    let Some(last) = row.last_connected_at.filter(|_| row.first_connected_at.is_some()) else {
+        let given = i64::from(row.definition.connection_timeout_seconds);
+        let late = given > 0 && now.duration_since(row.created_at) > SignedDuration::from_secs(given);
+        return if late { AgentStatus::Timeout } else { AgentStatus::Connecting };
+    };
+    let gone = row.disconnected_at.is_some_and(|at| at >= last);
+    if gone || now.duration_since(last) > DISCONNECTED_AFTER {
+        AgentStatus::Disconnected
+    } else {
+        AgentStatus::Connected
+    }
+}
+
+fn health(status: &AgentStatus, lifecycle: &AgentLifecycle) -> AgentHealth {
+    let reason = match (status, lifecycle) {
+        (AgentStatus::Timeout, _) => "agent is taking too long to connect",
+        (AgentStatus::Disconnected, _) => "agent has lost connection",
+        (AgentStatus::Connecting, _) => "agent has not yet connected",
+        (_, AgentLifecycle::StartError) => "agent startup script exited with an error",
+        (_, AgentLifecycle::ShuttingDown | AgentLifecycle::ShutdownError | AgentLifecycle::ShutdownTimeout) => {
+            "agent is shutting down"
+        }
+        _ => "",
+    };
+    AgentHealth { healthy: reason.is_empty(), reason: reason.to_owned() }
+}
+
+fn script(row: agents::Script) -> AgentScript {
+    AgentScript {
+        id: row.id,
+        log_source_id: row.log_source_id,
+        log_path: row.log_path,
+        script: row.script,
+        cron: row.cron,
+        run_on_start: row.run_on_start,
+        run_on_stop: row.run_on_stop,
+        start_blocks_login: row.start_blocks_login,
+        timeout: i64::from(row.timeout_seconds) * 1_000_000_000,
+        display_name: row.display_name,
+    }
+}
+
+fn app_view(row: agents::App) -> WorkspaceApp {
+    let definition = row.definition;
+    WorkspaceApp {
+        id: row.id,
+        url: definition.url,
+        external: definition.external,
+        slug: row.slug,
+        display_name: definition.display_name,
+        command: definition.command,
+        icon: definition.icon,
+        subdomain: definition.subdomain,
+        // Needs a wildcard host name, which comes with workspace apps.
+        subdomain_name: String::new(),
+        sharing_level: definition.sharing_level.as_str().into(),
+        healthcheck: AppHealthcheck {
+            url: definition.healthcheck_url,
+            interval: i64::from(definition.healthcheck_interval),
+            threshold: i64::from(definition.healthcheck_threshold),
+        },
+        health: row.health.as_str().into(),
+        group: definition.group,
+        hidden: definition.hidden,
+        open_in: definition.open_in.as_str().into(),
+        tooltip: definition.tooltip,
+        statuses: Vec::new(),
+    }
+}
