@@ -6,11 +6,14 @@ use coder_store::testing::URL_VARIABLE;
 use crate::run::{cargo, run as command};
 use crate::{postgres, tools};
 
-/// Runs `cargo test` over the workspace with one Postgres for all of it. `arguments` go to cargo as they are.
+/// Runs `cargo test` over the workspace with one Postgres for all of it. `arguments`, if any, choose what runs.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     tools::check()?;
     let postgres = postgres::for_tests()?;
-    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]);
+    let mut tests = cargo(&["test", "--no-fail-fast", "--quiet"]);
+    if arguments.is_empty() {
+        tests.arg("--workspace");
+    }
     if let Some(postgres) = &postgres {
         tests.env(URL_VARIABLE, postgres.url());
     }
