@@ -1,3 +1,14 @@
-//! Bytes between daemon and server: WebSocket, yamux, DRPC, and the generated messages.
+//! Bytes between daemon and server: WebSocket, yamux, DRPC, and the generated messages. `docs/wire.md` explains the stack.
+//!
+//! Every layer is written against [`bytes::ByteStream`] and works over sockets as over memory. Whatever a peer sends is
+//! bounded before it is kept, and what it does wrong is a value. Decoders that fuzzers call on plain byte strings:
+//! [`ws::frame::Decoder::decode`], [`ws::handshake::parse`], [`mux::frame::parse`], [`drpc::frame::parse`],
+//! [`drpc::Status::decode`], `Message::decode` of every message, and [`file::Receiver::take`].
 
+pub mod bytes;
+pub mod daemon;
+pub mod drpc;
+pub mod file;
 pub mod messages;
+pub mod mux;
+pub mod ws;

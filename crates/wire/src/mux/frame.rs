@@ -111,12 +111,15 @@ impl Header {
     }
 }
 
+/// A frame of a capture.
+pub type Frame<'a> = (Header, &'a [u8]);
+
 /// Cuts the whole frames off the front of `bytes`; the rest is an unfinished frame. An entry point for fuzzing and
 /// for reading captures; a session never needs a whole frame in memory.
 ///
 /// # Errors
 /// [`FrameError`] of the first bad header.
-pub fn parse(mut bytes: &[u8]) -> Result<(Vec<(Header, &[u8])>, &[u8]), FrameError> {
+pub fn parse(mut bytes: &[u8]) -> Result<(Vec<Frame<'_>>, &[u8]), FrameError> {
     let mut frames = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() {
         let header = Header::decode(head)?;

@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use self::error::Error;
-pub use self::stream::Stream;
 use self::driver::Driver;
+pub use self::error::Error;
 use self::state::{Role, State};
+pub use self::stream::Stream;
 use crate::bytes::ByteStream;
 
 /// Credit of each direction of a new stream, in bytes; never enlarged (wire-protocol 2.2).

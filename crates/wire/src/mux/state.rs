@@ -222,7 +222,12 @@ impl State {
 
     // --- what a handle does
 
-    pub(super) fn read(&mut self, id: u32, waker: &Waker, into: &mut tokio::io::ReadBuf<'_>) -> Option<Result<(), Error>> {
+    pub(super) fn read(
+        &mut self,
+        id: u32,
+        waker: &Waker,
+        into: &mut tokio::io::ReadBuf<'_>,
+    ) -> Option<Result<(), Error>> {
         let entry = self.streams.get_mut(&id).expect("an entry lives as long as its handle");
         if entry.reset {
             return Some(Err(Error::Reset));
@@ -547,13 +552,18 @@ impl State {
     /// The next instant at which [`State::expire`] has something to do.
     pub(super) fn deadline(&mut self) -> Instant {
         let streams = &self.streams;
-        while self.opening.front().is_some_and(|(_, id)| streams.get(id).is_none_or(|entry| entry.acknowledged)) {
+        while self
+            .opening
+            .front()
+            .is_some_and(|(_, id)| streams.get(id).is_none_or(|entry| entry.acknowledged))
+        {
             self.opening.pop_front();
         }
         while self.closing.front().is_some_and(|(_, id)| !streams.contains_key(id)) {
             self.closing.pop_front();
         }
-        let streams = [&self.opening, &self.closing].into_iter().filter_map(|queue| Some(queue.front()?.0)).min();
+        let streams =
+            [&self.opening, &self.closing].into_iter().filter_map(|queue| Some(queue.front()?.0)).min();
         let keepalive = self.unanswered.map_or(self.ping_at, |(_, due)| due);
         [streams, self.close_by].into_iter().flatten().fold(keepalive, Instant::min)
     }

@@ -1,8 +1,8 @@
 //! The HTTP/1.1 exchange before a WebSocket, for both sides (wire-protocol 1.3).
 
 use http::header::{
-    CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS,
+    SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{StatusCode, Uri};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -101,7 +101,8 @@ pub async fn client<T: ByteStream>(mut io: T, uri: &Uri, headers: &HeaderMap) ->
     let (status, answered) = parse(&head)?;
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let mut body = Vec::new();
-        let length = answered.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let length =
+            answered.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let limit = length.unwrap_or(BODY_LIMIT).min(BODY_LIMIT) as u64;
         io.take(limit).read_to_end(&mut body).await?;
         return Err(Error::Refused { status, body });
@@ -131,8 +132,10 @@ pub fn parse(head: &[u8]) -> Result<(StatusCode, HeaderMap), Error> {
     let mut headers = HeaderMap::new();
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or(Error::Answer("a header has no colon"))?;
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Error::Answer("a header has a bad name"))?;
-        let value = HeaderValue::from_str(value.trim()).map_err(|_| Error::Answer("a header has a bad value"))?;
+        let name =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| Error::Answer("a header has a bad name"))?;
+        let value =
+            HeaderValue::from_str(value.trim()).map_err(|_| Error::Answer("a header has a bad value"))?;
         headers.append(name, value);
     }
     Ok((status, headers))

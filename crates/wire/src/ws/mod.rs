@@ -183,12 +183,12 @@ impl<T: ByteStream> Socket<T> {
         {
             self.queue(frame::PONG, &payload);
         }
-        if !self.out.is_empty() {
-            if let Poll::Ready(result) = self.poll_out(cx) {
+        if !self.out.is_empty()
+            && let Poll::Ready(result) = self.poll_out(cx)
+        {
+            result?;
+            if let Poll::Ready(result) = Pin::new(&mut self.io).poll_flush(cx) {
                 result?;
-                if let Poll::Ready(result) = Pin::new(&mut self.io).poll_flush(cx) {
-                    result?;
-                }
             }
         }
         Ok(())
@@ -196,7 +196,11 @@ impl<T: ByteStream> Socket<T> {
 }
 
 impl<T: ByteStream> AsyncRead for Socket<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         loop {
             match self.reading {
                 Reading::Open => {}

@@ -1,0 +1,376 @@
+//! The packet codec (wire-protocol 3.1, 3.2): frames in, packets out, whatever the pieces.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::MESSAGE;
+
+/// Data bytes of one frame we send; longer packets are split.
+pub const SPLIT: usize = 64 << 10;
+/// Longest header: a control byte and three variable-length numbers.
+pub const HEADER: usize = 31;
+
+const DONE: u8 = 1;
+const CONTROL: u8 = 0x80;
+
+/// What a packet is for. Any six-bit value can arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind(pub u8);
+
+impl Kind {
+    /// Begins a call; the data is its name.
+    pub const INVOKE: Self = Self(1);
+    /// One message.
+    pub const MESSAGE: Self = Self(2);
+    /// Ends the call with an error.
+    pub const ERROR: Self = Self(3);
+    /// Gives the call up.
+    pub const CANCEL: Self = Self(4);
+    /// Ends the call.
+    pub const CLOSE: Self = Self(5);
+    /// The sender has no further messages.
+    pub const CLOSE_SEND: Self = Self(6);
+    /// Pairs that precede a call.
+    pub const METADATA: Self = Self(7);
+}
+
+/// One or more frames put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// What it is for.
+    pub kind: Kind,
+    /// The call on this byte stream, from 1.
+    pub stream: u64,
+    /// Counts the packets of one direction of a call, from 1.
+    pub message: u64,
+    /// Packets of unknown kind are ignored when this is set.
+    pub control: bool,
+    /// The payload.
+    pub data: Bytes,
+}
+
+/// Bytes that are no packets. `at` counts the bytes of the stream up to the end of the bad header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// A number longer than ten bytes.
+    #[error("a number of a frame header is longer than ten bytes, at byte {at}")]
+    Varint {
+        /// Position in the stream.
+        at: u64,
+    },
+    /// Stream and message ids must grow.
+    #[error("the ids of a frame go back, at byte {at}")]
+    Order {
+        /// Position in the stream.
+        at: u64,
+    },
+    /// All frames of a packet have one kind.
+    #[error("the kind changes inside a packet, at byte {at}")]
+    KindChange {
+        /// Position in the stream.
+        at: u64,
+    },
+    /// The packet is longer than allowed.
+    #[error("a packet of at least {size} bytes exceeds the limit of {limit} bytes, at byte {at}")]
+    TooLarge {
+        /// Bytes of the packet as far as announced.
+        size: u64,
+        /// Bytes that are allowed.
+        limit: usize,
+        /// Position in the stream.
+        at: u64,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Header {
+    control: u8,
+    numbers: [u64; 3],
+    /// Fields that are complete: the control byte, then the numbers.
+    fields: usize,
+    /// Bytes of the current number.
+    bytes: u32,
+}
+
+#[derive(Debug)]
+struct Partial {
+    kind: u8,
+    control: bool,
+    data: BytesMut,
+}
+
+/// Puts packets together. Data is gathered as it arrives and never beyond the limit; a declared length costs nothing.
+#[derive(Debug)]
+pub struct Decoder {
+    limit: usize,
+    at: u64,
+    header: Header,
+    /// Data bytes of the current frame still to come, and whether it ends its packet.
+    frame: Option<(u64, bool)>,
+    packet: Option<Partial>,
+    /// The smallest pair of ids that may come next.
+    ids: (u64, u64),
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new(MESSAGE)
+    }
+}
+
+impl Decoder {
+    /// A decoder for packets of at most `limit` data bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { limit, at: 0, header: Header::default(), frame: None, packet: None, ids: (1, 1) }
+    }
+
+    /// Whether the stream may end here without cutting a packet.
+    #[must_use]
+    pub const fn between_packets(&self) -> bool {
+        self.packet.is_none() && self.header.fields == 0
+    }
+
+    /// Takes bytes until a packet is complete; none when all bytes are taken before.
+    ///
+    /// # Errors
+    /// [`FrameError`]; the decoder is of no use after it.
+    pub fn decode(&mut self, input: &mut impl Buf) -> Result<Option<Packet>, FrameError> {
+        while input.has_remaining() {
+            match self.frame {
+                None => {
+                    let byte = input.get_u8();
+                    self.at += 1;
+                    if self.header.take(byte, self.at)? {
+                        let header = std::mem::take(&mut self.header);
+                        self.begin(&header)?;
+                    }
+                }
+                Some((remaining, done)) => {
+                    let chunk = input.chunk();
+                    let count = usize::try_from(remaining).unwrap_or(usize::MAX).min(chunk.len());
+                    if let Some(packet) = &mut self.packet {
+                        packet.data.extend_from_slice(&chunk[..count]);
+                    }
+                    input.advance(count);
+                    self.at += count as u64;
+                    self.frame = Some((remaining - count as u64, done));
+                }
+            }
+            if let Some((0, done)) = self.frame {
+                self.frame = None;
+                if done && let Some(packet) = self.packet.take() {
+                    return Ok(Some(self.finish(packet)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, header: &Header) -> Result<(), FrameError> {
+        let at = self.at;
+        let [stream, message, length] = header.numbers;
+        let kind = (header.control >> 1) & 0x3f;
+        let ids = (stream, message);
+        if ids < self.ids || stream == 0 || message == 0 {
+            return Err(FrameError::Order { at });
+        }
+        if ids > self.ids {
+            // A higher pair drops an unfinished packet without a word.
+            self.packet = None;
+            self.ids = ids;
+        }
+        let packet =
+            self.packet.get_or_insert_with(|| Partial { kind, control: false, data: BytesMut::new() });
+        if packet.kind != kind {
+            return Err(FrameError::KindChange { at });
+        }
+        packet.control |= header.control & CONTROL != 0;
+        let size = length.saturating_add(packet.data.len() as u64);
+        if size > self.limit as u64 {
+            return Err(FrameError::TooLarge { size, limit: self.limit, at });
+        }
+        self.frame = Some((length, header.control & DONE != 0));
+        Ok(())
+    }
+
+    fn finish(&mut self, packet: Partial) -> Packet {
+        let (stream, message) = self.ids;
+        self.ids.1 = message.saturating_add(1);
+        Packet {
+            kind: Kind(packet.kind),
+            stream,
+            message,
+            control: packet.control,
+            data: packet.data.freeze(),
+        }
+    }
+}
+
+impl Header {
+    /// Takes one byte; true when the header is complete.
+    fn take(&mut self, byte: u8, at: u64) -> Result<bool, FrameError> {
+        if self.fields == 0 {
+            self.control = byte;
+            self.fields = 1;
+            return Ok(false);
+        }
+        let number = &mut self.numbers[self.fields - 1];
+        *number |= u64::from(byte & 0x7f) << (7 * self.bytes);
+        self.bytes += 1;
+        if byte & 0x80 == 0 {
+            self.bytes = 0;
+            self.fields += 1;
+        } else if self.bytes == 10 {
+            return Err(FrameError::Varint { at });
+        }
+        Ok(self.fields == 4)
+    }
+}
+
+/// Takes a whole byte string apart: the packets, and how it ended. An entry point for fuzzing and for captures.
+pub fn parse(mut bytes: &[u8]) -> (Vec<Packet>, Result<(), FrameError>) {
+    let mut decoder = Decoder::default();
+    let mut packets = Vec::new();
+    loop {
+        match decoder.decode(&mut bytes) {
+            Ok(Some(packet)) => packets.push(packet),
+            Ok(None) => return (packets, Ok(())),
+            Err(error) => return (packets, Err(error)),
+        }
+    }
+}
+
+/// The frames of a packet: the header of each, and its data.
+pub fn split(
+    kind: Kind,
+    control: bool,
+    (stream, message): (u64, u64),
+    data: &[u8],
+) -> impl Iterator<Item = (Vec<u8>, &[u8])> {
+    let mut rest = Some(data);
+    std::iter::from_fn(move || {
+        let (part, left) = rest?.split_at(rest?.len().min(SPLIT));
+        rest = (!left.is_empty()).then_some(left);
+        let done = if rest.is_none() { DONE } else { 0 };
+        let mut header = Vec::with_capacity(HEADER);
+        header.push(kind.0 << 1 | done | if control { CONTROL } else { 0 });
+        for number in [stream, message, part.len() as u64] {
+            push_varint(&mut header, number);
+        }
+        Some((header, part))
+    })
+}
+
+/// Appends a packet in frames of at most [`SPLIT`] data bytes.
+pub fn encode(out: &mut Vec<u8>, kind: Kind, control: bool, ids: (u64, u64), data: &[u8]) {
+    for (header, part) in split(kind, control, ids, data) {
+        out.extend_from_slice(&header);
+        out.extend_from_slice(part);
+    }
+}
+
+fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(u8::try_from(number & 0x7f).expect("seven bits") | 0x80);
+        number >>= 7;
+    }
+    out.push(u8::try_from(number).expect("seven bits"));
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packets() -> impl Strategy<Value = Vec<Packet>> {
+        let data = proptest::collection::vec(any::<u8>(), 0..200);
+        let one = (1u8..64, 0u64..3, 1u64..400, any::<bool>(), data, 0..2u8);
+        proptest::collection::vec(one, 0..20).prop_map(|list| {
+            let (mut stream, mut message) = (1, 0);
+            let packet =
+                |(kind, streams, messages, control, data, big): (u8, u64, u64, bool, Vec<u8>, u8)| {
+                    if streams > 0 {
+                        (stream, message) = (stream + streams, 0);
+                    }
+                    message += messages;
+                    let data = if big == 1 { data.repeat(700) } else { data };
+                    Packet { kind: Kind(kind), stream, message, control, data: data.into() }
+                };
+            list.into_iter().map(packet).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn packets_survive_any_cut(packets in packets(), piece in 1usize..70_000) {
+            let mut bytes = Vec::new();
+            for packet in &packets {
+                encode(&mut bytes, packet.kind, packet.control, (packet.stream, packet.message), &packet.data);
+            }
+            let mut decoder = Decoder::default();
+            let mut got = Vec::new();
+            for mut part in bytes.chunks(piece) {
+                while let Some(packet) = decoder.decode(&mut part).unwrap() {
+                    got.push(packet);
+                }
+            }
+            prop_assert!(decoder.between_packets());
+            prop_assert_eq!(got, packets);
+        }
+
+        #[test]
+        fn garbage_is_a_value(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn packet_survives_a_cut_at_every_offset() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, Kind::INVOKE, false, (1, 1), b"/a/b");
+        encode(&mut bytes, Kind::MESSAGE, false, (1, 200), &[7; 300]);
+        let (want, end) = parse(&bytes);
+        assert_eq!((want.len(), end), (2, Ok(())));
+        for cut in 0..=bytes.len() {
+            let (mut front, mut back) = bytes.split_at(cut);
+            let mut decoder = Decoder::default();
+            let mut got = Vec::new();
+            for part in [&mut front, &mut back] {
+                while let Some(packet) = decoder.decode(part).unwrap() {
+                    got.push(packet);
+                }
+            }
+            assert_eq!(got, want, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn exactly_the_limit_passes_and_one_byte_more_does_not() {
+        let check = |size: usize| {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, Kind::MESSAGE, false, (1, 1), &vec![1; size]);
+            parse(&bytes)
+        };
+        let (packets, end) = check(MESSAGE);
+        assert_eq!((packets[0].data.len(), end), (MESSAGE, Ok(())));
+        let (packets, end) = check(MESSAGE + 1);
+        assert!(packets.is_empty());
+        assert!(matches!(end, Err(FrameError::TooLarge { limit: MESSAGE, .. })), "{end:?}");
+    }
+
+    #[test]
+    fn huge_declared_length_is_refused_before_any_data() {
+        let (_, end) = parse(&[5, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
+        assert!(matches!(end, Err(FrameError::TooLarge { .. })), "{end:?}");
+    }
+
+    #[test]
+    fn long_messages_are_split_at_64_kib() {
+        let data = vec![0; 2 * SPLIT];
+        let frames: Vec<_> = split(Kind::MESSAGE, false, (1, 2), &data).collect();
+        assert_eq!(frames.iter().map(|(_, data)| data.len()).collect::<Vec<_>>(), [SPLIT, SPLIT]);
+        assert_eq!((frames[0].0[0], frames[1].0[0]), (4, 5));
+    }
+}

@@ -1,0 +1,167 @@
+//! Packets over a byte stream; both ends of a call are built on it.
+
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use prost::Message;
+use tokio::io::ReadBuf;
+
+use super::MESSAGE;
+use super::error::{Error, Status};
+use super::frame::{self, Decoder, Kind, Packet};
+use crate::bytes::ByteStream;
+
+/// Bytes read at once, on the stack: a call that waits owns no buffer.
+const READ: usize = 16 << 10;
+/// Input that may pile up while a writer is held up.
+const INPUT: usize = 64 << 10;
+/// Packets up to this size are gathered into one write.
+const GATHER: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Stream<T> {
+    io: T,
+    decoder: Decoder,
+    input: BytesMut,
+    output: Vec<u8>,
+    /// The call.
+    pub(super) id: u64,
+    next_message: u64,
+    /// Longest silence while reading.
+    pub(super) patience: Option<Duration>,
+}
+
+impl<T: ByteStream> Stream<T> {
+    pub(super) fn new(io: T, id: u64) -> Self {
+        let decoder = Decoder::default();
+        Self { io, decoder, input: BytesMut::new(), output: Vec::new(), id, next_message: 1, patience: None }
+    }
+
+    /// Goes on with another call on the same byte stream.
+    pub(super) const fn restart(&mut self, id: u64) {
+        self.id = id;
+        self.next_message = 1;
+    }
+
+    /// The next packet; none at the end of the byte stream. Nothing is lost when the future is dropped.
+    pub(super) async fn recv(&mut self) -> Result<Option<Packet>, Error> {
+        loop {
+            if let Some(packet) = self.decoder.decode(&mut self.input)? {
+                return Ok(Some(packet));
+            }
+            self.input = BytesMut::new();
+            let read = poll_fn(|cx| poll_read(&mut self.io, &mut self.input, cx));
+            let count = match self.patience {
+                None => read.await,
+                Some(patience) => match tokio::time::timeout(patience, read).await {
+                    Ok(result) => result,
+                    Err(_) => return Err(Error::Stalled),
+                },
+            };
+            if count.map_err(Error::transport)? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes a packet into the next write.
+    pub(super) fn queue(&mut self, kind: Kind, data: &[u8]) {
+        let ids = self.next_ids();
+        frame::encode(&mut self.output, kind, false, ids, data);
+    }
+
+    fn next_ids(&mut self) -> (u64, u64) {
+        let ids = (self.id, self.next_message);
+        self.next_message += 1;
+        ids
+    }
+
+    /// Takes a message into the next write, or writes it when it is long.
+    pub(super) async fn send(&mut self, message: &impl Message) -> Result<(), Error> {
+        let size = message.encoded_len();
+        if size > MESSAGE {
+            return Err(Error::TooLarge { size, limit: MESSAGE });
+        }
+        let data = message.encode_to_vec();
+        if size <= GATHER {
+            self.queue(Kind::MESSAGE, &data);
+            return Ok(());
+        }
+        let ids = self.next_ids();
+        for (header, part) in frame::split(Kind::MESSAGE, false, ids, &data) {
+            self.output.extend_from_slice(&header);
+            self.flush().await?;
+            self.write(part).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn queue_error(&mut self, status: &Status) {
+        let mut data = status.encode();
+        data.truncate(MESSAGE);
+        self.queue(Kind::ERROR, &data);
+    }
+
+    /// Hands what is queued to the byte stream.
+    pub(super) async fn flush(&mut self) -> Result<(), Error> {
+        let output = std::mem::take(&mut self.output);
+        self.write(&output).await
+    }
+
+    /// Waits until the byte stream has passed everything on.
+    pub(super) async fn flush_through(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        poll_fn(|cx| Pin::new(&mut self.io).poll_flush(cx)).await.map_err(Error::transport)
+    }
+
+    /// Ends our direction.
+    pub(super) async fn shutdown(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        poll_fn(|cx| Pin::new(&mut self.io).poll_shutdown(cx)).await.map_err(Error::transport)
+    }
+
+    /// Writes, and while held up watches for the end of the other direction: a peer that has gone grants no credit.
+    async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        let (io, input) = (&mut self.io, &mut self.input);
+        while !bytes.is_empty() {
+            let count = poll_fn(|cx| {
+                if let Poll::Ready(result) = Pin::new(&mut *io).poll_write(cx, bytes) {
+                    return Poll::Ready(result.map_err(Error::transport));
+                }
+                while input.len() < INPUT {
+                    match poll_read(io, input, cx) {
+                        Poll::Ready(Ok(0)) => return Poll::Ready(Err(Error::ended())),
+                        Poll::Ready(Ok(_)) => {}
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(Error::transport(error))),
+                        Poll::Pending => break,
+                    }
+                }
+                Poll::Pending
+            })
+            .await?;
+            if count == 0 {
+                return Err(Error::Lost(io::ErrorKind::WriteZero.into()));
+            }
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+}
+
+fn poll_read<T: ByteStream>(
+    io: &mut T,
+    input: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut space = [MaybeUninit::uninit(); READ];
+    let mut buffer = ReadBuf::uninit(&mut space);
+    Pin::new(io).poll_read(cx, &mut buffer).map_ok(|()| {
+        input.extend_from_slice(buffer.filled());
+        buffer.filled().len()
+    })
+}
