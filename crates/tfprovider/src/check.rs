@@ -125,6 +125,7 @@ fn conflicts(name: &str, others: &[&str], config: &Value, path: &Path, report: &
         if is_set {
             let detail = format!("{name:?}: conflicts with {other}");
             report.error(path.clone(), "Conflicting configuration arguments", detail);
+            return;
         }
     }
 }
@@ -144,11 +145,12 @@ fn count(nested: &Nested, value: &Value, path: &Path, report: &mut Report) {
 
 fn value_of(attribute: &Attribute, value: &Value, path: &Path, report: &mut Report) {
     if attribute.kind == Type::Number && value.as_int().is_none() {
-        let detail = match value {
-            Value::Float(number) => format!("Attribute must be a whole number, got {number}"),
-            _ => "Attribute must be a whole number, got one that is too large".to_owned(),
+        let found = match value {
+            Value::Float(number) => number.to_string(),
+            value => value.text_or_empty().to_owned(),
         };
-        report.error(path.clone(), "Invalid number", detail);
+        let detail = "it must also fit into 64 bits";
+        report.error(path.clone(), format!("Attribute must be a whole number, got {found}"), detail);
         return;
     }
     for check in &attribute.checks {

@@ -69,9 +69,9 @@ impl<'a> Link<'a> {
         after_brackets.rsplit_once(':')?.1.parse().ok()
     }
 
-    /// The same with another path.
+    /// The same host at another path, without a query.
     pub(crate) fn with_path(&self, path: &'a str) -> Self {
-        Self { path, ..self.clone() }
+        Self { path, tail: "", ..self.clone() }
     }
 }
 
@@ -187,6 +187,6 @@ mod tests {
         assert_eq!(port("http://[::1]:81"), Some(81));
         assert_eq!(port("http://[::1]"), None);
         let link = Link::parse("https://coder.example:3000/a/b?q=1").expect("a URL");
-        assert_eq!(link.with_path("/").to_string(), "https://coder.example:3000/?q=1");
+        assert_eq!(link.with_path("/").to_string(), "https://coder.example:3000/");
     }
 }

@@ -3,6 +3,8 @@
 //! The rules are those of terraform 3.1. No managed resource of this provider can be changed in place, so a plan either
 //! creates, keeps what is there, or asks for a replacement, which Terraform then plans as a creation.
 
+use std::collections::BTreeMap;
+
 use crate::report::Path;
 use crate::schema::{Attribute, Block, Nested, Nesting, Type};
 use crate::value::Value;
@@ -32,7 +34,7 @@ pub(crate) fn update(block: &Block, prior: &Value, config: &Value) -> (Value, Ve
 }
 
 fn change(block: &Block, prior: &Value, config: &Value, path: &Path, replace: &mut Vec<Path>) -> Value {
-    let mut attributes = std::collections::BTreeMap::new();
+    let mut attributes = BTreeMap::new();
     for attribute in &block.attributes {
         let (old, new) = (prior.field(attribute.name), config.field(attribute.name));
         let wanted = or_default(attribute, new);
@@ -68,7 +70,7 @@ fn change_list(nested: &Nested, old: &[Value], new: &[Value], path: &Path, repla
         replace.push(path.clone());
     }
     for (index, gone) in old.iter().enumerate().skip(new.len()) {
-        replace.extend(filled(&nested.block, gone, &path.index(index)));
+        replace.extend(removed(&nested.block, gone, &path.index(index)));
     }
     let mut planned = Vec::new();
     for (index, item) in new.iter().enumerate() {
@@ -76,7 +78,7 @@ fn change_list(nested: &Nested, old: &[Value], new: &[Value], path: &Path, repla
         planned.push(match old.get(index) {
             Some(old) => change(&nested.block, old, item, &path, replace),
             None => {
-                replace.extend(filled(&nested.block, item, &path));
+                replace.extend(added(&nested.block, item, &path));
                 create(&nested.block, item)
             }
         });
@@ -99,10 +101,24 @@ fn change_set(nested: &Nested, old: &Value, new: &Value, path: Path, replace: &m
     Value::List(planned)
 }
 
-/// The attributes of an element that hold something.
-fn filled(block: &Block, item: &Value, path: &Path) -> Vec<Path> {
-    let holds = |attribute: &&Attribute| attribute.is_configurable() && !item.field(attribute.name).is_zero();
-    block.attributes.iter().filter(holds).map(|attribute| path.attribute(attribute.name)).collect()
+/// What an element that goes away held.
+fn removed(block: &Block, item: &Value, path: &Path) -> Vec<Path> {
+    paths(block, path, |attribute| !item.field(attribute.name).is_zero())
+}
+
+/// What an element that is new holds: numbers and flags count whatever they are, text only when there is some.
+fn added(block: &Block, item: &Value, path: &Path) -> Vec<Path> {
+    paths(block, path, |attribute| match or_default(attribute, item.field(attribute.name)) {
+        Value::Null => false,
+        Value::Text(text) => !text.is_empty(),
+        _ => true,
+    })
+}
+
+fn paths(block: &Block, path: &Path, holds: impl Fn(&Attribute) -> bool) -> Vec<Path> {
+    let attributes =
+        block.attributes.iter().filter(|attribute| attribute.is_configurable() && holds(attribute));
+    attributes.map(|attribute| path.attribute(attribute.name)).collect()
 }
 
 /// Whether two values mean the same: null and what a type starts with do, and the order of sets is free.
@@ -143,7 +159,8 @@ fn settle_block(block: &Block, value: &Value, inside: bool) -> Value {
     )
 }
 
-/// What a data source starts from: its configuration with defaults. Blocks that are not given are null.
+/// What a data source starts from: its configuration with defaults. Blocks that are not given are null, and so is empty
+/// text outside of blocks.
 pub(crate) fn data(block: &Block, config: &Value) -> Value {
     data_block(block, config, false)
 }
@@ -153,6 +170,7 @@ fn data_block(block: &Block, config: &Value, inside: bool) -> Value {
         block,
         |attribute| match or_default(attribute, config.field(attribute.name)) {
             Value::Null if inside => zero(attribute.kind),
+            Value::Text(text) if text.is_empty() && !inside => Value::Null,
             value => value,
         },
         |nested| match config.field(nested.name).items() {
@@ -168,11 +186,26 @@ fn build(block: &Block, attribute: impl Fn(&Attribute) -> Value, nested: impl Fn
     Value::object(attributes.chain(blocks))
 }
 
+/// What the configuration asks for.
 fn or_default(attribute: &Attribute, value: &Value) -> Value {
     match (value, &attribute.default) {
         (Value::Null, Some(default)) => default.clone(),
+        (Value::Object(entries), _) if attribute.kind == Type::TextMap => normal_map(entries),
         _ => value.clone(),
     }
+}
+
+/// A map without its null entries; it is wholly unknown when an entry is, and null when nothing is left.
+fn normal_map(entries: &BTreeMap<String, Value>) -> Value {
+    if entries.values().any(Value::is_unknown) {
+        return Value::Unknown;
+    }
+    let filled: BTreeMap<_, _> = entries
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    if filled.is_empty() { Value::Null } else { Value::Object(filled) }
 }
 
 fn zero(kind: Type) -> Value {

@@ -119,8 +119,8 @@ impl Plugin {
             _ => default_url(&call.environment),
         };
         if url.is_empty() {
-            let detail = "set it in the provider block, or leave it out and set CODER_AGENT_URL";
-            report.error(Path::of("url"), "CODER_AGENT_URL must not be empty; got it as url", detail);
+            let detail = "set `url` in the provider block, or leave it out and set CODER_AGENT_URL";
+            report.error(Path::of("url"), r#"CODER_AGENT_URL must not be empty; got """#, detail);
         } else if let Err(error) = Link::parse(url) {
             report.error(Path::of("url"), format!("the url of the provider cannot be read: {error}"), "");
         } else {

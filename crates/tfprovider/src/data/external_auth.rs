@@ -1,15 +1,16 @@
 //! `coder_external_auth`: the owner's token at another service.
 
 use super::DataSource;
-use crate::check::Check;
+use crate::check::{Check, Verdict};
 use crate::schema::Type::{Bool, Text};
 use crate::schema::{Attribute, Block, Schema};
 use crate::value::Value;
 
 pub(super) fn data_source() -> DataSource {
     let block = Block::new(vec![
-        Attribute::required("id", Text, "Name of the service in the deployment's configuration.")
-            .check(Check::NotEmpty),
+        Attribute::required("id", Text, "Name of the service in the deployment's configuration.").check(
+            Check::Text(|id| if id.is_empty() { Verdict::refuse("id is required") } else { Verdict::Fine }),
+        ),
         Attribute::optional("optional", Bool, "Whether a workspace can be made without it."),
         Attribute::computed("access_token", Text, "Token of the workspace's owner; may be empty.")
             .sensitive(),

@@ -50,13 +50,14 @@ fn read(state: &mut Value, _: &Value, context: &Context<'_>, report: &mut Report
     state.set("is_prebuild_claim", Value::Bool(is_claim));
     let in_build = !environment.get("CODER_WORKSPACE_BUILD_ID").is_empty();
     for (name, word, variable) in [
-        ("template_id", "id", "CODER_WORKSPACE_TEMPLATE_ID"),
+        ("template_id", "ID", "CODER_WORKSPACE_TEMPLATE_ID"),
         ("template_name", "name", "CODER_WORKSPACE_TEMPLATE_NAME"),
         ("template_version", "version", "CODER_WORKSPACE_TEMPLATE_VERSION"),
     ] {
         let value = environment.get(variable);
         if in_build && value.is_empty() {
-            report.error(Path::of(name), format!("template {word} is missing: {variable} is required"), "");
+            report.error(Path::default(), format!("template {word} is missing: {variable} is required"), "");
+            return;
         }
         state.set(name, Value::text(value));
     }
@@ -116,7 +117,6 @@ mod tests {
         let (_, report) =
             state(&[("CODER_WORKSPACE_BUILD_ID", "b"), ("CODER_WORKSPACE_TEMPLATE_ID", "t")], "http://x");
         let found: Vec<_> = report.findings.iter().map(|finding| finding.summary.as_str()).collect();
-        assert_eq!(found.len(), 2);
-        assert!(found[0].contains("template name is missing"), "{found:?}");
+        assert_eq!(found, ["template name is missing: CODER_WORKSPACE_TEMPLATE_NAME is required"]);
     }
 }

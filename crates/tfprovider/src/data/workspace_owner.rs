@@ -53,15 +53,17 @@ fn read(state: &mut Value, _: &Value, context: &Context<'_>, report: &mut Report
     match list(groups, |item| item.as_str().map(Value::text)) {
         Some(groups) => state.set("groups", groups),
         None => {
-            report.error(Path::of("groups"), "the groups of the owner are not a JSON list of text", groups)
+            report.error(Path::of("groups"), "invalid user groups: they are not a JSON list of text", groups)
         }
     }
     let roles = environment.get("CODER_WORKSPACE_OWNER_RBAC_ROLES");
     match list(roles, role) {
         Some(roles) => state.set("rbac_roles", roles),
-        None => {
-            report.error(Path::of("rbac_roles"), "the roles of the owner are not a JSON list of roles", roles)
-        }
+        None => report.error(
+            Path::of("rbac_roles"),
+            "invalid user roles: they are not a JSON list of roles",
+            roles,
+        ),
     }
 }
 

@@ -145,8 +145,8 @@ fn plan(planned: &Value, report: &mut Report) {
         if known && memory.items().is_empty() && volumes.items().is_empty() {
             report.error(
                 path.clone(),
-                "developer must define at least one monitoring resource: memory or volume",
-                "",
+                "resources_monitoring must define at least one monitor",
+                "add a memory or volume block",
             );
         }
         let mut paths = BTreeSet::new();

@@ -23,6 +23,7 @@ pub(super) fn resource() -> Resource {
             Text,
             "When to run: six fields, seconds first, or a word such as @daily.",
         )
+        .check(Check::Text(looks_like_unix))
         .check(Check::Text(schedule)),
         flag("start_blocks_login", "Whether log-ins wait for it at start."),
         flag("run_on_start", "Whether it runs when the workspace starts."),
@@ -35,20 +36,25 @@ pub(super) fn resource() -> Resource {
 }
 
 fn schedule(text: &str) -> Verdict {
-    if let Err(error) = cron::with_seconds(text) {
-        return Verdict::refuse(format!("{text:?} is not a valid cron expression: {error}"));
+    match cron::with_seconds(text) {
+        Ok(()) => Verdict::Fine,
+        Err(error) => Verdict::refuse(format!("{text:?} is not a valid cron expression: {error}")),
     }
-    if text.split_whitespace().count() == 5 && cron::five_fields(text).is_ok() {
-        return Verdict::Warn {
-            summary: format!("The cron expression {text:?} has 5 fields and reads like a Unix one"),
-            detail: format!(
-                "Six fields are expected, seconds first; with five the first one still means seconds. To mean what \
-                 Unix cron means, write {:?}.",
-                format!("0 {text}")
-            ),
-        };
+}
+
+/// Five fields are valid, but mean something else than Unix cron means by them.
+fn looks_like_unix(text: &str) -> Verdict {
+    if text.split_whitespace().count() != 5 || cron::five_fields(text).is_err() {
+        return Verdict::Fine;
     }
-    Verdict::Fine
+    Verdict::Warn {
+        summary: format!("The cron expression {text:?} appears to be in Unix 5-field format"),
+        detail: format!(
+            "Six fields are expected, seconds first; with five the first one still means seconds. To mean what Unix \
+             cron means, write {:?}.",
+            format!("0 {text}")
+        ),
+    }
 }
 
 /// These rules hold at apply, not at plan, as they always did.
@@ -71,15 +77,12 @@ mod tests {
 
     #[test]
     fn five_fields_are_taken_with_a_warning() {
-        let check = |text| match schedule(text) {
-            Verdict::Fine => "fine",
-            Verdict::Warn { .. } => "warn",
-            Verdict::Refuse { .. } => "refuse",
-        };
-        assert_eq!(check("0 0 22 * * *"), "fine");
-        assert_eq!(check("@daily"), "fine");
-        assert_eq!(check("0 22 * * *"), "warn");
-        assert_eq!(check("0 0 22 * * * *"), "refuse");
-        assert_eq!(check("nonsense"), "refuse");
+        let is_fine = |verdict| matches!(verdict, Verdict::Fine);
+        let warns = |text| matches!(looks_like_unix(text), Verdict::Warn { .. });
+        assert!(is_fine(schedule("0 0 22 * * *")) && !warns("0 0 22 * * *"));
+        assert!(is_fine(schedule("@daily")) && !warns("@daily"));
+        assert!(is_fine(schedule("0 22 * * *")) && warns("0 22 * * *"));
+        assert!(!is_fine(schedule("0 22 31 * *")) && warns("0 22 31 * *"));
+        assert!(!is_fine(schedule("nonsense")) && !is_fine(schedule("0 0 22 * * * *")));
     }
 }

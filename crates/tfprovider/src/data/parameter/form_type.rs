@@ -2,7 +2,6 @@
 
 /// Every form type the schema accepts; `error` is never allowed by the table.
 pub(super) const ALL: &[&str] = &[
-    "",
     "radio",
     "slider",
     "input",
@@ -43,8 +42,8 @@ pub(super) fn resolve<'a>(kind: &str, has_options: bool, form_type: &'a str) -> 
         (true, false) => " when options do not exist",
     };
     Err(format!(
-        "value type {kind:?} is not supported for \"form_type={form_type}\"{condition}. Use one of: {}",
-        fitting.join(", ")
+        "\"form_type\" {form_type:?} is not supported for \"type\" {kind:?}{condition}, choose one of [{}]",
+        fitting.join(" ")
     ))
 }
 
@@ -62,7 +61,7 @@ mod tests {
         let mut count = 0;
         for kind in ["string", "number", "bool", "list(string)"] {
             for has_options in [true, false] {
-                for form_type in ALL.iter().filter(|form_type| !form_type.is_empty()) {
+                for form_type in ALL {
                     let fits = allowed(kind, has_options).contains(form_type);
                     assert_eq!(resolve(kind, has_options, form_type).is_ok(), fits);
                     count += usize::from(fits);
@@ -80,6 +79,6 @@ mod tests {
             resolve("string", false, "radio").is_err_and(|text| text.contains("when options do not exist"))
         );
         assert!(resolve("string", true, "input").is_err_and(|text| text.contains("when options exist")));
-        assert!(resolve("string", true, "error").is_err_and(|text| text.ends_with("radio, dropdown")));
+        assert!(resolve("string", true, "error").is_err_and(|text| text.ends_with("[radio dropdown]")));
     }
 }

@@ -24,13 +24,43 @@ pub(super) fn list(text: &str) -> Option<Vec<String>> {
     Some(elements.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Floating point syntax, with infinities, not-a-number and hexadecimal digits.
+/// Says that `text` is no value of the type.
+pub(super) fn misfit(kind: &str, text: &str) -> String {
+    match kind {
+        "list(string)" => format!("value {text:?} is not a valid list of strings"),
+        kind => format!("{text:?} is not a {kind}"),
+    }
+}
+
+/// Floating point syntax as Go reads it, with infinities, not-a-number, hexadecimal digits and underscores between
+/// digits.
 fn is_number(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    match unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
-        Some(hex) => is_hexadecimal(hex),
-        None => text.parse::<f64>().is_ok_and(|number| number.is_finite() || is_word(unsigned)),
+    let hex = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X"));
+    let Some(plain) = without_underscores(hex.unwrap_or(unsigned), hex.is_some()) else { return false };
+    if hex.is_some() {
+        return is_hexadecimal(&plain);
     }
+    // A second sign would be taken for the first one that was cut off.
+    !plain.starts_with(['+', '-'])
+        && plain.parse::<f64>().is_ok_and(|number| number.is_finite() || is_word(&plain))
+}
+
+/// An underscore stands between two digits, or after a prefix.
+fn without_underscores(text: &str, after_prefix: bool) -> Option<String> {
+    let is_digit = |c: char| if after_prefix { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+    let mut before = after_prefix;
+    let mut rest = text.chars().peekable();
+    let mut plain = String::with_capacity(text.len());
+    while let Some(c) = rest.next() {
+        if c != '_' {
+            plain.push(c);
+        } else if !before || !rest.peek().is_some_and(|next| is_digit(*next)) {
+            return None;
+        }
+        before = is_digit(c);
+    }
+    Some(plain)
 }
 
 /// A number too large for a float is refused, the word is not.
@@ -57,10 +87,10 @@ mod tests {
 
     #[test]
     fn numbers_are_floats_and_bools_have_twelve_spellings() {
-        for text in ["1", "-2.5", "1e3", ".5", "inf", "-Infinity", "NaN", "0x1p-2", "+3"] {
+        for text in ["1", "-2.5", "1e3", ".5", "inf", "-Infinity", "NaN", "0x1p-2", "+3", "1_0", "0x_1p1"] {
             assert!(fits("number", text), "{text}");
         }
-        for text in ["", "a", "1,5", "0x1", "0x", "1 ", "1e999", "0xp1"] {
+        for text in ["", "a", "1,5", "0x1", "0x", "1 ", "1e999", "0xp1", "_1", "1_", "1__0", "+-1"] {
             assert!(!fits("number", text), "{text}");
         }
         assert!(fits("bool", "T") && fits("bool", "0") && !fits("bool", "yes") && !fits("bool", ""));

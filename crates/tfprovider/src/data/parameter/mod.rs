@@ -103,18 +103,18 @@ fn read(state: &mut Value, config: &Value, context: &Context<'_>, report: &mut R
     let input = context.environment.find_hashed("CODER_PARAMETER_", name);
     let previous = context.environment.find_hashed("CODER_PARAMETER_PREVIOUS_", name);
     let value = input.or_else(|| config.field("default").as_text());
-    let (title, place) = if input.is_none() { ("Default value", "default") } else { ("Value", "value") };
+    let title = if input.is_none() && value.is_some() { "Default value" } else { "Value" };
     let candidate = Candidate { value, previous, title };
     match resolve(state, config, &candidate) {
         Ok((form_type, value)) => {
             state.set("form_type", Value::text(form_type));
             state.set("value", Value::text(value));
         }
-        // Only what the configuration holds can be pointed at.
-        Err(refused) if place == "default" && !config.field("default").is_null() => {
-            report.error(Path::of("default"), refused.summary, refused.detail);
+        Err(refused) => {
+            // Only what the configuration holds can be pointed at.
+            let path = if title == "Value" { Path::default() } else { Path::of("default") };
+            report.error(path, refused.summary, refused.detail);
         }
-        Err(refused) => report.error(Path::default(), refused.summary, refused.detail),
     }
 }
 
@@ -154,8 +154,10 @@ fn resolve(state: &Value, config: &Value, candidate: &Candidate<'_>) -> Result<(
         })?;
     }
     if !kind::fits(kind, value) {
-        let summary = format!("Parameter value is not of type {kind:?}");
-        return Err(Refused::new(summary, format!("{} {value:?} is not a valid {kind}", candidate.title)));
+        return Err(Refused::new(
+            format!("Parameter value is not of type {kind:?}"),
+            kind::misfit(kind, value),
+        ));
     }
     Ok((form_type, value.to_owned()))
 }

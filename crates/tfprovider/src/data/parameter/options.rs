@@ -33,12 +33,8 @@ pub(super) fn check(options: &[Choice<'_>], option_kind: &str) -> Result<(), Ref
             return Err(Refused::new("Option values must be unique", detail));
         }
         if !kind::fits(option_kind, value) {
-            let detail =
-                format!("option {name:?} has the value {value:?}, which is not a valid {option_kind}");
-            return Err(Refused::new(
-                format!("Option {name:?} with type {option_kind:?} has an invalid value"),
-                detail,
-            ));
+            let summary = format!("Option {name:?} with value={value:?} is not of type {option_kind:?}");
+            return Err(Refused::new(summary, kind::misfit(option_kind, value)));
         }
     }
     Ok(())
@@ -53,24 +49,24 @@ pub(super) fn check_value(
     title: &str,
 ) -> Result<(), Refused> {
     let known = |value: &str| options.iter().any(|option| option.value == value);
+    let all: Vec<_> = options.iter().map(|option| option.value).collect();
+    let all = all.join(", ");
     if kind == "list(string)" && form_type == "multi-select" {
-        let summary = format!("{title} must be a valid list of options");
-        let Some(elements) = kind::list(value) else {
-            return Err(Refused::new(summary, format!("{value:?} is not a JSON array of strings")));
-        };
+        let summary =
+            format!("With type list(string), {} must be a JSON list of strings", title.to_lowercase());
+        let elements = kind::list(value).ok_or_else(|| Refused::new(summary, kind::misfit(kind, value)))?;
         let missing: Vec<_> = elements.iter().filter(|element| !known(element)).map(String::as_str).collect();
-        if !missing.is_empty() {
-            let detail = format!("the values {:?} are missing from the options", missing.join(", "));
-            return Err(Refused::new(format!("{title}s must be a valid option"), detail));
+        if missing.is_empty() {
+            return Ok(());
         }
-        return Ok(());
+        let missing = missing.join(", ");
+        let detail = format!("values {missing:?} of {value:?} are missing from the options: {all}");
+        return Err(Refused::new(format!("{title}s must be a valid option"), detail));
     }
     if known(value) {
         return Ok(());
     }
     let hint = if value.is_empty() { ". The value is empty, did you forget to set it?" } else { "" };
-    let all: Vec<_> = options.iter().map(|option| option.value).collect();
-    let detail =
-        format!("the value {value:?} must be defined as one of the options: {}{hint}", all.join(", "));
-    Err(Refused::new(format!("{title} must be a valid option"), detail))
+    let detail = format!("the value {value:?} must be defined as one of options: {all}");
+    Err(Refused::new(format!("{title} must be a valid option{hint}"), detail))
 }

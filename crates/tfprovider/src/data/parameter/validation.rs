@@ -50,7 +50,7 @@ fn check_regex(pattern: &str, error: &str, value: &str) -> Result<(), String> {
 
 fn check_number(rules: &Value, value: &str, previous: Option<&str>) -> Result<(), String> {
     let number: i64 =
-        value.parse().map_err(|_| format!("value {value:?} is not a number: it must be a whole one"))?;
+        value.parse().map_err(|_| format!("value {value:?} is not a number: a whole one is needed"))?;
     let (min, max) = (rules.field("min").as_int(), rules.field("max").as_int());
     let message = |standard: String| match rules.field("error").text_or_empty() {
         "" => standard,
@@ -76,12 +76,12 @@ fn check_number(rules: &Value, value: &str, previous: Option<&str>) -> Result<()
     }
     let Some(previous) = previous.and_then(|previous| previous.parse::<i64>().ok()) else { return Ok(()) };
     match monotonic {
-        "increasing" if number < previous => Err(message(format!(
+        "increasing" if number < previous => Err(format!(
             "parameter value '{number}' must be equal or greater than previous value: {previous}"
-        ))),
-        "decreasing" if number > previous => Err(message(format!(
-            "parameter value '{number}' must be equal or lower than previous value: {previous}"
-        ))),
+        )),
+        "decreasing" if number > previous => {
+            Err(format!("parameter value '{number}' must be equal or lower than previous value: {previous}"))
+        }
         _ => Ok(()),
     }
 }
