@@ -148,6 +148,45 @@ async fn private_authorities_are_trusted_when_named_and_only_then() {
     assert!(error.hint().unwrap().contains("SSL_CERT_FILE"), "{error:?}");
 }
 
+#[test]
+fn authority_files_without_certificates_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let empty = directory.path().join("empty.pem");
+    std::fs::write(&empty, "not a certificate").unwrap();
+    for (file, wanted) in
+        [(empty, "no usable certificate in"), (directory.path().join("gone"), "cannot read")]
+    {
+        let error = Client::new("https://localhost", None, trusting(file)).unwrap_err();
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+/// Runs this same test in a process of its own, since the environment is the process's.
+#[tokio::test]
+async fn the_environment_names_authorities_and_proxies() {
+    const MARK: &str = "CODER_API_TEST_CHILD";
+    if std::env::var_os(MARK).is_some() {
+        let client = Client::new("https://coder.test", None, Options::default()).unwrap();
+        assert_eq!(client.build_info().await.unwrap().version, "v2.30.0+0123abc");
+        return;
+    }
+    let authority = Authority::new();
+    let server = Server::https(&authority, |_, _| json(200, INFO)).await;
+    let (tunnel, heads) = Server::proxy(server.address).await;
+    let status = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "client::calls::the_environment_names_authorities_and_proxies"])
+        .envs([(MARK, "1"), ("HTTPS_PROXY", tunnel.url().as_str())])
+        .env("SSL_CERT_FILE", authority.file())
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
+    assert_eq!(heads.lock().unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn plain_calls_go_through_a_proxy_with_its_password() {
     let server = Server::http(|_, _| json(200, INFO)).await;

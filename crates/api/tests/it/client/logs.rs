@@ -227,23 +227,31 @@ async fn cut_at_any_byte_every_line_still_comes_once() {
     }
     bytes.extend([0x88, 2, 0x03, 0xe8]);
     let whole = bytes.len();
-    for cut in (0..whole).step_by(7).chain(ends.clone()).chain([whole - 1]) {
+    let cuts = (0..whole).step_by(7).chain(ends.clone()).chain([whole - 1]);
+    let checks = cuts.map(|cut| {
         let (bytes, ends) = (bytes.clone(), ends.clone());
-        let server = Server::raw(move |mut stream, number| {
-            let (bytes, ends) = (bytes.clone(), ends.clone());
-            async move {
-                let head = head(&mut stream).await;
-                let after: usize = head
-                    .split_once("after=")
-                    .map_or(0, |(_, rest)| rest.split('&').next().unwrap().parse().unwrap());
-                let from = if after == 0 { 0 } else { ends[after - 1] };
-                let to = if number == 0 { cut } else { whole };
-                stream.write_all(accept(&head).as_bytes()).await.unwrap();
-                // The client may hang up as soon as it has the close frame.
-                let _ = stream.write_all(&bytes[from..to.max(from)]).await;
-            }
-        })
-        .await;
-        assert_eq!(ids(&client(&server.url()), 0).await.unwrap(), [1, 2, 3], "cut after {cut} bytes");
-    }
+        async move {
+            let server = cutting(bytes, ends, cut).await;
+            assert_eq!(ids(&client(&server.url()), 0).await.unwrap(), [1, 2, 3], "cut after {cut} bytes");
+        }
+    });
+    futures_util::future::join_all(checks).await;
+}
+
+/// Sends the frames after the line asked for; `ends` are the borders between them. The first connection is cut.
+async fn cutting(bytes: Vec<u8>, ends: Vec<usize>, cut: usize) -> Server {
+    Server::raw(move |mut stream, number| {
+        let (bytes, ends) = (bytes.clone(), ends.clone());
+        async move {
+            let head = head(&mut stream).await;
+            let after =
+                head.split_once("after=").map(|(_, rest)| rest.split('&').next().unwrap().parse().unwrap());
+            let from = after.map_or(0, |after: usize| ends[after - 1]);
+            let to = if number == 0 { cut } else { bytes.len() };
+            stream.write_all(accept(&head).as_bytes()).await.unwrap();
+            // The client may hang up as soon as it has the close frame.
+            let _ = stream.write_all(&bytes[from..to]).await;
+        }
+    })
+    .await
 }
