@@ -1,0 +1,129 @@
+//! A workspace build: start, stop or delete (wire-protocol 7.2).
+
+use bytes::Bytes;
+use coder_wire::messages::provisioner as sdk;
+use coder_wire::messages::provisionerd as pb;
+use sdk::{LogLevel, WorkspaceTransition};
+
+use super::{Bench, Failure, Finished, metadata_of};
+use crate::terraform::environment::StepInput;
+use crate::terraform::steps::{PlanRequest, StepError};
+
+const PLAN_STAGE: &str = "Planning Infrastructure";
+const QUOTA_STAGE: &str = "Commit quota";
+
+pub(super) async fn run(
+    mut bench: Bench<'_>,
+    build: &pb::acquired_job::WorkspaceBuild,
+    archive: Bytes,
+) -> Result<Finished, Failure> {
+    let metadata = metadata_of(build.metadata.as_ref())?;
+    let transition = metadata.workspace_transition();
+    let modules = module_files(&bench, metadata).await?;
+
+    let initialized = bench.steps.init(archive, modules, false).await.map_err(|error| {
+        // Nothing was touched, so the state stays what the job came with.
+        failure(StepError { state: build.state.clone(), ..error }, Vec::new())
+    })?;
+    let mut timings = initialized.timings;
+
+    let input = StepInput {
+        metadata,
+        parameters: &build.rich_parameter_values,
+        previous_parameters: &build.previous_parameter_values,
+        external_auth: &build.external_auth_providers,
+    };
+    let request = PlanRequest {
+        stage: PLAN_STAGE,
+        input,
+        variables: &build.variable_values,
+        state: &build.state,
+        wants_plan: false,
+    };
+    let planned = match bench.steps.plan(request).await {
+        Ok(planned) => planned,
+        Err(error) => return Err(failure(error, timings)),
+    };
+    timings.extend(planned.timings);
+    bench.reporter.flush().await;
+    let summary = planned.summary;
+    if summary.ai_task_count > 1 {
+        let message =
+            format!("only one coder_ai_task resource can be provisioned per workspace, found {}", summary.ai_task_count);
+        return Err(Failure::of_build(message, pb::failed_job::WorkspaceBuild::default()));
+    }
+    if summary.daily_cost != 0 && transition != WorkspaceTransition::Destroy {
+        commit_quota(&bench, summary.daily_cost).await?;
+    }
+
+    let stage = match transition {
+        WorkspaceTransition::Start => "Starting workspace",
+        WorkspaceTransition::Stop => "Stopping workspace",
+        WorkspaceTransition::Destroy => "Destroying workspace",
+    };
+    bench.reporter.stage(stage).await;
+    let applied = match bench.steps.apply(stage, metadata).await {
+        Ok(applied) => applied,
+        Err(error) => return Err(failure(error, timings)),
+    };
+    timings.extend(applied.timings);
+    bench.reporter.flush().await;
+
+    let graphed = match bench.steps.graph_of_state(&applied.state).await {
+        Ok(graphed) => graphed,
+        Err(error) => return Err(failure(StepError { state: applied.state, ..error }, timings)),
+    };
+    timings.extend(graphed.timings);
+    Ok(Finished::WorkspaceBuild(pb::completed_job::WorkspaceBuild {
+        state: applied.state,
+        resources: graphed.converted.resources,
+        timings,
+        modules: initialized.modules.list,
+        resource_replacements: summary.replacements,
+        ai_tasks: graphed.converted.ai_tasks,
+    }))
+}
+
+/// A failed step, with the times of everything before it.
+fn failure(error: StepError, mut timings: Vec<sdk::Timing>) -> Failure {
+    timings.extend(error.timings);
+    Failure::of_build(error.message, pb::failed_job::WorkspaceBuild { state: error.state, timings })
+}
+
+/// The modules the import kept, so that the build needs no download.
+async fn module_files(bench: &Bench<'_>, metadata: &sdk::Metadata) -> Result<Option<Bytes>, Failure> {
+    let file_id = metadata.template_version_modules_file.as_str();
+    if file_id.is_empty() {
+        return Ok(None);
+    }
+    let empty_arm = |message: String| Failure::of_build(message, pb::failed_job::WorkspaceBuild::default());
+    if uuid::Uuid::parse_str(file_id).is_err() {
+        return Err(empty_arm(format!("the template's modules file {file_id:?} is not a UUID")));
+    }
+    match bench.link.download_modules(file_id).await {
+        Ok(files) => Ok(Some(files)),
+        Err(error) => Err(empty_arm(format!("download the template's modules: {error}"))),
+    }
+}
+
+async fn commit_quota(bench: &Bench<'_>, daily_cost: i32) -> Result<(), Failure> {
+    let log = bench.reporter.of_stage(QUOTA_STAGE, LogLevel::Trace);
+    let request = pb::CommitQuotaRequest { job_id: bench.job_id.to_owned(), daily_cost };
+    let empty_arm = |message: String| Failure::of_build(message, pb::failed_job::WorkspaceBuild::default());
+    let answer = match bench.link.commit_quota(&request).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            log.line(LogLevel::Error, &format!("Quota could not be committed: {error}")).await;
+            return Err(empty_arm(format!("commit quota: {error}")));
+        }
+    };
+    log.line(LogLevel::Info, &format!("Build cost       —   {daily_cost}")).await;
+    log.line(LogLevel::Info, &format!("Budget           —   {}", answer.budget)).await;
+    log.line(LogLevel::Info, &format!("Credits consumed —   {}", answer.credits_consumed)).await;
+    if !answer.ok {
+        log.line(LogLevel::Warn, "This build would exceed your quota; stop or delete other workspaces first").await;
+        return Err(empty_arm("insufficient quota".to_owned()));
+    }
+    bench.reporter.flush().await;
+    Ok(())
+}

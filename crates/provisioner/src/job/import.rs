@@ -1,0 +1,105 @@
+//! A template version's import: what the template asks for, and what it would make (wire-protocol 7.2).
+
+use bytes::Bytes;
+use coder_wire::messages::provisioner as sdk;
+use coder_wire::messages::provisionerd as pb;
+use sdk::WorkspaceTransition;
+
+use super::{Bench, Failure, Finished, metadata_of};
+use crate::session::CallError;
+use crate::terraform::environment::StepInput;
+use crate::terraform::steps::{Graphed, PlanRequest, StepError};
+
+pub(super) async fn run(
+    mut bench: Bench<'_>,
+    import: &pb::acquired_job::TemplateImport,
+    archive: Bytes,
+) -> Result<Finished, Failure> {
+    let metadata = metadata_of(import.metadata.as_ref())?;
+    let initialized = bench
+        .steps
+        .init(archive, None, true)
+        .await
+        .map_err(|error| Failure::from_step("template import init error: ", error))?;
+
+    bench.reporter.stage("Parsing template parameters").await;
+    let root = bench.steps.parse().await.map_err(|error| Failure::from_step("run parse: parse error: ", error))?;
+    let request = pb::UpdateJobRequest {
+        template_variables: root.variables.clone(),
+        workspace_tags: root.workspace_tags.clone(),
+        user_variable_values: import.user_variable_values.clone(),
+        readme: bench.steps.readme().await,
+        ..pb::UpdateJobRequest::default()
+    };
+    let answer = bench.reporter.update(request).await.map_err(|error| match error {
+        CallError::Refused(text) => Failure::from_message(format!("update job: {text}")),
+        other => Failure::from_message(format!("update job: {other}")),
+    })?;
+
+    let start = plan(&mut bench, metadata, WorkspaceTransition::Start, &answer.variable_values)
+        .await
+        .map_err(|error| Failure::from_step("template import provision for start: ", error))?;
+    let stop = plan(&mut bench, metadata, WorkspaceTransition::Stop, &answer.variable_values)
+        .await
+        .map_err(|error| Failure::from_step("template import provision for stop: ", error))?;
+
+    let (start, plan) = start;
+    Ok(Finished::TemplateImport(pb::completed_job::TemplateImport {
+        start_resources: start.converted.resources,
+        stop_resources: stop.0.converted.resources,
+        rich_parameters: start.converted.parameters,
+        external_auth_providers_names: start
+            .converted
+            .external_auth_providers
+            .iter()
+            .map(|provider| provider.id.clone())
+            .collect(),
+        external_auth_providers: start.converted.external_auth_providers,
+        start_modules: initialized.modules.list.clone(),
+        stop_modules: initialized.modules.list,
+        presets: start.converted.presets,
+        plan,
+        module_files: Bytes::from(initialized.modules.archive),
+        module_files_hash: Vec::new(),
+        has_ai_tasks: start.converted.has_ai_tasks,
+        has_external_agents: start.converted.has_external_agents,
+    }))
+}
+
+/// One of the two plans, with the metadata an import has.
+async fn plan(
+    bench: &mut Bench<'_>,
+    job: &sdk::Metadata,
+    transition: WorkspaceTransition,
+    variables: &[sdk::VariableValue],
+) -> Result<(Graphed, Bytes), StepError> {
+    let stage = match transition {
+        WorkspaceTransition::Start => "Detecting persistent resources",
+        _ => "Detecting ephemeral resources",
+    };
+    bench.reporter.stage(stage).await;
+    let metadata = sdk::Metadata {
+        coder_url: job.coder_url.clone(),
+        workspace_owner_groups: job.workspace_owner_groups.clone(),
+        workspace_transition: transition.into(),
+        ..sdk::Metadata::default()
+    };
+    let input = StepInput { metadata: &metadata, parameters: &[], previous_parameters: &[], external_auth: &[] };
+    let request = PlanRequest { stage, input, variables, state: &[], wants_plan: true };
+    let planned = bench
+        .steps
+        .plan(request)
+        .await
+        .map_err(|error| prefixed("plan during template import provision error: ", error))?;
+    bench.reporter.flush().await;
+    let json = planned.json.clone();
+    let graphed = bench
+        .steps
+        .graph_of_plan(planned)
+        .map_err(|error| prefixed("graph during template import provision error: ", error))?;
+    Ok((graphed, json))
+}
+
+fn prefixed(prefix: &str, error: StepError) -> StepError {
+    StepError { message: format!("{prefix}{}", error.message), ..error }
+}

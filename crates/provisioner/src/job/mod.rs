@@ -1,0 +1,168 @@
+//! One job from its arrival to the server's last word about it (wire-protocol 5.3–5.13).
+
+mod build;
+mod dry_run;
+mod import;
+mod outcome;
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coder_tfprovider::ProviderServer;
+use coder_wire::messages::provisioner as sdk;
+use coder_wire::messages::provisionerd as pb;
+use futures_util::FutureExt as _;
+use pb::acquired_job::Type;
+
+pub(crate) use self::outcome::{Failure, Finished, fail_now};
+use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
+use crate::logs::{Pace, Reporter};
+use crate::session::Link;
+use crate::terraform::binary::Finder;
+use crate::terraform::environment::Environment;
+use crate::terraform::steps::{Steps, Tools};
+use crate::workdir::WorkDir;
+
+const PROVISIONER: &str = "terraform";
+
+/// What all jobs of a daemon share.
+pub(crate) struct Workshop {
+    pub(crate) finder: Finder,
+    pub(crate) environment: Environment,
+    /// The `coder` provider, which answers each job on a socket of its own.
+    pub(crate) provider: ProviderServer,
+    pub(crate) work_dir: PathBuf,
+    pub(crate) plugin_cache: PathBuf,
+    pub(crate) pace: Pace,
+    /// A job that goes on after it was asked to end is given up after this time.
+    pub(crate) force_cancel_after: Duration,
+    /// An interrupted Terraform is killed after this time.
+    pub(crate) exit_timeout: Duration,
+}
+
+/// The parts of a running job that its phases work with.
+struct Bench<'a> {
+    steps: Steps<'a>,
+    reporter: &'a Reporter,
+    link: &'a Link,
+    job_id: &'a str,
+}
+
+/// Why a job was ended from outside before it could end by itself.
+enum GivenUp {
+    CancelTimedOut,
+    Shutdown,
+}
+
+/// Runs a job and reports how it ended. Nothing a job does can end the daemon.
+pub(crate) async fn run(workshop: &Workshop, link: &Link, job: pb::AcquiredJob, shutdown: &Shutdown) {
+    let job_id = job.job_id.clone();
+    if job.provisioner != PROVISIONER {
+        let reason = format!("this daemon has no provisioner of type {:?}, only {PROVISIONER:?}", job.provisioner);
+        fail_now(link, shutdown, &job_id, &reason).await;
+        return;
+    }
+    let cancel = Cancel::new();
+    let (reporter, reports) = Reporter::start(job_id.clone(), link.clone(), cancel.clone(), workshop.pace);
+
+    let working = AssertUnwindSafe(work(workshop, link, job, &reporter, &cancel)).catch_unwind();
+    let result = tokio::select! {
+        result = working => Ok(result.unwrap_or_else(|_| {
+            Err(Failure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()))
+        })),
+        given_up = give_up(workshop, &cancel, shutdown) => Err(given_up),
+    };
+    let result = match result {
+        Ok(result) => {
+            reporter.stage("Cleaning Up").await;
+            reporter.flush().await;
+            result
+        }
+        // No further updates once a job was given up (wire-protocol 5.11).
+        Err(GivenUp::CancelTimedOut) => {
+            reports.abort();
+            Err(Failure::from_message("Cancel timed out".to_owned()))
+        }
+        Err(GivenUp::Shutdown) => {
+            reports.abort();
+            Err(Failure::from_message("the provisioner daemon was shut down before the job ended".to_owned()))
+        }
+    };
+    drop(reporter);
+    if reports.await.is_err_and(|error| error.is_panic()) {
+        tracing::error!(%job_id, "the job's reports ended by a panic");
+    }
+    let result = match cancel.reason() {
+        // The daemon's own trouble says more than what it made of Terraform.
+        Some(reason) => result.and_then(|_| Err(Failure::default())).map_err(|failure| failure.because(reason)),
+        None => result,
+    };
+    outcome::report(link, shutdown, &job_id, result).await;
+}
+
+async fn give_up(workshop: &Workshop, cancel: &Cancel, shutdown: &Shutdown) -> GivenUp {
+    let passed_on = async {
+        shutdown.reached(Stop::Cancel).await;
+        cancel.request(Urgency::Graceful);
+        std::future::pending::<()>().await;
+    };
+    let timed_out = async {
+        cancel.reached(Urgency::Graceful).await;
+        tokio::time::sleep(workshop.force_cancel_after).await;
+    };
+    tokio::select! {
+        () = passed_on => GivenUp::Shutdown,
+        () = timed_out => GivenUp::CancelTimedOut,
+        () = shutdown.reached(Stop::Force) => GivenUp::Shutdown,
+    }
+}
+
+async fn work(
+    workshop: &Workshop,
+    link: &Link,
+    job: pb::AcquiredJob,
+    reporter: &Reporter,
+    cancel: &Cancel,
+) -> Result<Finished, Failure> {
+    reporter.stage("Setting up").await;
+    let Some(kind) = job.r#type else {
+        return Err(Failure::from_message("the job has no type; the server sent an incomplete job".to_owned()));
+    };
+    let parent = workshop.work_dir.clone();
+    let made = tokio::task::spawn_blocking(move || WorkDir::create(&parent)).await;
+    let work_dir = match made {
+        Ok(Ok(dir)) => dir,
+        Ok(Err(error)) => return Err(Failure::from_message(format!("make the job's directory: {error}"))),
+        Err(error) => return Err(Failure::from_message(format!("internal error: {error}"))),
+    };
+    let tools = Tools {
+        finder: &workshop.finder,
+        environment: &workshop.environment,
+        provider: &workshop.provider,
+        plugin_cache: workshop.plugin_cache.clone(),
+        exit_timeout: workshop.exit_timeout,
+    };
+    let log_level = match &kind {
+        Type::WorkspaceBuild(build) => build.log_level.as_str(),
+        _ => "",
+    };
+    let steps = Steps::new(tools, &work_dir, reporter, cancel, log_level);
+    let bench = Bench { steps, reporter, link, job_id: &job.job_id };
+    let result = match &kind {
+        Type::TemplateImport(import) => import::run(bench, import, job.template_source_archive).await,
+        Type::TemplateDryRun(dry_run) => {
+            dry_run::run(bench, dry_run, &job.user_name, job.template_source_archive).await
+        }
+        Type::WorkspaceBuild(build) => build::run(bench, build, job.template_source_archive).await,
+    };
+    // Removing many files takes a while; nobody waits for it on an async thread.
+    let _ = tokio::task::spawn_blocking(move || drop(work_dir)).await;
+    result
+}
+
+fn metadata_of(metadata: Option<&sdk::Metadata>) -> Result<&sdk::Metadata, Failure> {
+    metadata.ok_or_else(|| {
+        Failure::from_message("the job has no metadata; the server sent an incomplete job".to_owned())
+    })
+}

@@ -1,0 +1,176 @@
+//! How a job ended, and telling the server so until it knows.
+
+use std::time::Duration;
+
+use coder_wire::messages::provisionerd as pb;
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::cancel::{Shutdown, Stop};
+use crate::session::{CallError, Link};
+use crate::terraform::steps::StepError;
+
+/// Messages above this can never be sent (wire-protocol 3.3).
+pub(crate) const MESSAGE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
+
+/// What the last report may take once the daemon must end (wire-protocol 5.7).
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A job's result.
+pub(crate) type Finished = pb::completed_job::Type;
+
+/// A job's failure.
+#[derive(Debug, Default)]
+pub(crate) struct Failure {
+    message: String,
+    arm: Option<pb::failed_job::Type>,
+}
+
+impl Failure {
+    pub(crate) fn from_message(message: String) -> Self {
+        Self { message, arm: None }
+    }
+
+    /// A failed step of an import or a dry run, which leave nothing behind.
+    pub(crate) fn from_step(prefix: &str, error: StepError) -> Self {
+        Self::from_message(format!("{prefix}{}", error.message))
+    }
+
+    pub(crate) fn of_build(message: String, build: pb::failed_job::WorkspaceBuild) -> Self {
+        Self { message, arm: Some(pb::failed_job::Type::WorkspaceBuild(build)) }
+    }
+
+    pub(super) fn because(mut self, reason: &str) -> Self {
+        self.message = if self.message.is_empty() { reason.to_owned() } else { format!("{reason}: {}", self.message) };
+        self
+    }
+
+    fn into_message(self, job_id: &str) -> pb::FailedJob {
+        let error_code = error_code(&self.message);
+        // An empty text would count as success (wire-protocol 5.6).
+        let error = if self.message.is_empty() { "the job failed without a reason".to_owned() } else { self.message };
+        pb::FailedJob {
+            job_id: job_id.to_owned(),
+            error: crate::logs::clean(&error).into_owned(),
+            error_code: error_code.to_owned(),
+            r#type: self.arm,
+        }
+    }
+}
+
+/// wire-protocol 5.8
+fn error_code(message: &str) -> &'static str {
+    if message.contains("missing parameter") {
+        "MISSING_TEMPLATE_PARAMETER"
+    } else if message.contains("required template variables") {
+        "REQUIRED_TEMPLATE_VARIABLES"
+    } else {
+        ""
+    }
+}
+
+/// Fails a job that was never started.
+pub(crate) async fn fail_now(link: &Link, shutdown: &Shutdown, job_id: &str, reason: &str) {
+    report(link, shutdown, job_id, Err(Failure::from_message(reason.to_owned()))).await;
+}
+
+/// Reports until the server has answered, or the daemon has to end.
+pub(crate) async fn report(link: &Link, shutdown: &Shutdown, job_id: &str, result: Result<Finished, Failure>) {
+    let last_word = async {
+        shutdown.reached(Stop::Force).await;
+        tokio::time::sleep(LAST_WORD_TIMEOUT).await;
+    };
+    tokio::select! {
+        () = tell(link, job_id, result) => {}
+        () = last_word => tracing::warn!(%job_id, "the daemon ends without the server knowing how the job ended"),
+    }
+}
+
+async fn tell(link: &Link, job_id: &str, result: Result<Finished, Failure>) {
+    let failure = match result {
+        Ok(finished) => match complete(link, job_id, finished).await {
+            Ok(()) => {
+                tracing::debug!(%job_id, "job completed");
+                return;
+            }
+            Err(failure) => failure,
+        },
+        Err(failure) => failure,
+    };
+    tracing::debug!(%job_id, error = %failure.message, "job failed");
+    let mut request = failure.into_message(job_id);
+    if request.encoded_len() > MESSAGE_LIMIT_BYTES {
+        // Losing the state is better than losing the news; the server keeps the last one it has.
+        tracing::error!(%job_id, "the state of a failed build is too large to be sent and is lost");
+        request.r#type = None;
+    }
+    if let Err(error) = link.fail_job(&request).await {
+        // "Already completed" after a lost connection looks the same; both end here.
+        tracing::warn!(%job_id, %error, "the server does not take the job's failure");
+    }
+}
+
+async fn complete(link: &Link, job_id: &str, finished: Finished) -> Result<(), Failure> {
+    let leftovers = leftovers(&finished);
+    let mut request = pb::CompletedJob { job_id: job_id.to_owned(), r#type: Some(finished) };
+    if request.encoded_len() > MESSAGE_LIMIT_BYTES {
+        upload_modules(link, &mut request).await?;
+    }
+    let size = request.encoded_len();
+    if size > MESSAGE_LIMIT_BYTES {
+        return Err(Failure {
+            message: format!(
+                "the job's result is {size} bytes long and cannot be sent; the limit is {MESSAGE_LIMIT_BYTES} bytes, so the template has to become smaller"
+            ),
+            arm: leftovers,
+        });
+    }
+    link.complete_job(&request).await.map_err(|error| {
+        let message = match error {
+            CallError::Refused(text) => format!("internal provisionerserver error: {text}"),
+            other => other.to_string(),
+        };
+        Failure { message, arm: leftovers }
+    })
+}
+
+/// What the server must keep of a build even when it does not take the result: the state of what exists now.
+fn leftovers(finished: &Finished) -> Option<pb::failed_job::Type> {
+    match finished {
+        Finished::WorkspaceBuild(build) => {
+            Some(pb::failed_job::Type::WorkspaceBuild(pb::failed_job::WorkspaceBuild {
+                state: build.state.clone(),
+                timings: build.timings.clone(),
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Sends the modules of an import ahead when the result would be too large with them (wire-protocol 5.9).
+async fn upload_modules(link: &Link, request: &mut pb::CompletedJob) -> Result<(), Failure> {
+    let Some(Finished::TemplateImport(import)) = &mut request.r#type else { return Ok(()) };
+    let files = std::mem::take(&mut import.module_files);
+    if files.is_empty() {
+        return Ok(());
+    }
+    link.upload_modules(&files)
+        .await
+        .map_err(|error| Failure::from_message(format!("upload the template's modules: {error}")))?;
+    import.module_files_hash = Sha256::digest(&files).to_vec();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_follow_the_text_and_an_error_is_never_empty() {
+        let message = |text: &str| Failure::from_message(text.to_owned()).into_message("j");
+        assert_eq!(message("x: required template variables need values").error_code, "REQUIRED_TEMPLATE_VARIABLES");
+        assert_eq!(message("missing parameter").error_code, "MISSING_TEMPLATE_PARAMETER");
+        assert_eq!(message("else\0").error, "else");
+        assert!(!message("").error.is_empty());
+    }
+}

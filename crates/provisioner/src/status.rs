@@ -1,0 +1,68 @@
+//! What a daemon is doing right now, for health endpoints and tests.
+
+use tokio::sync::watch;
+
+/// A snapshot of a daemon.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// A session with the server is open.
+    pub connected: bool,
+    /// Ids of the jobs in hand.
+    pub jobs: Vec<String>,
+    /// How many jobs may be in hand at once.
+    pub slots: usize,
+    /// No new job is taken any more.
+    pub draining: bool,
+    /// Why the last attempt to connect failed; gone after a success.
+    pub last_error: Option<String>,
+    /// Jobs taken since the start.
+    pub jobs_started: u64,
+}
+
+impl Status {
+    /// At least one job is in hand.
+    pub fn is_busy(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Whether an orchestrator may count on this daemon: a busy one stays ready while it reconnects, since those that
+    /// are not ready are removed first (docs/extensions.md, daemon HTTP).
+    pub fn is_ready(&self) -> bool {
+        !self.draining && (self.connected || self.is_busy())
+    }
+}
+
+/// Follows a daemon's status; clones share it.
+#[derive(Debug, Clone)]
+pub struct StatusHandle(watch::Receiver<Status>);
+
+impl StatusHandle {
+    pub(crate) fn new(receiver: watch::Receiver<Status>) -> Self {
+        Self(receiver)
+    }
+
+    pub fn get(&self) -> Status {
+        self.0.borrow().clone()
+    }
+
+    /// Waits until the status is as wanted. `None` when the daemon is gone before that.
+    pub async fn wait_for(&self, wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
+        let mut receiver = self.0.clone();
+        receiver.wait_for(wanted).await.ok().map(|status| status.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_daemon_stays_ready_without_a_connection() {
+        let mut status = Status::default();
+        assert!(!status.is_ready());
+        status.jobs.push("j".to_owned());
+        assert!(status.is_ready() && status.is_busy());
+        status.draining = true;
+        assert!(!status.is_ready());
+    }
+}

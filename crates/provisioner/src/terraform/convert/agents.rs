@@ -1,0 +1,184 @@
+//! Agents: their checks, their fields, and which resource owns each (terraform 4.4).
+
+use std::collections::HashSet;
+
+use coder_wire::messages::provisioner as pb;
+use pb::agent::Auth;
+
+use super::attributes::Attributes;
+use super::index::{Index, label};
+use super::{ConvertError, attached};
+use crate::terraform::graph::{Direction, Graph};
+
+pub(super) const NAME_PATTERN: &str = "(?i)^[a-z0-9](-?[a-z0-9])*$";
+
+/// Agents that have an owner, with the label of that owner.
+pub(super) struct Agents(Vec<(String, pb::Agent)>);
+
+impl Agents {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut pb::Agent> {
+        self.0.iter_mut().map(|(_, agent)| agent)
+    }
+
+    /// The agents of one instance of the owner; agents that identify by instance get the instance's id when none
+    /// was set explicitly (terraform 4.7).
+    pub(super) fn owned_by(&self, owner: &str, instance_id: Option<&str>) -> Vec<pb::Agent> {
+        let mut agents: Vec<pb::Agent> =
+            self.0.iter().filter(|(label, _)| label == owner).map(|(_, agent)| agent.clone()).collect();
+        if let Some(id) = instance_id {
+            for agent in &mut agents {
+                let unset = match &agent.auth {
+                    None => true,
+                    Some(Auth::Token(value) | Auth::InstanceId(value)) => value.is_empty(),
+                };
+                if unset {
+                    agent.auth = Some(Auth::InstanceId(id.to_owned()));
+                }
+            }
+        }
+        agents
+    }
+}
+
+pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Agents, ConvertError> {
+    let mut agents = Vec::new();
+    let mut names = HashSet::new();
+    for resource in index.managed("coder_agent") {
+        check_name(&resource.name)?;
+        if !names.insert(resource.name.to_ascii_lowercase()) {
+            return Err(ConvertError::DuplicateAgent(resource.name.to_ascii_lowercase()));
+        }
+        let agent = agent(&resource.name, Attributes::of(resource))?;
+        let label = label(&resource.address);
+        let node = graph.find(label).ok_or_else(|| ConvertError::NoNode(label.to_owned()))?;
+        if let Some(owner) = graph.nearest(node, Direction::Up, |label| index.is_owner(label)) {
+            agents.push((owner.to_owned(), agent));
+        }
+    }
+    Ok(Agents(agents))
+}
+
+fn check_name(name: &str) -> Result<(), ConvertError> {
+    if name.is_empty() {
+        return Err(ConvertError::AgentNameEmpty);
+    }
+    if attached::is_hyphenated(name, true) {
+        return Ok(());
+    }
+    if name.contains('_') {
+        return Err(ConvertError::AgentNameUnderscore(name.to_owned()));
+    }
+    Err(ConvertError::AgentName(name.to_owned()))
+}
+
+fn agent(name: &str, from: Attributes<'_>) -> Result<pb::Agent, ConvertError> {
+    let auth = if from.string("auth")? == "token" {
+        Auth::Token(from.string("token")?)
+    } else {
+        Auth::InstanceId(String::new())
+    };
+    let mut metadata = Vec::new();
+    for block in from.blocks("metadata")? {
+        metadata.push(pb::agent::Metadata {
+            key: block.string("key")?,
+            display_name: block.string("display_name")?,
+            script: block.string("script")?,
+            interval: block.integer("interval")?,
+            timeout: block.integer("timeout")?,
+            order: block.integer("order")?,
+        });
+    }
+    Ok(pb::Agent {
+        id: from.string("id")?,
+        name: name.to_owned(),
+        env: from.string_map("env")?.into_iter().collect(),
+        operating_system: from.string("os")?,
+        architecture: from.string("arch")?,
+        directory: from.string("dir")?,
+        connection_timeout_seconds: from.small_integer("connection_timeout")?,
+        troubleshooting_url: from.string("troubleshooting_url")?,
+        motd_file: from.string("motd_file")?,
+        order: from.integer("order")?,
+        api_key_scope: from.string("api_key_scope")?,
+        metadata,
+        display_apps: Some(display_apps(from)?),
+        resources_monitoring: Some(monitoring(from)?),
+        scripts: scripts(from)?,
+        auth: Some(auth),
+        ..pb::Agent::default()
+    })
+}
+
+fn display_apps(from: Attributes<'_>) -> Result<pb::DisplayApps, ConvertError> {
+    let Some(block) = from.blocks("display_apps")?.into_iter().next() else {
+        return Ok(pb::DisplayApps {
+            vscode: true,
+            vscode_insiders: false,
+            web_terminal: true,
+            ssh_helper: true,
+            port_forwarding_helper: true,
+        });
+    };
+    Ok(pb::DisplayApps {
+        vscode: block.boolean("vscode")?,
+        vscode_insiders: block.boolean("vscode_insiders")?,
+        web_terminal: block.boolean("web_terminal")?,
+        ssh_helper: block.boolean("ssh_helper")?,
+        port_forwarding_helper: block.boolean("port_forwarding_helper")?,
+    })
+}
+
+fn monitoring(from: Attributes<'_>) -> Result<pb::ResourcesMonitoring, ConvertError> {
+    let mut result = pb::ResourcesMonitoring::default();
+    for block in from.blocks("resources_monitoring")? {
+        for memory in block.blocks("memory")? {
+            result.memory = Some(pb::MemoryResourceMonitor {
+                enabled: memory.boolean("enabled")?,
+                threshold: memory.small_integer("threshold")?,
+            });
+        }
+        for volume in block.blocks("volume")? {
+            result.volumes.push(pb::VolumeResourceMonitor {
+                path: volume.string("path")?,
+                enabled: volume.boolean("enabled")?,
+                threshold: volume.small_integer("threshold")?,
+            });
+        }
+    }
+    Ok(result)
+}
+
+/// The scripts an agent carries in its own attributes; they come before `coder_script` entries.
+fn scripts(from: Attributes<'_>) -> Result<Vec<pb::Script>, ConvertError> {
+    let behavior = from.string("startup_script_behavior")?;
+    let blocking = if behavior.is_empty() {
+        from.value("login_before_ready").is_some() && !from.boolean("login_before_ready")?
+    } else {
+        behavior == "blocking"
+    };
+    let mut scripts = Vec::new();
+    let startup = from.string("startup_script")?;
+    if !startup.is_empty() {
+        scripts.push(pb::Script {
+            display_name: "Startup Script".to_owned(),
+            icon: "/emojis/25b6-fe0f.png".to_owned(),
+            log_path: "coder-startup-script.log".to_owned(),
+            script: startup,
+            run_on_start: true,
+            start_blocks_login: blocking,
+            ..pb::Script::default()
+        });
+    }
+    let shutdown = from.string("shutdown_script")?;
+    if !shutdown.is_empty() {
+        scripts.push(pb::Script {
+            display_name: "Shutdown Script".to_owned(),
+            icon: "/emojis/25c0.png".to_owned(),
+            log_path: "coder-shutdown-script.log".to_owned(),
+            script: shutdown,
+            run_on_stop: true,
+            ..pb::Script::default()
+        });
+    }
+    Ok(scripts)
+}

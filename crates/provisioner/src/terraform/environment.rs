@@ -1,0 +1,286 @@
+//! The environment Terraform runs in: the daemon's own without its secrets, plus what a job adds (terraform 2).
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use coder_wire::messages::provisioner as pb;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use tokio::process::Command;
+
+use super::bootstrap;
+
+/// Values of these are harmless to show; all others may hold credentials (terraform 1.6).
+const SHOWN: [&str; 10] = [
+    "TF_LOG",
+    "TF_LOG_PATH",
+    "TF_INPUT",
+    "TF_DATA_DIR",
+    "TF_WORKSPACE",
+    "TF_IN_AUTOMATION",
+    "TF_REGISTRY_DISCOVERY_RETRY",
+    "TF_REGISTRY_CLIENT_TIMEOUT",
+    "TF_CLI_CONFIG_FILE",
+    "TF_IGNORE",
+];
+
+/// The part of the environment that is the same for every job of a daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Environment {
+    variables: Vec<(OsString, OsString)>,
+    missing_config: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Reads the environment of this process once.
+    pub(crate) fn of_daemon() -> Self {
+        Self::from_variables(std::env::vars_os())
+    }
+
+    fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut kept: Vec<(OsString, OsString)> =
+            variables.into_iter().filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"CODER_")).collect();
+        let mut missing_config = None;
+        for (name, value) in &mut kept {
+            // Terraform warns on every command about a configuration file that is not there; an empty one means the same.
+            if name == "TF_CLI_CONFIG_FILE" && !value.is_empty() && !std::path::Path::new(value).exists() {
+                missing_config = Some(PathBuf::from(&value));
+                *value = OsString::from("/dev/null");
+            }
+        }
+        let mut default = |name: &str, value: &str| {
+            if !kept.iter().any(|(known, _)| known == name) {
+                kept.push((name.into(), value.into()));
+            }
+        };
+        // Terraform's short commands spend up to a third of their time collecting garbage.
+        default("GOGC", "400");
+        default("GOMEMLIMIT", "2GiB");
+        // Without this every command asks the network about updates.
+        kept.retain(|(name, _)| name != "CHECKPOINT_DISABLE");
+        kept.push(("CHECKPOINT_DISABLE".into(), "1".into()));
+        Self { variables: kept, missing_config }
+    }
+
+    pub(crate) fn path(&self) -> Option<&OsStr> {
+        self.variables.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str())
+    }
+
+    /// The file `TF_CLI_CONFIG_FILE` names, when it does not exist.
+    pub(crate) fn missing_config(&self) -> Option<&std::path::Path> {
+        self.missing_config.as_deref()
+    }
+
+    pub(crate) fn apply_basic(&self, command: &mut Command) {
+        command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
+    }
+
+    /// One line for each Terraform variable a job inherits, without values that may be secret.
+    pub(crate) fn announcements(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .variables
+            .iter()
+            .filter_map(|(name, value)| {
+                let name = name.to_str().filter(|name| name.starts_with("TF_"))?;
+                let shown = if SHOWN.contains(&name) { value.to_string_lossy() } else { "<value redacted>".into() };
+                Some(format!("terraform environment variable: {name}={shown}"))
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+}
+
+/// What one step of a job knows.
+#[derive(Clone, Copy)]
+pub(crate) struct StepInput<'a> {
+    pub(crate) metadata: &'a pb::Metadata,
+    pub(crate) parameters: &'a [pb::RichParameterValue],
+    pub(crate) previous_parameters: &'a [pb::RichParameterValue],
+    pub(crate) external_auth: &'a [pb::ExternalAuthProvider],
+}
+
+#[derive(Serialize)]
+struct Role<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    org_id: &'a str,
+}
+
+pub(crate) type Variables = Vec<(String, String)>;
+
+/// The variables of a plan: those of an apply, and the choices of the user.
+pub(crate) fn for_plan(input: StepInput<'_>) -> Variables {
+    let mut variables = for_apply(input.metadata);
+    let mut set = |name: String, value: &str| variables.push((name, value.replace('\0', "")));
+    for parameter in input.parameters {
+        set(format!("CODER_PARAMETER_{}", digest(&parameter.name)), &parameter.value);
+    }
+    for parameter in input.previous_parameters {
+        set(format!("CODER_PARAMETER_PREVIOUS_{}", digest(&parameter.name)), &parameter.value);
+    }
+    for provider in input.external_auth {
+        // A name with `=` or NUL cannot be a variable.
+        if provider.id.contains(['=', '\0']) {
+            continue;
+        }
+        set(format!("CODER_EXTERNAL_AUTH_ACCESS_TOKEN_{}", provider.id), &provider.access_token);
+        set(format!("CODER_GIT_AUTH_ACCESS_TOKEN_{}", provider.id), &provider.access_token);
+    }
+    variables
+}
+
+/// The variables of an apply.
+pub(crate) fn for_apply(metadata: &pb::Metadata) -> Variables {
+    let mut variables = Variables::new();
+    let mut set = |name: &str, value: &str| variables.push((name.to_owned(), value.replace('\0', "")));
+    let transition = match metadata.workspace_transition() {
+        pb::WorkspaceTransition::Start => "start",
+        pb::WorkspaceTransition::Stop => "stop",
+        pb::WorkspaceTransition::Destroy => "destroy",
+    };
+    set("CODER_AGENT_URL", &metadata.coder_url);
+    set("CODER_WORKSPACE_TRANSITION", transition);
+    set("CODER_WORKSPACE_NAME", &metadata.workspace_name);
+    set("CODER_WORKSPACE_ID", &metadata.workspace_id);
+    set("CODER_WORKSPACE_BUILD_ID", &metadata.workspace_build_id);
+    set("CODER_WORKSPACE_OWNER", &metadata.workspace_owner);
+    set("CODER_WORKSPACE_OWNER_ID", &metadata.workspace_owner_id);
+    set("CODER_WORKSPACE_OWNER_EMAIL", &metadata.workspace_owner_email);
+    set("CODER_WORKSPACE_OWNER_NAME", &metadata.workspace_owner_name);
+    set("CODER_WORKSPACE_OWNER_LOGIN_TYPE", &metadata.workspace_owner_login_type);
+    set("CODER_WORKSPACE_OWNER_GROUPS", &json_list(&metadata.workspace_owner_groups));
+    let roles: Vec<Role<'_>> = metadata
+        .workspace_owner_rbac_roles
+        .iter()
+        .map(|role| Role { name: &role.name, org_id: &role.org_id })
+        .collect();
+    set("CODER_WORKSPACE_OWNER_RBAC_ROLES", &json_list(&roles));
+    set("CODER_WORKSPACE_OWNER_OIDC_ACCESS_TOKEN", &metadata.workspace_owner_oidc_access_token);
+    set("CODER_WORKSPACE_OWNER_SESSION_TOKEN", &metadata.workspace_owner_session_token);
+    set("CODER_WORKSPACE_OWNER_SSH_PUBLIC_KEY", &metadata.workspace_owner_ssh_public_key);
+    set("CODER_WORKSPACE_OWNER_SSH_PRIVATE_KEY", &metadata.workspace_owner_ssh_private_key);
+    set("CODER_WORKSPACE_TEMPLATE_ID", &metadata.template_id);
+    set("CODER_WORKSPACE_TEMPLATE_NAME", &metadata.template_name);
+    set("CODER_WORKSPACE_TEMPLATE_VERSION", &metadata.template_version);
+    set("CODER_TASK_ID", &metadata.task_id);
+    set("CODER_TASK_PROMPT", &metadata.task_prompt);
+    match metadata.prebuilt_workspace_build_stage() {
+        pb::PrebuiltWorkspaceBuildStage::None => {}
+        pb::PrebuiltWorkspaceBuildStage::Create => set("CODER_WORKSPACE_IS_PREBUILD", "true"),
+        pb::PrebuiltWorkspaceBuildStage::Claim => set("CODER_WORKSPACE_IS_PREBUILD_CLAIM", "true"),
+    }
+    match metadata.running_agent_auth_tokens.as_slice() {
+        // A single agent is found without knowing its id, which a claim may change.
+        [only] => set(&format!("CODER_RUNNING_WORKSPACE_AGENT_TOKEN_{}", digest("")), &only.token),
+        several => {
+            for token in several {
+                set(&format!("CODER_RUNNING_WORKSPACE_AGENT_TOKEN_{}", digest(&token.agent_id)), &token.token);
+            }
+        }
+    }
+    variables.extend(bootstrap::variables());
+    variables
+}
+
+fn digest(text: &str) -> String {
+    hex::encode(Sha256::digest(text.as_bytes()))
+}
+
+/// A JSON list; an empty one is `null`, as the reference has it.
+fn json_list<T: Serialize>(items: &[T]) -> String {
+    if items.is_empty() {
+        return "null".to_owned();
+    }
+    serde_json::to_string(items).expect("strings always serialise")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        Environment::from_variables(variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    fn value<'v>(variables: &'v Variables, name: &str) -> Option<&'v str> {
+        variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn the_daemons_own_variables_stay_with_the_daemon() {
+        let environment = environment(&[
+            ("CODER_PROVISIONER_DAEMON_KEY", "secret"),
+            ("CODERX", "kept"),
+            ("PATH", "/bin"),
+            ("CHECKPOINT_DISABLE", "0"),
+        ]);
+        let names: Vec<_> = environment.variables.iter().map(|(name, _)| name.to_str().unwrap()).collect();
+        assert!(!names.contains(&"CODER_PROVISIONER_DAEMON_KEY"));
+        assert!(names.contains(&"CODERX") && names.contains(&"PATH"));
+        let checkpoint = environment.variables.iter().find(|(name, _)| name == "CHECKPOINT_DISABLE").unwrap();
+        assert_eq!(checkpoint.1, "1");
+    }
+
+    #[test]
+    fn a_missing_cli_configuration_is_replaced_by_an_empty_one() {
+        let environment = environment(&[("TF_CLI_CONFIG_FILE", "/nowhere/terraformrc")]);
+        assert_eq!(environment.missing_config().unwrap(), std::path::Path::new("/nowhere/terraformrc"));
+        assert!(environment.variables.contains(&("TF_CLI_CONFIG_FILE".into(), "/dev/null".into())));
+    }
+
+    #[test]
+    fn announced_values_are_hidden_unless_harmless() {
+        let lines = environment(&[("TF_LOG", "debug"), ("TF_TOKEN_app", "hunter2"), ("HOME", "/root")]).announcements();
+        assert_eq!(
+            lines,
+            [
+                "terraform environment variable: TF_LOG=debug",
+                "terraform environment variable: TF_TOKEN_app=<value redacted>"
+            ]
+        );
+    }
+
+    #[test]
+    fn plans_see_choices_and_applies_do_not() {
+        let metadata = pb::Metadata {
+            workspace_owner_groups: vec!["Everyone".to_owned()],
+            workspace_owner_rbac_roles: vec![pb::Role { name: "owner".to_owned(), org_id: String::new() }],
+            workspace_transition: pb::WorkspaceTransition::Stop.into(),
+            workspace_name: "w\0x".to_owned(),
+            ..pb::Metadata::default()
+        };
+        let parameters = [pb::RichParameterValue { name: "region".to_owned(), value: "eu".to_owned() }];
+        let auth = [pb::ExternalAuthProvider { id: "github".to_owned(), access_token: "t".to_owned() }];
+        let input = StepInput {
+            metadata: &metadata,
+            parameters: &parameters,
+            previous_parameters: &[],
+            external_auth: &auth,
+        };
+        let plan = for_plan(input);
+        let key = format!("CODER_PARAMETER_{}", digest("region"));
+        assert_eq!(value(&plan, &key), Some("eu"));
+        assert_eq!(value(&plan, "CODER_GIT_AUTH_ACCESS_TOKEN_github"), Some("t"));
+        assert_eq!(value(&plan, "CODER_WORKSPACE_OWNER_GROUPS"), Some(r#"["Everyone"]"#));
+        assert_eq!(value(&plan, "CODER_WORKSPACE_OWNER_RBAC_ROLES"), Some(r#"[{"name":"owner"}]"#));
+        assert_eq!(value(&plan, "CODER_WORKSPACE_TRANSITION"), Some("stop"));
+        assert_eq!(value(&plan, "CODER_WORKSPACE_NAME"), Some("wx"));
+        assert_eq!(value(&plan, "CODER_WORKSPACE_OWNER"), Some(""));
+        let apply = for_apply(&metadata);
+        assert!(value(&apply, &key).is_none());
+        assert!(value(&apply, "CODER_AGENT_SCRIPT_linux_amd64").is_some());
+    }
+
+    #[test]
+    fn one_running_token_is_found_without_an_agent_id() {
+        let token = |id: &str| pb::RunningAgentAuthToken { agent_id: id.to_owned(), token: format!("t{id}") };
+        let mut metadata = pb::Metadata { running_agent_auth_tokens: vec![token("a")], ..pb::Metadata::default() };
+        let empty = "CODER_RUNNING_WORKSPACE_AGENT_TOKEN_e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(value(&for_apply(&metadata), empty), Some("ta"));
+        metadata.running_agent_auth_tokens.push(token("b"));
+        assert!(value(&for_apply(&metadata), empty).is_none());
+    }
+}

@@ -1,0 +1,18 @@
+//! Running Terraform and understanding what it says.
+
+pub(crate) mod binary;
+pub(crate) mod bootstrap;
+pub(crate) mod convert;
+pub(crate) mod environment;
+pub(crate) mod events;
+pub(crate) mod graph;
+mod lines;
+mod literal;
+pub(crate) mod modules;
+pub(crate) mod parse;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod state;
+pub(crate) mod steps;
+pub(crate) mod timings;
+pub(crate) mod variables;

@@ -1,0 +1,222 @@
+//! The modules Terraform downloaded: their list, and the archive that spares a build the download (terraform 1.9).
+
+use std::path::{Path, PathBuf};
+
+use coder_wire::messages::provisioner::Module;
+use serde::Deserialize;
+
+const MANIFEST: &str = ".terraform/modules/modules.json";
+
+/// Archives above this are left out module by module; the job goes on without them.
+const ARCHIVE_LIMIT_BYTES: u64 = 20 * 1024 * 1024;
+const ENTRY_OVERHEAD_BYTES: u64 = 512;
+const RESERVED_BYTES: u64 = 1024;
+
+#[derive(Debug, Deserialize)]
+struct Manifest {
+    #[serde(rename = "Modules", default)]
+    modules: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    #[serde(rename = "Key", default)]
+    key: String,
+    #[serde(rename = "Source", default)]
+    source: String,
+    #[serde(rename = "Version", default)]
+    version: String,
+    #[serde(rename = "Dir", default)]
+    dir: String,
+}
+
+/// What init brought in.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    pub(crate) list: Vec<Module>,
+    /// Tar of the remote modules; empty when there are none.
+    pub(crate) archive: Vec<u8>,
+    /// Modules that did not fit into the archive.
+    pub(crate) skipped: Vec<String>,
+}
+
+/// Reads the modules of a directory after init. Blocks, so call it off the async threads.
+pub(crate) fn read(dir: &Path, with_archive: bool) -> std::io::Result<Modules> {
+    let text = match std::fs::read(dir.join(MANIFEST)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Modules::default()),
+        Err(error) => return Err(error),
+    };
+    let manifest: Manifest = serde_json::from_slice(&text)?;
+    let mut modules = Modules::default();
+    if with_archive {
+        (modules.archive, modules.skipped) = archive(dir, &manifest, &text)?;
+    }
+    modules.list = manifest
+        .modules
+        .into_iter()
+        .filter(|entry| !entry.source.is_empty())
+        .map(|entry| Module { source: entry.source, version: entry.version, key: entry.key, ..Module::default() })
+        .collect();
+    Ok(modules)
+}
+
+struct File {
+    path: PathBuf,
+    is_dir: bool,
+    size: u64,
+    mode: u32,
+}
+
+fn archive(dir: &Path, manifest: &Manifest, manifest_text: &[u8]) -> std::io::Result<(Vec<u8>, Vec<String>)> {
+    let mut trees = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for entry in &manifest.modules {
+        let remote = entry.dir.starts_with(".terraform/modules/") && !entry.dir.split('/').any(|part| part == "..");
+        if !remote || !seen.insert(entry.dir.as_str()) {
+            continue;
+        }
+        let mut files = Vec::new();
+        collect(dir, Path::new(&entry.dir), &mut files)?;
+        let size: u64 = files.iter().map(|file| ENTRY_OVERHEAD_BYTES + file.size.next_multiple_of(512)).sum();
+        trees.push((size, entry.key.as_str(), files));
+    }
+    if trees.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    trees.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+
+    let mut skipped = Vec::new();
+    let mut used = RESERVED_BYTES + manifest_text.len() as u64;
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut written = std::collections::HashSet::new();
+    for (size, key, files) in trees {
+        if used + size > ARCHIVE_LIMIT_BYTES {
+            skipped.push(key.to_owned());
+            continue;
+        }
+        used += size;
+        for file in files {
+            if !written.insert(file.path.clone()) {
+                continue;
+            }
+            if file.is_dir {
+                let mut name = file.path.into_os_string();
+                name.push("/");
+                tar.append_data(&mut header(tar::EntryType::Directory, 0, file.mode), name, std::io::empty())?;
+            } else {
+                let bytes = std::fs::read(dir.join(&file.path))?;
+                tar.append_data(
+                    &mut header(tar::EntryType::Regular, bytes.len() as u64, file.mode),
+                    &file.path,
+                    bytes.as_slice(),
+                )?;
+            }
+        }
+    }
+    tar.append_data(
+        &mut header(tar::EntryType::Regular, manifest_text.len() as u64, 0o644),
+        MANIFEST,
+        manifest_text,
+    )?;
+    Ok((tar.into_inner()?, skipped))
+}
+
+/// Equal trees give equal bytes: no times and no names in a header.
+fn header(kind: tar::EntryType, size: u64, mode: u32) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(mode);
+    header.set_uid(1000);
+    header.set_gid(1000);
+    header.set_mtime(0);
+    header
+}
+
+/// Directories and regular files below `path`, sorted, without `.git`.
+fn collect(root: &Path, path: &Path, files: &mut Vec<File>) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut pending = vec![path.to_owned()];
+    while let Some(path) = pending.pop() {
+        let metadata = std::fs::symlink_metadata(root.join(&path))?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if metadata.is_dir() {
+            for entry in std::fs::read_dir(root.join(&path))? {
+                let name = entry?.file_name();
+                if name != ".git" {
+                    pending.push(path.join(name));
+                }
+            }
+            files.push(File { path, is_dir: true, size: 0, mode });
+        } else if metadata.is_file() {
+            files.push(File { path, is_dir: false, size: metadata.len(), mode });
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn tree(big: usize) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let modules = dir.path().join(".terraform/modules");
+        std::fs::create_dir_all(modules.join("a/.git")).unwrap();
+        std::fs::create_dir_all(modules.join("b")).unwrap();
+        std::fs::write(modules.join("a/.git/config"), "x").unwrap();
+        std::fs::write(modules.join("a/main.tf"), "# a").unwrap();
+        std::fs::write(modules.join("b/main.tf"), vec![b'#'; big]).unwrap();
+        std::fs::write(
+            modules.join("modules.json"),
+            r#"{"Modules":[{"Key":"","Source":"","Dir":"."},
+               {"Key":"b","Source":"registry/b","Version":"1.2.3","Dir":".terraform/modules/b"},
+               {"Key":"a","Source":"git::x","Dir":".terraform/modules/a"},
+               {"Key":"local","Source":"./local","Dir":"local"}]}"#,
+        )
+        .unwrap();
+        dir
+    }
+
+    fn names(archive: &[u8]) -> Vec<String> {
+        let mut tar = tar::Archive::new(archive);
+        tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect()
+    }
+
+    #[test]
+    fn remote_modules_are_packed_reproducibly() {
+        let modules = read(tree(3).path(), true).unwrap();
+        let keys: Vec<_> = modules.list.iter().map(|module| module.key.as_str()).collect();
+        assert_eq!(keys, ["b", "a", "local"]);
+        assert_eq!(
+            names(&modules.archive),
+            [
+                ".terraform/modules/a/",
+                ".terraform/modules/a/main.tf",
+                ".terraform/modules/b/",
+                ".terraform/modules/b/main.tf",
+                MANIFEST
+            ]
+        );
+        assert_eq!(modules.archive, read(tree(3).path(), true).unwrap().archive);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_named() {
+        let modules = read(tree(21 * 1024 * 1024).path(), true).unwrap();
+        assert_eq!(modules.skipped, ["b"]);
+        assert_eq!(names(&modules.archive).len(), 3);
+    }
+
+    #[test]
+    fn no_manifest_means_no_modules() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read(dir.path(), true).unwrap().list.is_empty());
+        std::fs::create_dir_all(dir.path().join(".terraform/modules")).unwrap();
+        std::fs::write(dir.path().join(MANIFEST), r#"{"Modules":[{"Key":"","Source":"","Dir":"."}]}"#).unwrap();
+        assert!(read(dir.path(), true).unwrap().archive.is_empty());
+    }
+}

@@ -1,0 +1,290 @@
+//! Static reading of a root module: its variables and the source text of its workspace tags (terraform 1.10).
+//!
+//! Terraform itself has already accepted the configuration when this runs; nothing here is evaluated.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use coder_wire::messages::provisioner::TemplateVariable;
+use hcl_edit::Span;
+use hcl_edit::expr::Expression;
+use hcl_edit::structure::{Block, Body};
+use serde_json::Value;
+
+use super::literal;
+
+/// What is read from a root module.
+#[derive(Debug, Default)]
+pub(crate) struct RootModule {
+    pub(crate) variables: Vec<TemplateVariable>,
+    pub(crate) workspace_tags: BTreeMap<String, String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ParseError {
+    #[error("load module: cannot read {file}: {reason}")]
+    Read { file: String, reason: String },
+    #[error("load module: Error: {message} ({file}:{line})")]
+    Syntax { file: String, line: usize, message: String },
+    #[error("load module: Error: {file} is not valid JSON: {reason}")]
+    Json { file: String, reason: String },
+    #[error("can't load workspace tags: \"tags\" attribute is required by coder_workspace_tags ({0})")]
+    TagsMissing(String),
+    #[error("can't load workspace tags: \"tags\" must be written as {{ key = value }} ({0})")]
+    TagsNotObject(String),
+    #[error("can't load workspace tags: workspace tag {0:?} is defined multiple times")]
+    DuplicateTag(String),
+}
+
+struct Found {
+    file: String,
+    line: usize,
+    variable: TemplateVariable,
+}
+
+impl RootModule {
+    /// Reads `*.tf` and `*.tf.json` of a directory. Blocks, so call it off the async threads.
+    pub(crate) fn read(dir: &Path) -> Result<Self, ParseError> {
+        let mut variables: BTreeMap<String, Found> = BTreeMap::new();
+        let mut workspace_tags = BTreeMap::new();
+        for file in source_files(dir)? {
+            let bytes = std::fs::read(dir.join(&file))
+                .map_err(|error| ParseError::Read { file: file.clone(), reason: error.to_string() })?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| ParseError::Read { file: file.clone(), reason: "not UTF-8 text".to_owned() })?;
+            let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+            let found = if file.ends_with(".json") {
+                json_variables(&file, text)?
+            } else {
+                let body: Body = text.parse().map_err(|error: hcl_edit::parser::Error| ParseError::Syntax {
+                    file: file.clone(),
+                    line: error.location().line(),
+                    message: error.message().to_owned(),
+                })?;
+                tags(&file, text, &body, &mut workspace_tags)?;
+                body.get_blocks("variable").filter_map(|block| variable(&file, text, block)).collect()
+            };
+            for entry in found {
+                variables.insert(entry.variable.name.clone(), entry);
+            }
+        }
+        let mut found: Vec<Found> = variables.into_values().collect();
+        found.sort_by(|a, b| (&a.file, a.line, &a.variable.name).cmp(&(&b.file, b.line, &b.variable.name)));
+        Ok(Self { variables: found.into_iter().map(|entry| entry.variable).collect(), workspace_tags })
+    }
+}
+
+/// Configuration files of a directory in the order they count: override files last.
+fn source_files(dir: &Path) -> Result<Vec<String>, ParseError> {
+    let fail = |error: std::io::Error| ParseError::Read { file: ".".to_owned(), reason: error.to_string() };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if is_source(&name) && entry.file_type().map_err(fail)?.is_file() {
+            files.push(name);
+        }
+    }
+    files.sort_by_key(|name| (is_override(name), name.clone()));
+    Ok(files)
+}
+
+/// Whether Terraform reads a file of this name (it skips hidden files and editors' leftovers).
+pub(crate) fn is_source(name: &str) -> bool {
+    let ignored = name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
+    !ignored && (name.ends_with(".tf") || name.ends_with(".tf.json"))
+}
+
+fn is_override(name: &str) -> bool {
+    let stem = name.strip_suffix(".json").unwrap_or(name);
+    let stem = stem.strip_suffix(".tf").unwrap_or(stem);
+    stem == "override" || stem.ends_with("_override")
+}
+
+fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
+    let end = span.map_or(0, |span| span.start).min(text.len());
+    text.as_bytes()[..end].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+fn source<'t>(text: &'t str, expression: &Expression) -> &'t str {
+    expression.span().and_then(|span| text.get(span)).unwrap_or_default().trim()
+}
+
+fn variable(file: &str, text: &str, block: &Block) -> Option<Found> {
+    let name = block.labels.first()?.as_str().to_owned();
+    let attribute = |key: &str| block.body.get_attribute(key).map(|attribute| &attribute.value);
+    let default = attribute("default").filter(|value| !value.is_null());
+    let default_value = match default {
+        None => String::new(),
+        Some(expression) => match literal::value(expression) {
+            Some(Value::String(plain)) => plain,
+            Some(other) => other.to_string(),
+            None => source(text, expression).to_owned(),
+        },
+    };
+    Some(Found {
+        file: file.to_owned(),
+        line: line_of(text, block.span()),
+        variable: TemplateVariable {
+            name,
+            description: attribute("description").and_then(literal::text).unwrap_or_default(),
+            r#type: attribute("type").map(|value| source(text, value).to_owned()).unwrap_or_default(),
+            default_value,
+            required: default.is_none(),
+            sensitive: attribute("sensitive").and_then(Expression::as_bool).unwrap_or_default(),
+        },
+    })
+}
+
+fn tags(
+    file: &str,
+    text: &str,
+    body: &Body,
+    tags: &mut BTreeMap<String, String>,
+) -> Result<(), ParseError> {
+    for block in body.get_blocks("data") {
+        if block.labels.first().map(|label| label.as_str()) != Some("coder_workspace_tags") {
+            continue;
+        }
+        let place = || format!("{file}:{}", line_of(text, block.span()));
+        let attribute = block.body.get_attribute("tags").ok_or_else(|| ParseError::TagsMissing(place()))?;
+        let object = attribute.value.as_object().ok_or_else(|| ParseError::TagsNotObject(place()))?;
+        for (key, value) in object {
+            let key = match key {
+                hcl_edit::expr::ObjectKey::Ident(ident) => ident.as_str().to_owned(),
+                hcl_edit::expr::ObjectKey::Expression(expression) => source(text, expression).trim_matches('"').to_owned(),
+            };
+            if tags.insert(key.clone(), source(text, value.expr()).to_owned()).is_some() {
+                return Err(ParseError::DuplicateTag(key));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn json_variables(file: &str, text: &str) -> Result<Vec<Found>, ParseError> {
+    let root: Value = serde_json::from_str(text)
+        .map_err(|error| ParseError::Json { file: file.to_owned(), reason: error.to_string() })?;
+    let mut found = Vec::new();
+    // Every level of a JSON body may be an object or a list of objects.
+    for root in one_or_many(Some(&root)) {
+        for blocks in one_or_many(root.get("variable")) {
+            for (name, bodies) in blocks.as_object().into_iter().flatten() {
+                for body in one_or_many(Some(bodies)) {
+                    found.push(Found { file: file.to_owned(), line: 0, variable: json_variable(name, body) });
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn one_or_many(value: Option<&Value>) -> Vec<&Value> {
+    match value {
+        None => Vec::new(),
+        Some(Value::Array(items)) => items.iter().collect(),
+        Some(other) => vec![other],
+    }
+}
+
+fn json_variable(name: &str, body: &Value) -> TemplateVariable {
+    let default = body.get("default").filter(|value| !value.is_null());
+    let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    TemplateVariable {
+        name: name.to_owned(),
+        description: text("description"),
+        r#type: text("type"),
+        default_value: match default {
+            None => String::new(),
+            Some(Value::String(plain)) => plain.clone(),
+            Some(other) => other.to_string(),
+        },
+        required: default.is_none(),
+        sensitive: body.get("sensitive").and_then(Value::as_bool).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Result<RootModule, ParseError> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        RootModule::read(dir.path())
+    }
+
+    #[test]
+    fn variables_by_file_and_line() {
+        let module = read(&[
+            (
+                "b.tf",
+                "variable \"second\" {\n  type = list(object({\n    a = string\n  }))\n  default = [{ a = \"x\" }]\n}\n\
+                 variable third {\n  type = number # how many\n  default = 3\n  sensitive = true\n}\n",
+            ),
+            ("a.tf", "variable \"first\" {\n  description = \"the first\"\n  type = string\n}\n"),
+            ("c.tf.json", r#"{"variable":{"fourth":{"type":"bool","default":false}}}"#),
+            (".hidden.tf", "not hcl {"),
+            ("notes.txt", "not hcl {"),
+        ])
+        .unwrap();
+        let seen: Vec<_> = module
+            .variables
+            .iter()
+            .map(|v| (v.name.as_str(), v.r#type.as_str(), v.default_value.as_str(), v.required, v.sensitive))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("first", "string", "", true, false),
+                ("second", "list(object({\n    a = string\n  }))", r#"[{"a":"x"}]"#, false, false),
+                ("third", "number", "3", false, true),
+                ("fourth", "bool", "false", false, false),
+            ]
+        );
+        assert_eq!(module.variables[0].description, "the first");
+    }
+
+    #[test]
+    fn null_default_is_required_and_text_defaults_stay_plain() {
+        let module = read(&[(
+            "main.tf",
+            "variable \"a\" {\n  default = null\n}\nvariable \"b\" {\n  default = \"say \\\"hi\\\"\"\n}\n\
+             variable \"c\" {\n  default = <<-EOT\n    one\n      two\n  EOT\n}\n",
+        )])
+        .unwrap();
+        assert!(module.variables[0].required);
+        assert_eq!(module.variables[1].default_value, "say \"hi\"");
+        assert_eq!(module.variables[2].default_value, "one\n  two\n");
+    }
+
+    #[test]
+    fn tags_keep_their_source_text() {
+        let module = read(&[(
+            "main.tf",
+            "data \"coder_workspace_tags\" \"t\" {\n  tags = {\n    \"cluster\" = \"dev\"\n    region = var.region\n\
+             \"a b\" = \"${var.x}-y\"\n  }\n}\n",
+        )])
+        .unwrap();
+        let expected = [("a b", "\"${var.x}-y\""), ("cluster", "\"dev\""), ("region", "var.region")];
+        let seen: Vec<_> = module.workspace_tags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn broken_tags_and_files_are_named() {
+        let block = |body: &str| format!("data \"coder_workspace_tags\" \"t\" {{\n{body}\n}}\n");
+        for (text, wanted) in [
+            (block(""), "attribute is required"),
+            (block("tags = var.tags"), "must be written as"),
+            (format!("{}{}", block("tags = { a = 1 }"), block("tags = { a = 2 }").replace("\"t\"", "\"u\"")), "multiple times"),
+            ("variable {\n".to_owned(), "main.tf:"),
+        ] {
+            let error = read(&[("main.tf", &text)]).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}

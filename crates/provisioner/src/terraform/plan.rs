@@ -1,0 +1,149 @@
+//! What a build or an import needs to know from the JSON form of a plan.
+
+use coder_wire::messages::provisioner::ResourceReplacement;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::convert::attributes::{Attributes, DecodeError};
+use super::state::{Module, Resource, ShownState, Values};
+
+/// The parts of `terraform show -json PLAN` that are read.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Plan {
+    #[serde(default)]
+    planned_values: Values,
+    #[serde(default)]
+    prior_state: Option<ShownState>,
+    #[serde(default)]
+    resource_changes: Vec<ResourceChange>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ResourceChange {
+    address: String,
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    change: Option<Change>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    #[serde(default)]
+    actions: Vec<String>,
+    #[serde(default)]
+    replace_paths: Option<Vec<Value>>,
+}
+
+/// Numbers of a plan that decide whether a build may go on (terraform 1.6).
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) daily_cost: i32,
+    pub(crate) ai_task_count: i32,
+    pub(crate) replacements: Vec<ResourceReplacement>,
+}
+
+impl Plan {
+    /// Module trees to convert: data sources as they were read, then the planned resources (terraform 1.6).
+    pub(crate) fn into_modules(self) -> Vec<Module> {
+        let mut modules = Vec::with_capacity(2);
+        if let Some(values) = self.prior_state.and_then(|state| state.values) {
+            modules.push(values.root_module.only_data());
+        }
+        modules.push(self.planned_values.root_module);
+        modules
+    }
+
+    pub(crate) fn summary(&self) -> Result<Summary, DecodeError> {
+        let mut cost: i64 = 0;
+        let mut ai_tasks: i32 = 0;
+        let mut failure = None;
+        self.planned_values.root_module.walk(&mut |resource: &Resource| match resource.kind.as_str() {
+            "coder_metadata" => match Attributes::of(resource).integer("daily_cost") {
+                Ok(value) => cost = cost.saturating_add(value),
+                Err(error) => failure = Some(error),
+            },
+            "coder_ai_task" => ai_tasks = ai_tasks.saturating_add(1),
+            _ => {}
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        Ok(Summary {
+            daily_cost: i32::try_from(cost).unwrap_or(if cost < 0 { i32::MIN } else { i32::MAX }),
+            ai_task_count: ai_tasks,
+            replacements: self.replacements(),
+        })
+    }
+
+    /// Resources this plan replaces, without the `coder_` ones whose replacement is meaningless (terraform 1.6).
+    fn replacements(&self) -> Vec<ResourceReplacement> {
+        let mut found = Vec::new();
+        for resource in &self.resource_changes {
+            let Some(change) = &resource.change else { continue };
+            let paths = change.replace_paths.as_deref().unwrap_or_default();
+            let unchanged = change.actions.iter().all(|action| action == "no-op");
+            if unchanged || paths.is_empty() || resource.kind.starts_with("coder_") {
+                continue;
+            }
+            found.push(ResourceReplacement {
+                resource: resource.address.clone(),
+                paths: paths.iter().map(join_path).collect(),
+            });
+        }
+        found
+    }
+}
+
+fn join_path(path: &Value) -> String {
+    let segment = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    match path {
+        Value::Array(segments) => segments.iter().map(segment).collect::<Vec<_>>().join("."),
+        other => segment(other),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_tasks_and_replacements_are_summed() {
+        let plan: Plan = serde_json::from_str(
+            r#"{"planned_values":{"root_module":{"resources":[
+                  {"address":"coder_metadata.a","mode":"managed","type":"coder_metadata","name":"a","values":{"daily_cost":3}}],
+                "child_modules":[{"resources":[
+                  {"address":"module.m.coder_metadata.b","mode":"managed","type":"coder_metadata","name":"b","values":{"daily_cost":4}},
+                  {"address":"module.m.coder_ai_task.t","mode":"managed","type":"coder_ai_task","name":"t"}]}]}},
+               "resource_changes":[
+                  {"address":"vm.a","type":"vm","change":{"actions":["delete","create"],"replace_paths":[["disk",0,"size"],["image"]]}},
+                  {"address":"vm.b","type":"vm","change":{"actions":["no-op"],"replace_paths":[["x"]]}},
+                  {"address":"coder_agent.a","type":"coder_agent","change":{"actions":["delete","create"],"replace_paths":[["env"]]}}]}"#,
+        )
+        .unwrap();
+        let summary = plan.summary().unwrap();
+        assert_eq!((summary.daily_cost, summary.ai_task_count), (7, 1));
+        assert_eq!(summary.replacements.len(), 1);
+        assert_eq!(summary.replacements[0].resource, "vm.a");
+        assert_eq!(summary.replacements[0].paths, ["disk.0.size", "image"]);
+    }
+
+    #[test]
+    fn only_data_sources_of_the_prior_state_are_converted() {
+        let plan: Plan = serde_json::from_str(
+            r#"{"prior_state":{"values":{"root_module":{"resources":[
+                 {"address":"vm.old","mode":"managed","type":"vm","name":"old"},
+                 {"address":"data.p.q","mode":"data","type":"p","name":"q"}]}}},
+                "planned_values":{"root_module":{}}}"#,
+        )
+        .unwrap();
+        let modules = plan.into_modules();
+        let mut seen = Vec::new();
+        modules.iter().for_each(|m| m.walk(&mut |r| seen.push(r.address.clone())));
+        assert_eq!(seen, ["data.p.q"]);
+    }
+}

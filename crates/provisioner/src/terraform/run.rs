@@ -1,0 +1,362 @@
+//! Starts Terraform, reads what it prints, and makes sure that nothing it started outlives it.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use coder_wire::messages::provisioner::LogLevel;
+use jiff::Timestamp;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::environment::{Environment, Variables};
+use super::events::Event;
+use super::lines::{Lines, Piece};
+use super::timings::Timings;
+use crate::cancel::{Cancel, Urgency};
+use crate::logs::StageLog;
+
+/// Output that is kept whole (plans, states, graphs) may be this long.
+const CAPTURE_LIMIT_BYTES: usize = 256 * 1024 * 1024;
+
+const READ_BUFFER_BYTES: usize = 64 * 1024;
+
+/// How much of Terraform's own words goes into a job's error.
+const ERROR_LINES: usize = 5;
+const ERROR_BYTES: usize = 4 * 1024;
+
+/// After the process has ended, a pipe that is silent for this long is given up: a stray child may hold it open.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    #[error("the job was canceled")]
+    Canceled,
+    #[error("cannot start {program}: {reason}")]
+    Start { program: String, reason: std::io::Error },
+    #[error("cannot read its output: {0}")]
+    Read(std::io::Error),
+    #[error("its output is longer than {CAPTURE_LIMIT_BYTES} bytes")]
+    TooLong,
+    #[error("{status}{said}")]
+    Exit { status: String, said: String },
+}
+
+/// What a command has said so far, beyond its log lines.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    pub(crate) timings: Timings,
+    errors: Vec<String>,
+    pub(crate) planned: Planned,
+}
+
+/// What the events of a plan tell about its result.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Planned {
+    /// Something that is not of a `coder_` type is replaced.
+    pub(crate) replaces: bool,
+    /// A resource with a cost or an AI task changes.
+    pub(crate) counted_types: bool,
+}
+
+impl Observer {
+    pub(crate) fn new(timings: Timings) -> Self {
+        Self { timings, errors: Vec::new(), planned: Planned::default() }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        self.timings.observe(event, Timestamp::now());
+        if let Some(error) = event.error_summary() {
+            self.error(error);
+        }
+        if let Some(change) = event.change.as_ref().filter(|_| event.kind == "planned_change") {
+            let kind = change.resource.resource_type.as_str();
+            self.planned.replaces |= change.action == "replace" && !kind.starts_with("coder_");
+            self.planned.counted_types |= matches!(kind, "coder_metadata" | "coder_ai_task");
+        }
+    }
+
+    fn error(&mut self, text: String) {
+        if self.errors.len() < ERROR_LINES {
+            self.errors.push(text);
+        }
+    }
+
+    fn said(&self) -> String {
+        let mut said = String::new();
+        for error in &self.errors {
+            said.push_str(if said.is_empty() { ": " } else { "; " });
+            said.push_str(error);
+        }
+        if said.len() > ERROR_BYTES {
+            let end = (0..=ERROR_BYTES).rev().find(|&at| said.is_char_boundary(at)).unwrap_or(0);
+            said.truncate(end);
+            said.push('…');
+        }
+        said
+    }
+}
+
+/// Everything the commands of a job have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Runner<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) dir: &'a Path,
+    pub(crate) environment: &'a Environment,
+    pub(crate) cancel: &'a Cancel,
+    /// An interrupted Terraform is killed after this time (terraform 1.2).
+    pub(crate) exit_timeout: Duration,
+}
+
+impl Runner<'_> {
+    /// Runs a command whose output is a log.
+    pub(crate) async fn stream(
+        &self,
+        arguments: &[OsString],
+        variables: &Variables,
+        log: &StageLog,
+        observer: &mut Observer,
+    ) -> Result<(), RunError> {
+        let (mut child, _group) = self.start(arguments, variables)?;
+        let ended = CancellationToken::new();
+        let (stdout, stderr) = pipes(&mut child, &ended);
+        let mut plain_errors = Vec::new();
+        let reading = async {
+            tokio::try_join!(read_events(stdout, log, observer), read_errors(stderr, log, &mut plain_errors))
+                .map(|_| ())
+        };
+        let status = self.finish(&mut child, &ended, reading).await?;
+        for line in plain_errors {
+            observer.error(line);
+        }
+        check(status, observer)
+    }
+
+    /// Runs a command whose standard output is its result.
+    pub(crate) async fn capture(
+        &self,
+        arguments: &[OsString],
+        variables: &Variables,
+        log: &StageLog,
+    ) -> Result<Vec<u8>, RunError> {
+        let (mut child, _group) = self.start(arguments, variables)?;
+        let ended = CancellationToken::new();
+        let (stdout, stderr) = pipes(&mut child, &ended);
+        let mut errors = Vec::new();
+        let mut output = Vec::new();
+        let reading = async {
+            tokio::try_join!(read_all(stdout, &mut output), read_errors(stderr, log, &mut errors)).map(|_| ())
+        };
+        let status = self.finish(&mut child, &ended, reading).await?;
+        let mut observer = Observer::new(Timings::start(super::timings::Step::Graph, Timestamp::now()));
+        for line in errors {
+            observer.error(line);
+        }
+        check(status, &observer)?;
+        Ok(output)
+    }
+
+    fn start(&self, arguments: &[OsString], variables: &Variables) -> Result<(Child, Group), RunError> {
+        if self.cancel.is_requested() {
+            return Err(RunError::Canceled);
+        }
+        let mut command = Command::new(self.program);
+        self.environment.apply_basic(&mut command);
+        command
+            .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A group of its own, so that everything below it can be ended together.
+            .process_group(0)
+            .kill_on_drop(true);
+        let child = command
+            .spawn()
+            .map_err(|reason| RunError::Start { program: self.program.display().to_string(), reason })?;
+        let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
+        Ok((child, group))
+    }
+
+    /// Reads until the process ends. A cancel interrupts it once, and kills it after the exit time-out.
+    async fn finish(
+        &self,
+        child: &mut Child,
+        ended: &CancellationToken,
+        reading: impl Future<Output = Result<(), RunError>>,
+    ) -> Result<ExitStatus, RunError> {
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let ending = async {
+            self.cancel.reached(Urgency::Graceful).await;
+            if let Some(pid) = pid {
+                // Only Terraform itself: it passes the wish on to providers and provisioners in its own order.
+                let _ = kill_process(pid, Signal::INT);
+            }
+            tokio::select! {
+                () = self.cancel.reached(Urgency::Forced) => {}
+                () = tokio::time::sleep(self.exit_timeout) => {}
+            }
+            if let Some(pid) = pid {
+                let _ = kill_process_group(pid, Signal::KILL);
+            }
+            std::future::pending::<Infallible>().await
+        };
+        let mut reading = std::pin::pin!(reading);
+        let mut read = None;
+        let waiting = async {
+            loop {
+                tokio::select! {
+                    status = child.wait() => return status,
+                    result = &mut reading, if read.is_none() => read = Some(result),
+                }
+            }
+        };
+        let status = tokio::select! {
+            status = waiting => status.map_err(RunError::Read)?,
+            never = ending => match never {},
+        };
+        if let Some(pid) = pid {
+            // Whatever Terraform left running must not outlive it, nor keep its output open.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        ended.cancel();
+        match read {
+            Some(result) => result?,
+            None => reading.await?,
+        }
+        Ok(status)
+    }
+}
+
+/// Kills the whole group when the command is given up half-way.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+/// A pipe that is given up when it stays silent after its process has ended.
+struct Pipe<R> {
+    from: R,
+    ended: CancellationToken,
+}
+
+impl<R: AsyncRead + Unpin> Pipe<R> {
+    async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, RunError> {
+        let silent = async {
+            self.ended.cancelled().await;
+            tokio::time::sleep(DRAIN_TIMEOUT).await;
+        };
+        tokio::select! {
+            biased;
+            read = self.from.read_buf(buffer) => read.map_err(RunError::Read),
+            () = silent => Ok(0),
+        }
+    }
+}
+
+fn pipes(child: &mut Child, ended: &CancellationToken) -> (Pipe<ChildStdout>, Pipe<ChildStderr>) {
+    let stdout = child.stdout.take().expect("stdout is piped when the command is started");
+    let stderr = child.stderr.take().expect("stderr is piped when the command is started");
+    (Pipe { from: stdout, ended: ended.clone() }, Pipe { from: stderr, ended: ended.clone() })
+}
+
+fn check(status: ExitStatus, observer: &Observer) -> Result<(), RunError> {
+    use std::os::unix::process::ExitStatusExt as _;
+    if status.success() {
+        return Ok(());
+    }
+    let status = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    };
+    Err(RunError::Exit { status, said: observer.said() })
+}
+
+/// The lines of a pipe, one after the other.
+struct PieceReader<R> {
+    pipe: Pipe<R>,
+    lines: Option<Lines>,
+    buffer: Vec<u8>,
+    ready: VecDeque<Piece>,
+}
+
+impl<R: AsyncRead + Unpin> PieceReader<R> {
+    fn new(pipe: Pipe<R>) -> Self {
+        let buffer = Vec::with_capacity(READ_BUFFER_BYTES);
+        Self { pipe, lines: Some(Lines::default()), buffer, ready: VecDeque::new() }
+    }
+
+    async fn next(&mut self) -> Result<Option<Piece>, RunError> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Ok(Some(piece));
+            }
+            let Some(lines) = &mut self.lines else { return Ok(None) };
+            if self.pipe.read(&mut self.buffer).await? > 0 {
+                self.ready.extend(lines.push(&self.buffer));
+                self.buffer.clear();
+            } else {
+                self.ready.extend(self.lines.take().and_then(Lines::finish));
+            }
+        }
+    }
+}
+
+async fn read_events(from: Pipe<ChildStdout>, log: &StageLog, observer: &mut Observer) -> Result<(), RunError> {
+    let mut pieces = PieceReader::new(from);
+    while let Some(piece) = pieces.next().await? {
+        let text = piece.text();
+        match Event::parse(&text) {
+            Some(event) => {
+                observer.observe(&event);
+                for (level, line) in event.lines() {
+                    log.line(level, &line).await;
+                }
+            }
+            None if text.trim().is_empty() => {}
+            None => log.line(LogLevel::Info, &text).await,
+        }
+    }
+    Ok(())
+}
+
+async fn read_errors(from: Pipe<ChildStderr>, log: &StageLog, plain: &mut Vec<String>) -> Result<(), RunError> {
+    let mut pieces = PieceReader::new(from);
+    while let Some(piece) = pieces.next().await? {
+        let text = piece.text();
+        if let Some(event) = Event::parse(&text) {
+            if let Some((level, line)) = event.stderr_line() {
+                log.line(level, &line).await;
+            }
+        } else if !text.trim().is_empty() {
+            // Frames of drawn boxes say nothing.
+            let words = text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '╷' | '│' | '╵'));
+            if plain.len() < ERROR_LINES && !words.is_empty() {
+                plain.push(words.to_owned());
+            }
+            log.line(LogLevel::Error, &text).await;
+        }
+    }
+    Ok(())
+}
+
+async fn read_all(mut from: Pipe<ChildStdout>, output: &mut Vec<u8>) -> Result<(), RunError> {
+    while from.read(output).await? > 0 {
+        if output.len() > CAPTURE_LIMIT_BYTES {
+            return Err(RunError::TooLong);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The module trees Terraform prints for plans and states, and the reader for its state file.
+//!
+//! A saved state file already holds everything `terraform show -json` would print about it, so a build reads
+//! the file instead of starting one more process.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// One module with its resources and the modules below it.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Module {
+    #[serde(default)]
+    pub(crate) resources: Vec<Resource>,
+    #[serde(default)]
+    pub(crate) child_modules: Vec<Module>,
+}
+
+/// One instance of a resource or data source.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Resource {
+    pub(crate) address: String,
+    #[serde(default)]
+    pub(crate) mode: Mode,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    #[serde(default)]
+    values: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    #[default]
+    Managed,
+    Data,
+    #[serde(other)]
+    Other,
+}
+
+impl Resource {
+    pub(crate) fn values(&self) -> Option<&Map<String, Value>> {
+        self.values.as_ref()
+    }
+
+    pub(crate) fn is_managed(&self) -> bool {
+        self.mode == Mode::Managed
+    }
+}
+
+impl Module {
+    /// Calls `visit` for every resource: child modules first, then the module's own (terraform 4.2).
+    pub(crate) fn walk<'a>(&'a self, visit: &mut impl FnMut(&'a Resource)) {
+        for child in &self.child_modules {
+            child.walk(visit);
+        }
+        for resource in &self.resources {
+            visit(resource);
+        }
+    }
+
+    /// A copy that keeps only data sources, as the conversion of a plan wants its prior state (terraform 1.6).
+    pub(crate) fn only_data(self) -> Module {
+        Module {
+            resources: self.resources.into_iter().filter(|r| r.mode == Mode::Data).collect(),
+            child_modules: self.child_modules.into_iter().map(Module::only_data).collect(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Values {
+    #[serde(default)]
+    pub(crate) root_module: Module,
+}
+
+/// What `terraform show -json` prints for a state; without `values` nothing exists any more.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ShownState {
+    pub(crate) values: Option<Values>,
+}
+
+/// A state file of format 4, as far as the conversion needs it.
+#[derive(Debug, Deserialize)]
+struct StateFile {
+    version: u64,
+    #[serde(default)]
+    resources: Vec<StateResource>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StateResource {
+    #[serde(default)]
+    module: Option<String>,
+    mode: Mode,
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    #[serde(default)]
+    instances: Vec<StateInstance>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StateInstance {
+    #[serde(default)]
+    index_key: Option<Value>,
+    #[serde(default)]
+    deposed: Option<String>,
+    #[serde(default)]
+    attributes: Option<Map<String, Value>>,
+}
+
+/// Reads a state file into a flat root module. `None` when the file is of a format this reader does not know;
+/// the caller then asks Terraform.
+pub(crate) fn from_state_file(bytes: &[u8]) -> Option<Module> {
+    let file: StateFile = serde_json::from_slice(bytes).ok()?;
+    if file.version != 4 {
+        return None;
+    }
+    let mut root = Module::default();
+    for resource in file.resources {
+        let mut base = String::new();
+        if let Some(module) = resource.module.as_deref().filter(|m| !m.is_empty()) {
+            base.push_str(module);
+            base.push('.');
+        }
+        if resource.mode == Mode::Data {
+            base.push_str("data.");
+        }
+        base.push_str(&resource.kind);
+        base.push('.');
+        base.push_str(&resource.name);
+        // Deposed objects are leftovers of a failed replacement and never what the workspace shows.
+        for instance in resource.instances.into_iter().filter(|i| i.deposed.is_none()) {
+            let address = match &instance.index_key {
+                None | Some(Value::Null) => base.clone(),
+                Some(key) => format!("{base}[{key}]"),
+            };
+            root.resources.push(Resource {
+                address,
+                mode: resource.mode,
+                kind: resource.kind.clone(),
+                name: resource.name.clone(),
+                values: Some(instance.attributes.unwrap_or_default()),
+            });
+        }
+    }
+    Some(root)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_file_instances_become_addressed_resources() {
+        let text = br#"{"version":4,"resources":[
+            {"mode":"managed","type":"a","name":"x","instances":[
+                {"index_key":0,"attributes":{"id":"1"}},
+                {"index_key":"k\"q","attributes":{"id":"2"}},
+                {"index_key":0,"deposed":"00aa","attributes":{"id":"old"}}]},
+            {"module":"module.m[\"z\"]","mode":"data","type":"b","name":"y","instances":[{}]}]}"#;
+        let module = from_state_file(text).unwrap();
+        let addresses: Vec<_> = module.resources.iter().map(|r| r.address.as_str()).collect();
+        assert_eq!(
+            addresses,
+            [r#"a.x[0]"#, r#"a.x["k\"q"]"#, r#"module.m["z"].data.b.y"#]
+        );
+        assert_eq!(module.resources[0].values().unwrap()["id"], "1");
+    }
+
+    #[test]
+    fn unknown_state_formats_are_left_to_terraform() {
+        assert!(from_state_file(br#"{"version":5}"#).is_none());
+        assert!(from_state_file(b"encrypted").is_none());
+    }
+
+    #[test]
+    fn only_data_filters_recursively() {
+        let module: Module = serde_json::from_str(
+            r#"{"resources":[{"address":"a.b","mode":"managed","type":"a","name":"b"}],
+                "child_modules":[{"resources":[{"address":"module.m.data.c.d","mode":"data","type":"c","name":"d"}]}]}"#,
+        )
+        .unwrap();
+        let mut seen = Vec::new();
+        let data = module.only_data();
+        data.walk(&mut |r| seen.push(r.address.clone()));
+        assert_eq!(seen, ["module.m.data.c.d"]);
+    }
+}

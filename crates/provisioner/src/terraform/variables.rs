@@ -1,0 +1,150 @@
+//! Variable values on their way to Terraform: a private file, never the command line.
+//!
+//! Arguments show in the process list, so values go into a file that only the daemon's user can read. The file is
+//! written so that each value is read exactly as `-var NAME=VALUE` would read it: as text for variables of a simple
+//! or unknown type, as an expression for lists, maps and objects.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use coder_wire::messages::provisioner::{TemplateVariable, VariableValue};
+use hcl_edit::expr::Expression;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VariableError {
+    #[error("value of template variable {name:?} is not a valid expression for its type; write lists as [\"a\", \"b\"] and maps as {{ key = \"value\" }}")]
+    Expression { name: String },
+    #[error("{0:?} is not a valid variable name")]
+    Name(String),
+    #[error("write variable values: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Writes the values into a new file at `path`.
+pub(crate) fn write_file(
+    path: &Path,
+    values: &[VariableValue],
+    declared: &[TemplateVariable],
+) -> Result<(), VariableError> {
+    let text = render(values, declared)?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn render(values: &[VariableValue], declared: &[TemplateVariable]) -> Result<String, VariableError> {
+    let types: HashMap<&str, &str> =
+        declared.iter().map(|variable| (variable.name.as_str(), variable.r#type.as_str())).collect();
+    let mut text = String::new();
+    let mut written = std::collections::HashSet::new();
+    // The last value of a name counts, as on the command line.
+    for value in values.iter().rev() {
+        if !is_name(&value.name) {
+            return Err(VariableError::Name(value.name.clone()));
+        }
+        if !written.insert(value.name.as_str()) {
+            continue;
+        }
+        let rendered = if is_text(types.get(value.name.as_str()).copied().unwrap_or_default()) {
+            quote(&value.value)
+        } else {
+            // Parsed first, so that a malformed value is an error about this variable and cannot change the file.
+            value
+                .value
+                .trim()
+                .parse::<Expression>()
+                .map_err(|_| VariableError::Expression { name: value.name.clone() })?;
+            format!("(\n{}\n)", value.value.trim())
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{} = {rendered}", value.name);
+    }
+    Ok(text)
+}
+
+fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+        && chars.all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+/// Whether Terraform takes the value of such a variable literally.
+fn is_text(type_source: &str) -> bool {
+    matches!(type_source.trim().trim_matches('"'), "" | "string" | "number" | "bool")
+}
+
+fn quote(value: &str) -> String {
+    let mut quoted = String::with_capacity(value.len() + 2);
+    quoted.push('"');
+    let mut chars = value.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '$' | '%' if chars.peek() == Some(&'{') => {
+                quoted.push(char);
+                quoted.push(char);
+            }
+            control if control.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn value(name: &str, value: &str) -> VariableValue {
+        VariableValue { name: name.to_owned(), value: value.to_owned(), sensitive: true }
+    }
+
+    fn typed(name: &str, kind: &str) -> TemplateVariable {
+        TemplateVariable { name: name.to_owned(), r#type: kind.to_owned(), ..TemplateVariable::default() }
+    }
+
+    #[test]
+    fn text_is_quoted_and_expressions_are_kept() {
+        let text = render(
+            &[value("a", "x\"${y}\\\n%{z} $1"), value("l", "[\"a\",\n 1]"), value("n", "5")],
+            &[typed("l", "list(string)"), typed("n", "number")],
+        )
+        .unwrap();
+        assert_eq!(text, "n = \"5\"\nl = (\n[\"a\",\n 1]\n)\na = \"x\\\"$${y}\\\\\\n%%{z} $1\"\n");
+    }
+
+    #[test]
+    fn a_value_cannot_add_other_variables() {
+        let injected = render(&[value("l", "1)\nother = (2")], &[typed("l", "list(string)")]);
+        assert!(matches!(injected, Err(VariableError::Expression { .. })));
+        assert!(matches!(render(&[value("a b", "")], &[]), Err(VariableError::Name(_))));
+    }
+
+    #[test]
+    fn the_error_does_not_show_the_value() {
+        let error = render(&[value("l", "hunter2 =")], &[typed("l", "any")]).unwrap_err();
+        assert!(!error.to_string().contains("hunter2"));
+    }
+
+    #[test]
+    fn the_file_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v.tfvars");
+        write_file(&path, &[value("a", "b")], &[]).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(write_file(&path, &[], &[]).is_err(), "an existing file is never written to");
+    }
+}

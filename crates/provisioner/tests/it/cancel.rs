@@ -1,0 +1,110 @@
+//! Jobs that are ended by their users.
+
+use std::time::{Duration, Instant};
+
+use coder_provisioner::TerraformSource;
+use coder_wire::messages::provisionerd as pb;
+
+use crate::server::{Answer, Server};
+use crate::setup::{PLAIN, Running, stand_in, start, tar, terraform};
+
+/// A resource that never gets ready; the marker makes its process findable.
+fn endless(marker: &str) -> String {
+    format!(
+        "resource \"terraform_data\" \"made\" {{ input = 1 }}\n\
+         resource \"terraform_data\" \"endless\" {{\n  depends_on = [terraform_data.made]\n  \
+         provisioner \"local-exec\" {{ command = \"echo {marker}-started; sleep 1000; echo {marker}\" }}\n}}\n"
+    )
+}
+
+/// Whether a process has the text in its arguments.
+fn is_running(marker: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .any(|arguments| String::from_utf8_lossy(&arguments).contains(marker))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_canceled_apply_is_interrupted_and_nothing_of_it_survives() {
+    if terraform().is_none() {
+        return;
+    }
+    for in_log_answer in [true, false] {
+        let marker = format!("endless-{}", uuid::Uuid::new_v4().simple());
+        let server = Server::new();
+        let mut seen = false;
+        let wanted = format!("{marker}-started");
+        server.script(move |update| {
+            seen |= update.logs.iter().any(|line| line.output.contains(&wanted));
+            (seen && update.logs.is_empty() != in_log_answer).then(Answer::canceled)
+        });
+        let _running = Running::start(&server);
+        server.give(start(tar(&[("main.tf", &endless(&marker))])));
+        let (record, failed) = server.failed().await;
+        assert!(failed.error.starts_with("terraform apply: exit status 1"), "{}", failed.error);
+        assert!(record.has_line("Cleaning Up") || record.stages().contains(&"Cleaning Up"));
+        let Some(pb::failed_job::Type::WorkspaceBuild(build)) = failed.r#type else { panic!("no arm") };
+        assert!(String::from_utf8(build.state.to_vec()).unwrap().contains("\"made\""));
+        assert!(!is_running(&marker));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_ignores_the_interrupt_is_killed() {
+    let Some(real) = terraform() else { return };
+    let marker = format!("deaf-{}", uuid::Uuid::new_v4().simple());
+    let script = format!(
+        "case \"$1\" in plan) trap '' INT; echo deaf; while :; do sh -c 'sleep 1000; : {marker}'; done;; *) exec \"$REAL\" \"$@\";; esac"
+    );
+    let server = Server::new();
+    let mut seen = false;
+    server.script(move |update| {
+        seen |= update.logs.iter().any(|line| line.output == "deaf");
+        seen.then(Answer::canceled)
+    });
+    let _running = Running::with(&server, |config, dir| {
+        config.terraform = TerraformSource::File(stand_in(dir, &real, &script));
+        config.exit_timeout = Duration::from_millis(300);
+    });
+    server.give(start(tar(&[("main.tf", PLAIN)])));
+    let (_, failed) = server.failed().await;
+    assert!(failed.error.starts_with("terraform plan: signal 9"), "{}", failed.error);
+    assert!(!is_running(&marker));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_does_not_end_is_given_up_without_further_updates() {
+    let Some(real) = terraform() else { return };
+    let script = "case \"$1\" in plan) trap '' INT; echo deaf; while :; do sleep 1000; done;; *) exec \"$REAL\" \"$@\";; esac";
+    let server = Server::new();
+    let mut seen = false;
+    server.script(move |update| {
+        seen |= update.logs.iter().any(|line| line.output == "deaf");
+        seen.then(Answer::canceled)
+    });
+    let running = Running::with(&server, |config, dir| {
+        config.terraform = TerraformSource::File(stand_in(dir, &real, script));
+        config.force_cancel_after = Duration::from_millis(300);
+    });
+    server.give(start(tar(&[("main.tf", PLAIN)])));
+    let (record, failed) = server.failed().await;
+    assert_eq!(failed.error, "Cancel timed out");
+    running.status.wait_for(|status| !status.is_busy()).await.unwrap();
+    assert_eq!(server.record().updates.len(), record.updates.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_canceled_before_terraform_starts_runs_nothing() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    server.script(|_| Some(Answer::canceled()));
+    let _running = Running::start(&server);
+    let started_at = Instant::now();
+    server.give(start(tar(&[("main.tf", &endless("never"))])));
+    let (_, failed) = server.failed().await;
+    assert!(!failed.error.is_empty());
+    assert!(started_at.elapsed() < Duration::from_secs(30));
+}

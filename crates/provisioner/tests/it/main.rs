@@ -1,0 +1,12 @@
+//! Jobs of a real daemon with a real Terraform, against a server whose answers each test writes.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod builds;
+mod cancel;
+mod failures;
+mod imports;
+mod output;
+mod server;
+mod session;
+mod setup;
+mod shutdown;

@@ -1,0 +1,56 @@
+//! What tools print, however odd, arrives readable and complete.
+
+use crate::server::Server;
+use crate::setup::{PLAIN, Running, start, tar, terraform};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_bytes_and_endless_lines_arrive() {
+    let Some(real) = terraform() else { return };
+    let script = r#"case "$1" in
+apply)
+  printf 'bad \377 byte and \000 nul\n'
+  printf 'to stderr \377\000\n' >&2
+  head -c 3000000 /dev/zero | tr '\000' 'x'
+  printf '\nafter the long line\n'
+  i=0; while [ $i -lt 3000 ]; do echo "line $i end"; i=$((i+1)); done
+  ;;
+esac
+exec "$REAL" "$@""#;
+    let server = Server::new();
+    let _running = Running::with_stand_in(&server, &real, script);
+    server.give(start(tar(&[("main.tf", PLAIN)])));
+    let (record, _) = server.completed().await;
+    assert!(record.has_line("bad \u{fffd} byte and  nul"));
+    assert!(record.has_line("to stderr \u{fffd}"));
+    assert!(record.lines().all(|line| !line.output.contains('\0') && line.output.len() <= 16 * 1024));
+    let long: usize = record.lines().filter(|line| line.output.starts_with("xxx")).map(|line| line.output.len()).sum();
+    assert_eq!(long, 3_000_000);
+    assert!(record.has_line("after the long line"));
+    let numbered: Vec<&str> =
+        record.lines().map(|line| line.output.as_str()).filter(|text| text.starts_with("line ")).collect();
+    assert_eq!(numbered.len(), 3000, "no line is lost");
+    assert!(numbered.iter().enumerate().all(|(number, text)| *text == format!("line {number} end")), "order is kept");
+    assert!(record.updates.iter().all(|update| prost::Message::encoded_len(update) < 1024 * 1024));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_debug_build_shows_debug_lines_and_an_ordinary_one_all_it_gets() {
+    let Some(real) = terraform() else { return };
+    let script = r#"case "$1" in
+apply) echo "log level is ${TF_LOG:-unset}"; echo '{"@level":"trace","@message":"tracing"}';;
+esac
+exec "$REAL" "$@""#;
+    let server = Server::new();
+    let _running = Running::with_stand_in(&server, &real, script);
+    let mut job = start(tar(&[("main.tf", PLAIN)]));
+    server.give(job.clone());
+    let (record, _) = server.completed().await;
+    assert!(record.has_line("log level is unset") && record.has_line("tracing"));
+
+    let server = Server::new();
+    let _running = Running::with_stand_in(&server, &real, script);
+    crate::setup::edit_build(&mut job, |build| build.log_level = "debug".to_owned());
+    server.give(job);
+    let (record, _) = server.completed().await;
+    assert!(record.has_line("log level is JSON") && !record.has_line("tracing"));
+}
