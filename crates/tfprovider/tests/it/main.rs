@@ -1,4 +1,12 @@
 //! The provider as Terraform sees it, and the currency of its generated code.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod agent;
 mod generated;
+mod golden;
+mod isolation;
+mod offline;
+mod parameter;
+mod refused;
+mod sockets;
+mod terraform;

@@ -1,0 +1,121 @@
+//! Templates that are refused: each line that is says so in a comment, `# error: text` or `# warning: text`, and
+//! nothing else is.
+
+use crate::terraform::{Diagnostic, Job};
+
+/// The comments of a template; several on one line are parted by `|`.
+fn expected(template: &str) -> Vec<(u64, &str, &str)> {
+    let mut expected = Vec::new();
+    for (line, text) in (1..).zip(template.lines()) {
+        let marks = text.split_once("# refused: ").map(|(_, marks)| marks).unwrap_or_default();
+        for mark in marks.split(" | ").filter(|mark| !mark.is_empty()) {
+            let (severity, text) = mark.split_once(": ").unwrap();
+            expected.push((line, severity, text));
+        }
+    }
+    expected
+}
+
+fn check(template: &str, mut found: Vec<Diagnostic>) {
+    let expected = expected(template);
+    assert!(!expected.is_empty());
+    for (line, severity, text) in expected {
+        let fits =
+            |each: &Diagnostic| each.line == line && each.severity == severity && each.text.contains(text);
+        let index = found.iter().position(fits);
+        let index = index.unwrap_or_else(|| panic!("line {line}: no {severity} with {text:?} in {found:#?}"));
+        found.remove(index);
+    }
+    assert_eq!(found, [], "more was refused than expected");
+}
+
+const PLAN: [&str; 4] = ["plan", "-json", "-input=false", "-out=plan"];
+
+#[tokio::test]
+async fn configurations_of_resources() {
+    let template = include_str!("templates/refused_resources.tf");
+    let Some(job) = Job::new(template, &[]) else { return };
+    check(template, job.diagnostics(&PLAN).await);
+}
+
+#[tokio::test]
+async fn configurations_of_data_sources() {
+    let template = include_str!("templates/refused_data.tf");
+    let Some(job) = Job::new(template, &[]) else { return };
+    check(template, job.diagnostics(&PLAN).await);
+}
+
+#[tokio::test]
+async fn plans() {
+    let template = include_str!("templates/refused_plans.tf");
+    let Some(job) = Job::new(template, &[]) else { return };
+    check(template, job.diagnostics(&PLAN).await);
+}
+
+#[tokio::test]
+async fn applies() {
+    let template = include_str!("templates/refused_applies.tf");
+    let Some(job) = Job::new(template, &[]) else { return };
+    assert_eq!(job.diagnostics(&PLAN).await, []);
+    check(template, job.diagnostics(&["apply", "-json", "-input=false", "plan"]).await);
+}
+
+#[tokio::test]
+async fn readings() {
+    let template = include_str!("templates/refused_readings.tf");
+    let hashed = crate::parameter::hashed;
+    let given =
+        [("r45", "4"), ("r46", "2")].map(|(name, value)| (hashed("CODER_PARAMETER_PREVIOUS_", name), value));
+    let chosen = [("r47", ""), ("r48", "2"), ("r49", "[]")]
+        .map(|(name, value)| (hashed("CODER_PARAMETER_", name), value));
+    let variables: Vec<_> =
+        given.iter().chain(&chosen).map(|(name, value)| (name.as_str(), *value)).collect();
+    let Some(job) = Job::new(template, &variables) else { return };
+    check(template, job.diagnostics(&PLAN).await);
+}
+
+#[tokio::test]
+async fn variables_of_the_job() {
+    let template = crate::terraform::template(
+        "data \"coder_workspace\" \"w\" {}\ndata \"coder_workspace_owner\" \"o\" {}\ndata \"coder_task\" \"t\" {}\n",
+    );
+    let variables = [
+        ("CODER_WORKSPACE_BUILD_ID", "build"),
+        ("CODER_WORKSPACE_OWNER_GROUPS", "{"),
+        ("CODER_WORKSPACE_OWNER_RBAC_ROLES", "[1]"),
+        ("CODER_TASK_ID", "seven"),
+    ];
+    let Some(job) = Job::new(&template, &variables) else { return };
+    let texts: Vec<_> = job.diagnostics(&PLAN).await.into_iter().map(|found| found.text).collect();
+    let all = texts.join("\n");
+    for part in [
+        "template ID is missing: CODER_WORKSPACE_TEMPLATE_ID is required",
+        "invalid user groups",
+        "invalid user roles",
+        "invalid task id",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    assert_eq!(texts.len(), 4, "{all}");
+}
+
+#[tokio::test]
+async fn provider_addresses() {
+    for (url, text) in [("", "CODER_AGENT_URL must not be empty"), ("http://a b", "cannot be read")] {
+        let block =
+            format!("provider \"coder\" {{\n  url = \"{url}\"\n}}\ndata \"coder_workspace\" \"w\" {{}}\n");
+        let Some(job) = Job::new(&crate::terraform::template(&block), &[]) else { return };
+        let found = job.diagnostics(&PLAN).await;
+        assert!(found.len() == 1 && found[0].text.contains(text) && found[0].line == 9, "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn imports() {
+    let template =
+        crate::terraform::template("resource \"coder_env\" \"e\" {\n  agent_id = \"a\"\n  name = \"A\"\n}\n");
+    let Some(job) = Job::new(&template, &[]) else { return };
+    let output = job.run(&["import", "-no-color", "coder_env.e", "x"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("can not be imported"), "{said}");
+}
