@@ -1,0 +1,55 @@
+//! [`transaction!`](crate::transaction): what [`Store::write`](crate::Store::write) does, usable inside futures that must be `Send`.
+//!
+//! The compiler cannot prove yet that the future of a borrowed async closure is `Send` for every lifetime, which
+//! request handlers and spawned tasks need; a plain async block has no such lifetime.
+
+use crate::engine::Tx;
+use crate::{Error, Result};
+
+/// How often a transaction is run again when others were in its way.
+const ATTEMPTS: u32 = 5;
+
+/// Ends one run of a transaction: commits or undoes. `None` means that it should be run again.
+#[doc(hidden)]
+pub async fn settle<T, E: From<Error>>(
+    tx: Tx,
+    outcome: std::result::Result<T, E>,
+    attempt: &mut u32,
+) -> Option<std::result::Result<T, E>> {
+    match outcome {
+        Ok(value) => {
+            let committed: Result<()> = tx.commit().await;
+            Some(committed.map(|()| value).map_err(E::from))
+        }
+        Err(error) => {
+            let again = tx.is_conflicted() && *attempt < ATTEMPTS;
+            tx.rollback().await;
+            *attempt += 1;
+            if again { None } else { Some(Err(error)) }
+        }
+    }
+}
+
+/// Runs a block as one transaction, and again from the start when another transaction was in its way.
+///
+/// `transaction!(store, Error, |tx| { … })` is a `Result<_, Error>`; `?` inside the block ends the transaction.
+/// Await nothing but the store inside, and have no effect outside of the transaction.
+#[macro_export]
+macro_rules! transaction {
+    ($store:expr, $error:ty, |$tx:ident| $body:block) => {{
+        let mut attempt = 1_u32;
+        loop {
+            let mut open = match $store.begin().await {
+                Ok(open) => open,
+                Err(error) => break Err(<$error>::from(error)),
+            };
+            let outcome: ::std::result::Result<_, $error> = {
+                let $tx = &mut open;
+                async { $body }.await
+            };
+            if let Some(done) = $crate::settle(open, outcome, &mut attempt).await {
+                break done;
+            }
+        }
+    }};
+}
