@@ -66,7 +66,12 @@ pub(crate) enum Command {
     /// Show who is logged in, and where.
     Whoami(cmd::whoami::Args),
     /// Run daemons that build workspaces, and manage their keys and jobs.
-    #[command(alias = "provisioners", alias = "provisionerd", subcommand_required = true, arg_required_else_help = true)]
+    #[command(
+        alias = "provisioners",
+        alias = "provisionerd",
+        subcommand_required = true,
+        arg_required_else_help = true
+    )]
     Provisioner {
         /// What to do.
         #[command(subcommand)]
@@ -149,7 +154,8 @@ pub fn command() -> clap::Command {
 /// and an empty variable counts as absent.
 fn official_habits(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
-        let absent = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
+        let absent =
+            arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
         let arg = if absent { arg.env(Resettable::Reset) } else { arg };
         if !matches!(arg.get_action(), ArgAction::SetTrue) {
             return arg;

@@ -39,7 +39,9 @@ impl Context {
             Some(url) => Some(url),
             None => saved()?,
         };
-        let text = text.context("you are not logged in, and no server is named: run `coder login <url>`, or set CODER_URL")?;
+        let text = text.context(
+            "you are not logged in, and no server is named: run `coder login <url>`, or set CODER_URL",
+        )?;
         server_url(&text)
     }
 
@@ -62,7 +64,8 @@ impl Context {
         let theirs = self.client.get().and_then(Client::server_version);
         let Some(theirs) = theirs.filter(|theirs| !same_release(&ours, theirs)) else { return };
         if !self.global.no_version_warning {
-            self.printer.warn(&format!("the server is of release {theirs}, this program works best with {ours}"));
+            self.printer
+                .warn(&format!("the server is of release {theirs}, this program works best with {ours}"));
         }
     }
 
@@ -111,7 +114,6 @@ fn is_local(text: &str) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

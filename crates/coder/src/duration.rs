@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn go_durations_read() {
-        let check = |text: &str, millis: u64| assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        let check =
+            |text: &str, millis: u64| assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         check("0", 0);
         check("100ms", 100);
         check("1.5s", 1_500);

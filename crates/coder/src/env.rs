@@ -2,6 +2,8 @@
 //!
 //! `docs/reference/environment.md` is generated from [`ALL`]; nothing else in the workspace reads the environment.
 
+use std::path::{Path, PathBuf};
+
 /// A variable with the sentence that documents it.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
@@ -227,6 +229,14 @@ variables! {
 /// The value of a variable; an empty one counts as absent, as in the official program.
 pub fn get(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The directory for caches when none is named.
+#[must_use]
+pub fn cache_directory() -> Option<PathBuf> {
+    let base = get(XDG_CACHE_HOME).map(PathBuf::from);
+    let base = base.or_else(|| get(HOME).map(|home| Path::new(&home).join(".cache")));
+    Some(base?.join("coder"))
 }
 
 #[cfg(test)]

@@ -30,6 +30,10 @@ impl Example {
     /// What it shows: the first paragraph of its README.
     pub(crate) fn about(&self) -> &'static str {
         let readme = self.files.iter().find(|(name, _)| *name == "README.md").map_or("", |(_, text)| text);
-        readme.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default()
+        readme
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty() && !line.starts_with('#'))
+            .unwrap_or_default()
     }
 }

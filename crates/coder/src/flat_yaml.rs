@@ -24,7 +24,8 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<(String, String)>> {
         if line.starts_with([' ', '\t']) {
             bail!("line {number}: nested values are not understood, write them as JSON text in quotes");
         }
-        let (name, value) = split(content).with_context(|| format!("line {number}: expected `name: value`"))?;
+        let (name, value) =
+            split(content).with_context(|| format!("line {number}: expected `name: value`"))?;
         let name = scalar(name).with_context(|| format!("line {number}"))?;
         let value = match value {
             "" => Value::List(Vec::new()),
@@ -118,7 +119,6 @@ fn scalar(text: &str) -> anyhow::Result<String> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

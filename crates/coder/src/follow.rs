@@ -141,7 +141,11 @@ impl Blocks {
     fn close(&mut self, end: Timestamp, good: bool) {
         if let Some((stage, start)) = self.stage.take() {
             let passed = Duration::try_from(end.duration_since(start)).unwrap_or_default();
-            let mark = if good { self.printer.paint(Look::Good, "✔") } else { self.printer.paint(Look::Bad, "✘") };
+            let mark = if good {
+                self.printer.paint(Look::Good, "✔")
+            } else {
+                self.printer.paint(Look::Bad, "✘")
+            };
             self.printer.note(&format!("=== {mark} {stage} [{}]", duration::short(passed)));
         }
     }

@@ -54,6 +54,7 @@ impl Printer {
     }
 
     /// Neither colours nor live progress, as in a pipe.
+    #[cfg(test)]
     #[must_use]
     pub(crate) const fn plain() -> Self {
         Self { colour: false, live: false, width: None }
@@ -66,6 +67,7 @@ impl Printer {
     }
 
     /// Whether progress may be drawn.
+    #[cfg(feature = "server")]
     #[must_use]
     pub(crate) const fn is_live(&self) -> bool {
         self.live
@@ -108,6 +110,7 @@ impl Printer {
     }
 
     /// Draws `text` over the current line of a terminal; elsewhere nothing happens.
+    #[cfg(feature = "server")]
     pub(crate) fn draw(&self, text: &str) {
         if self.live {
             self.ask(&format!("\r\x1b[K{text}"));

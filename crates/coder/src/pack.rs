@@ -20,26 +20,22 @@ pub(crate) struct Archive {
     pub(crate) bytes: Vec<u8>,
     /// Links and other special files that were left out.
     pub(crate) skipped: Vec<String>,
-    /// Whether a dependency lock file is in it.
-    pub(crate) has_lock_file: bool,
 }
 
 /// Packs a directory.
 pub(crate) fn directory(root: &Path) -> anyhow::Result<Archive> {
-    let mut packer = Packer {
-        tar: tar::Builder::new(Vec::new()),
-        content: 0,
-        has_terraform: false,
-        has_lock_file: false,
-        skipped: Vec::new(),
-    };
+    let mut packer =
+        Packer { tar: tar::Builder::new(Vec::new()), content: 0, has_terraform: false, skipped: Vec::new() };
     ensure!(root.is_dir(), "{} is not a directory", root.display());
     packer.add(root, "", 0)?;
     if !packer.has_terraform {
-        bail!("{} has no .tf file: a template needs at least one, `coder templates init` makes an example", root.display());
+        bail!(
+            "{} has no .tf file: a template needs at least one, `coder templates init` makes an example",
+            root.display()
+        );
     }
-    let Packer { tar, skipped, has_lock_file, .. } = packer;
-    Ok(Archive { bytes: tar.into_inner()?, skipped, has_lock_file })
+    let Packer { tar, skipped, .. } = packer;
+    Ok(Archive { bytes: tar.into_inner()?, skipped })
 }
 
 /// Packs named files that are part of this program.
@@ -56,7 +52,6 @@ struct Packer {
     tar: tar::Builder<Vec<u8>>,
     content: u64,
     has_terraform: bool,
-    has_lock_file: bool,
     skipped: Vec<String>,
 }
 
@@ -109,7 +104,6 @@ impl Packer {
         let bytes = fs::read(source).with_context(describe)?;
         let mode = if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
         self.has_terraform |= in_root && (path.ends_with(".tf") || path.ends_with(".tf.json"));
-        self.has_lock_file |= path == LOCK_FILE;
         append(&mut self.tar, path, &bytes, mode)
     }
 }
@@ -137,7 +131,6 @@ pub(crate) fn is_variables_file(in_root: bool, name: &str) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -160,18 +153,37 @@ mod tests {
     #[test]
     fn what_goes_in() {
         let root = template(&[
-            "main.tf", "README.md", ".terraform.lock.hcl", ".git/config", ".env", "terraform.tfstate", "a.tfstate.backup",
-            "terraform.tfvars", "terraform.tfvars.json", "x.auto.tfvars", "mod/main.tf", "mod/terraform.tfvars",
-            "mod/y.auto.tfvars.json", "mod/.hidden/z.tf", "build/run.sh",
+            "main.tf",
+            "README.md",
+            ".terraform.lock.hcl",
+            ".git/config",
+            ".env",
+            "terraform.tfstate",
+            "a.tfstate.backup",
+            "terraform.tfvars",
+            "terraform.tfvars.json",
+            "x.auto.tfvars",
+            "mod/main.tf",
+            "mod/terraform.tfvars",
+            "mod/y.auto.tfvars.json",
+            "mod/.hidden/z.tf",
+            "build/run.sh",
         ]);
         std::os::unix::fs::symlink("main.tf", root.path().join("link.tf")).unwrap();
         fs::set_permissions(root.path().join("build/run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         let archive = directory(root.path()).unwrap();
-        let expected =
-            [".terraform.lock.hcl", "README.md", "build/", "build/run.sh", "main.tf", "mod/", "mod/main.tf", "mod/terraform.tfvars"];
+        let expected = [
+            ".terraform.lock.hcl",
+            "README.md",
+            "build/",
+            "build/run.sh",
+            "main.tf",
+            "mod/",
+            "mod/main.tf",
+            "mod/terraform.tfvars",
+        ];
         assert_eq!(names(&archive.bytes), expected);
         assert_eq!(archive.skipped, ["link.tf"]);
-        assert!(archive.has_lock_file);
         let again = directory(root.path()).unwrap();
         assert_eq!(archive.bytes, again.bytes);
     }

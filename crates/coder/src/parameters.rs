@@ -84,7 +84,9 @@ pub(crate) fn resolve(
         let default = default.or_else(|| (!parameter.required).then(|| parameter.default_value.clone()));
         match default {
             Some(value) if !may_ask => values.push(NameValue::new(&parameter.name, value)),
-            default if may_ask => values.push(NameValue::new(&parameter.name, ask(printer, parameter, default)?)),
+            default if may_ask => {
+                values.push(NameValue::new(&parameter.name, ask(printer, parameter, default)?))
+            }
             _ => bail!(
                 "the template needs a value for parameter {:?}: pass --parameter {}=VALUE",
                 parameter.name,
@@ -94,22 +96,34 @@ pub(crate) fn resolve(
     }
     if let Some(name) = given.keys().next() {
         let known: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        bail!("the template has no parameter {name:?}, it has: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") });
+        bail!(
+            "the template has no parameter {name:?}, it has: {}",
+            if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+        );
     }
     Ok(values)
 }
 
-fn ask(printer: &Printer, parameter: &TemplateVersionParameter, default: Option<String>) -> anyhow::Result<String> {
+fn ask(
+    printer: &Printer,
+    parameter: &TemplateVersionParameter,
+    default: Option<String>,
+) -> anyhow::Result<String> {
     let label = if parameter.display_name.is_empty() { &parameter.name } else { &parameter.display_name };
     if !parameter.description_plaintext.is_empty() {
         printer.note(&printer.paint(Look::Faint, &parameter.description_plaintext));
     }
     for option in &parameter.options {
         let about = if option.description.is_empty() { &option.name } else { &option.description };
-        printer.note(&format!("  {} {}", printer.paint(Look::Bold, &option.value), printer.paint(Look::Faint, about)));
+        printer.note(&format!(
+            "  {} {}",
+            printer.paint(Look::Bold, &option.value),
+            printer.paint(Look::Faint, about)
+        ));
     }
     let check = |answer: &str| {
-        let known = parameter.options.is_empty() || parameter.options.iter().any(|option| option.value == answer);
+        let known =
+            parameter.options.is_empty() || parameter.options.iter().any(|option| option.value == answer);
         let list = parameter.kind.as_str() == "list(string)";
         if answer.is_empty() && parameter.required {
             return Err("needs a value".to_owned());
@@ -121,7 +135,6 @@ fn ask(printer: &Printer, parameter: &TemplateVersionParameter, default: Option<
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -136,7 +149,8 @@ mod tests {
     }
 
     fn run(flags: &[&str], earlier: &[(&str, &str)], asking: Asking) -> anyhow::Result<String> {
-        let flags = Flags { parameters: flags.iter().map(|text| (*text).to_owned()).collect(), ..Flags::default() };
+        let flags =
+            Flags { parameters: flags.iter().map(|text| (*text).to_owned()).collect(), ..Flags::default() };
         let earlier: Vec<_> = earlier.iter().map(|(name, value)| NameValue::new(*name, *value)).collect();
         let parameters = [parameter("size", None), parameter("zone", Some("eu"))];
         let values = resolve(&Printer::plain(), &flags, &parameters, &earlier, asking, false)?;
@@ -148,7 +162,9 @@ mod tests {
         assert_eq!(run(&["size=2"], &[], Asking::New).unwrap(), "size=2 zone=eu ");
         assert_eq!(run(&["size=2", "zone=us"], &[], Asking::New).unwrap(), "size=2 zone=us ");
         assert!(run(&[], &[], Asking::New).unwrap_err().to_string().contains("--parameter size=VALUE"));
-        assert!(run(&["size=2", "x=1"], &[], Asking::New).unwrap_err().to_string().contains("no parameter \"x\""));
+        assert!(
+            run(&["size=2", "x=1"], &[], Asking::New).unwrap_err().to_string().contains("no parameter \"x\"")
+        );
     }
 
     #[test]

@@ -28,7 +28,13 @@ pub(crate) fn confirm_or_enter(printer: &Printer, question: &str, instead: &str)
     yes_or_no(printer, question, "(YES/no)", &["", "y", "yes"], instead)
 }
 
-fn yes_or_no(printer: &Printer, question: &str, hint: &str, yes: &[&str], instead: &str) -> anyhow::Result<()> {
+fn yes_or_no(
+    printer: &Printer,
+    question: &str,
+    hint: &str,
+    yes: &[&str],
+    instead: &str,
+) -> anyhow::Result<()> {
     printer.ask(&format!("{} {} ", mark(printer, question), printer.paint(Look::Faint, hint)));
     let answer = line(question, instead)?.trim().to_ascii_lowercase();
     if yes.contains(&answer.as_str()) { Ok(()) } else { Err(Canceled::Declined.into()) }

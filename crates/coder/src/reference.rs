@@ -48,7 +48,8 @@ fn section(page: &mut String, parent: &str, command: &Command, level: usize) {
     }
     let positional: Vec<_> = command.get_positionals().collect();
     let own = command.get_arguments().filter(|arg| !arg.is_positional());
-    let own: Vec<_> = own.filter(|arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help").collect();
+    let own: Vec<_> =
+        own.filter(|arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help").collect();
     if !positional.is_empty() || !own.is_empty() {
         table(page, positional.into_iter().chain(own));
     }

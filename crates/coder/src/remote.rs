@@ -15,7 +15,8 @@ use crate::versions;
 pub(crate) fn connect(ctx: &Context) -> anyhow::Result<Client> {
     let url = ctx.url()?;
     let token = ctx.token()?;
-    let token = token.context("you are not logged in: run `coder login <url>`, or set CODER_SESSION_TOKEN")?;
+    let token =
+        token.context("you are not logged in: run `coder login <url>`, or set CODER_SESSION_TOKEN")?;
     open(ctx, &url, Some(token))
 }
 
@@ -35,7 +36,11 @@ pub(crate) fn open(ctx: &Context, url: &Url, token: Option<Secret>) -> anyhow::R
 }
 
 /// The organization to work in: the only one, or the one asked for by flag, variable or file.
-pub(crate) async fn organization(ctx: &Context, client: &Client, wanted: Option<&str>) -> anyhow::Result<Organization> {
+pub(crate) async fn organization(
+    ctx: &Context,
+    client: &Client,
+    wanted: Option<&str>,
+) -> anyhow::Result<Organization> {
     let mut own = client.my_organizations().await?;
     let saved = ctx.directory.organization()?;
     let Some(wanted) = wanted.map(str::to_owned).or(saved) else {

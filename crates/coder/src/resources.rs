@@ -5,7 +5,11 @@ use coder_api::resources::{WorkspaceAgent, WorkspaceResource};
 use crate::output::{Look, Printer};
 
 /// Lines for `resources`; with `workspace`, agents say whether they are connected.
-pub(crate) fn lines(printer: &Printer, resources: &[WorkspaceResource], workspace: Option<&str>) -> Vec<String> {
+pub(crate) fn lines(
+    printer: &Printer,
+    resources: &[WorkspaceResource],
+    workspace: Option<&str>,
+) -> Vec<String> {
     let mut lines = Vec::new();
     let mut sorted: Vec<_> = resources.iter().filter(|resource| !resource.hide).collect();
     sorted.sort_by_key(|resource| (resource.agents.is_empty(), &resource.kind, &resource.name));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 use coder_api::Timestamp;
+use coder_domain::clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
 use crate::duration;
@@ -138,12 +139,11 @@ pub(crate) fn time_or(at: Option<Timestamp>, absent: &str) -> String {
 
 /// How long ago an instant was.
 pub(crate) fn ago(at: Timestamp) -> String {
-    let passed = Duration::try_from(Timestamp::now().duration_since(at)).unwrap_or_default();
+    let passed = Duration::try_from(SystemClock.now().duration_since(at)).unwrap_or_default();
     if passed.as_secs() < 5 { "now".to_owned() } else { format!("{} ago", duration::short(passed)) }
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -156,7 +156,8 @@ mod tests {
     fn columns_are_chosen_by_name_in_the_order_asked() {
         let names = |wanted: &[&str]| {
             let wanted: Vec<_> = wanted.iter().map(|name| (*name).to_owned()).collect();
-            choose(COLUMNS, &wanted).map(|columns| columns.iter().map(|column| column.name).collect::<Vec<_>>())
+            choose(COLUMNS, &wanted)
+                .map(|columns| columns.iter().map(|column| column.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&[]).unwrap(), ["name"]);
         assert_eq!(names(&["Name", "created_at"]).unwrap(), ["name", "created at"]);

@@ -129,8 +129,9 @@ impl<'a> Reader<'a> {
                     "false" => Ok(Value::Bool(false)),
                     "null" => Ok(Value::Null),
                     number => {
-                        let number: Number = serde_json::from_str(number)
-                            .map_err(|_| anyhow::anyhow!("{number:?} is neither text, number, boolean, list nor map"))?;
+                        let number: Number = serde_json::from_str(number).map_err(|_| {
+                            anyhow::anyhow!("{number:?} is neither text, number, boolean, list nor map")
+                        })?;
                         Ok(Value::Number(number))
                     }
                 }
@@ -188,7 +189,9 @@ impl<'a> Reader<'a> {
                 '"' => return Ok(text),
                 '\n' => bail!("a text is not closed on its line"),
                 '\\' => text.push(self.escape()?),
-                '$' | '%' if self.rest().starts_with('{') => bail!("templates are not allowed in variable files"),
+                '$' | '%' if self.rest().starts_with('{') => {
+                    bail!("templates are not allowed in variable files")
+                }
                 // `$${` and `%%{` stand for themselves without the first character.
                 '$' if self.eat("${") => text.push_str("${"),
                 '%' if self.eat("%{") => text.push_str("%{"),
@@ -236,7 +239,6 @@ impl<'a> Reader<'a> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -262,7 +264,14 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        for (text, line) in [("a = 1\nb", 2), ("a = var.x", 1), ("a = \"${x}\"", 1), ("a = [1", 1), ("a = {", 1), ("\n\na = 1 2", 3)] {
+        for (text, line) in [
+            ("a = 1\nb", 2),
+            ("a = var.x", 1),
+            ("a = \"${x}\"", 1),
+            ("a = [1", 1),
+            ("a = {", 1),
+            ("\n\na = 1 2", 3),
+        ] {
             let error = format!("{:#}", parse(text).unwrap_err());
             assert!(error.starts_with(&format!("line {line}")), "{text}: {error}");
         }

@@ -56,7 +56,6 @@ fn automatic(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -43,5 +43,8 @@ pub(crate) async fn finish(ctx: &Context, client: &Client, build: &WorkspaceBuil
             return Err(crate::exit::Canceled::Interrupted.into());
         }
     };
-    follow::outcome(&job, &format!("the {} of workspace {:?}", build.transition.as_str(), build.workspace_name))
+    follow::outcome(
+        &job,
+        &format!("the {} of workspace {:?}", build.transition.as_str(), build.workspace_name),
+    )
 }

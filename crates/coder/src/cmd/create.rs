@@ -56,7 +56,9 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let may_ask = prompt::is_interactive() && !args.yes;
     let (owner, name) = name(ctx, &args)?;
     if remote::found(client.workspace_by_name(&owner, &name).await)?.is_some() {
-        bail!("there is a workspace {name:?} already: choose another name, or start it with `coder start {name}`");
+        bail!(
+            "there is a workspace {name:?} already: choose another name, or start it with `coder start {name}`"
+        );
     }
     let template = template(ctx, &client, &args, may_ask).await?;
     let version = version(&client, &template, args.template_version.as_deref()).await?;
@@ -96,7 +98,9 @@ fn name(ctx: &Context, args: &Args) -> anyhow::Result<(String, String)> {
     let check = |text: &str| names::name(text).map_err(|error| error.to_string());
     let text = match &args.workspace {
         Some(text) => text.clone(),
-        None => prompt::text(&ctx.printer, "Name of the workspace:", None, "name it: coder create <name>", check)?,
+        None => {
+            prompt::text(&ctx.printer, "Name of the workspace:", None, "name it: coder create <name>", check)?
+        }
     };
     let (owner, name) = remote::split_owner(&text);
     check(name).map_err(|reason| anyhow::anyhow!("the workspace name {name:?} {reason}"))?;
@@ -142,7 +146,11 @@ async fn choose(ctx: &Context, client: &Client) -> anyhow::Result<String> {
     })
 }
 
-async fn version(client: &Client, template: &Template, wanted: Option<&str>) -> anyhow::Result<TemplateVersionId> {
+async fn version(
+    client: &Client,
+    template: &Template,
+    wanted: Option<&str>,
+) -> anyhow::Result<TemplateVersionId> {
     let Some(name) = wanted else { return Ok(template.active_version_id) };
     Ok(client.version_by_name(template.id, name).await?.id)
 }
@@ -159,12 +167,15 @@ async fn preset(
         Some(name) => {
             let names: Vec<_> = presets.iter().map(|preset| preset.name.clone()).collect();
             let found = presets.into_iter().find(|preset| preset.name.eq_ignore_ascii_case(name));
-            found.map(Some).with_context(|| format!("there is no preset {name:?}, choose from: {}", names.join(", ")))
+            found
+                .map(Some)
+                .with_context(|| format!("there is no preset {name:?}, choose from: {}", names.join(", ")))
         }
         None => {
             let default = presets.into_iter().find(|preset| preset.default);
             if let Some(preset) = &default {
-                ctx.printer.note(&format!("Using the template's preset {:?}; choose with --preset.", preset.name));
+                ctx.printer
+                    .note(&format!("Using the template's preset {:?}; choose with --preset.", preset.name));
             }
             Ok(default)
         }
@@ -182,7 +193,8 @@ fn values(
         .map(|preset| preset.parameters.iter().map(|pair| NameValue::new(&pair.name, &pair.value)).collect())
         .unwrap_or_default();
     // The preset's values are the strongest (http-api 7.1), so they are not asked for.
-    let open: Vec<_> = declared.iter().filter(|p| set.iter().all(|pair| pair.name != p.name)).cloned().collect();
+    let open: Vec<_> =
+        declared.iter().filter(|p| set.iter().all(|pair| pair.name != p.name)).cloned().collect();
     let mut values = parameters::resolve(&ctx.printer, &args.parameters, &open, &[], Asking::New, may_ask)?;
     values.extend(set);
     Ok(values)

@@ -45,24 +45,34 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     };
     let client = remote::open(ctx, &url, None)?;
     let has_users = client.has_first_user().await?;
-    let token = if has_users { existing(ctx, &args, &client).await? } else { first(ctx, &args, &client).await? };
+    let token =
+        if has_users { existing(ctx, &args, &client).await? } else { first(ctx, &args, &client).await? };
     let me = client.with_token(Some(token.clone())).user(paths::ME).await?;
     ctx.directory.save(url.as_str().trim_end_matches('/'), &token)?;
     let bold = |text: &str| ctx.printer.paint(Look::Bold, text);
     ctx.printer.note(&format!("You are logged in as {}.", bold(&me.username)));
     if !has_users {
-        ctx.printer.note(&format!("Next, make a template: {}", ctx.printer.paint(Look::Code, "coder templates init")));
+        ctx.printer.note(&format!(
+            "Next, make a template: {}",
+            ctx.printer.paint(Look::Code, "coder templates init")
+        ));
     }
     Ok(())
 }
 
 async fn first(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result<Secret> {
     let ctx_printer = &ctx.printer;
-    let complete = args.first_user_username.is_some() && args.first_user_email.is_some() && args.first_user_password.is_some();
+    let complete = args.first_user_username.is_some()
+        && args.first_user_email.is_some()
+        && args.first_user_password.is_some();
     if !complete {
         ctx_printer.note("This server has no users yet. The first one becomes its owner.");
     }
-    let checked = |given: &Option<String>, question: &str, default: Option<&str>, flag: &str, check: fn(&str) -> Result<(), String>| {
+    let checked = |given: &Option<String>,
+                   question: &str,
+                   default: Option<&str>,
+                   flag: &str,
+                   check: fn(&str) -> Result<(), String>| {
         if let Some(text) = given {
             return check(text).map(|()| text.clone()).map_err(|reason| anyhow::anyhow!("--{flag} {reason}"));
         }
@@ -74,9 +84,11 @@ async fn first(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result<Se
     let name = match (&args.first_user_full_name, complete) {
         (Some(name), _) => name.clone(),
         (None, true) => String::new(),
-        (None, false) => prompt::text(ctx_printer, "Full name:", Some(""), "pass --first-user-full-name", |text| {
-            names::real_name(text).map_err(|error| error.to_string())
-        })?,
+        (None, false) => {
+            prompt::text(ctx_printer, "Full name:", Some(""), "pass --first-user-full-name", |text| {
+                names::real_name(text).map_err(|error| error.to_string())
+            })?
+        }
     };
     let email = checked(&args.first_user_email, "E-mail address:", None, "first-user-email", |text| {
         if names::email(text) { Ok(()) } else { Err("must be an e-mail address".to_owned()) }
@@ -85,8 +97,13 @@ async fn first(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result<Se
         Some(password) => Secret::new(password),
         None => new_password(ctx)?,
     };
-    let request =
-        CreateFirstUserRequest { email: email.clone(), username, name, password: password.clone(), trial: args.first_user_trial };
+    let request = CreateFirstUserRequest {
+        email: email.clone(),
+        username,
+        name,
+        password: password.clone(),
+        trial: args.first_user_trial,
+    };
     client.create_first_user(&request).await?;
     Ok(client.login(&email, password).await?)
 }
@@ -95,7 +112,8 @@ fn new_password(ctx: &Context) -> anyhow::Result<Secret> {
     const INSTEAD: &str = "set CODER_FIRST_USER_PASSWORD";
     loop {
         let password = prompt::hidden(&ctx.printer, "Password:", INSTEAD)?;
-        if !prompt::is_interactive() || prompt::hidden(&ctx.printer, "The same again:", INSTEAD)? == password {
+        if !prompt::is_interactive() || prompt::hidden(&ctx.printer, "The same again:", INSTEAD)? == password
+        {
             return Ok(password);
         }
         ctx.printer.note("The passwords differ.");

@@ -1,8 +1,8 @@
 //! `coder start`; `coder restart` uses its parts.
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, Reason, Transition, WorkspaceBuild, WorkspaceStatus};
-use coder_api::json::NameValue;
 use coder_api::client::Client;
+use coder_api::json::NameValue;
 use coder_api::versions::TemplateVersionExternalAuth;
 use coder_api::workspaces::{AutomaticUpdates, Workspace};
 use coder_domain::ids::TemplateVersionId;
@@ -78,7 +78,8 @@ pub(crate) async fn prepare(
     yes: bool,
 ) -> anyhow::Result<CreateWorkspaceBuildRequest> {
     let latest = &workspace.latest_build;
-    let follows = workspace.automatic_updates == AutomaticUpdates::Always || workspace.template_require_active_version;
+    let follows =
+        workspace.automatic_updates == AutomaticUpdates::Always || workspace.template_require_active_version;
     let version = if follows { workspace.template_active_version_id } else { latest.template_version_id };
     let parameters = chosen(ctx, client, latest, version, values, yes).await?;
     let mut request = CreateWorkspaceBuildRequest::new(Transition::Start);
@@ -127,7 +128,10 @@ pub(crate) async fn request_start(
 ) -> anyhow::Result<WorkspaceBuild> {
     let active = workspace.template_active_version_id;
     match build::request(ctx, client, workspace.id, &request).await {
-        Err(error) if error.status().is_some_and(|status| status == 403) && request.template_version_id != Some(active) => {
+        Err(error)
+            if error.status().is_some_and(|status| status == 403)
+                && request.template_version_id != Some(active) =>
+        {
             ctx.printer.note("The template requires its active version, so the workspace is updated.");
             let request = CreateWorkspaceBuildRequest { template_version_id: Some(active), ..request };
             Ok(build::request(ctx, client, workspace.id, &request).await?)

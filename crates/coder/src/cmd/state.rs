@@ -83,7 +83,15 @@ async fn pull(ctx: &Context, args: PullArgs) -> anyhow::Result<()> {
         None => ctx.printer.raw(&state)?,
         Some(path) => {
             // State holds secrets, so nobody else may read it.
-            let write = || fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?.write_all(&state);
+            let write = || {
+                fs::OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .mode(0o600)
+                    .open(&path)?
+                    .write_all(&state)
+            };
             write().with_context(|| format!("write {}", path.display()))?;
         }
     }

@@ -125,7 +125,8 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let keys = client.tokens(args.all).await?;
     let mut options = args.table;
     if args.all && options.columns.is_empty() {
-        options.columns = ["id", "name", "last used", "expires at", "created at", "owner"].map(str::to_owned).into();
+        options.columns =
+            ["id", "name", "last used", "expires at", "created at", "owner"].map(str::to_owned).into();
     }
     let empty = "There are no tokens. Make one with: coder tokens create";
     table::print(&ctx.printer, &options, COLUMNS, &keys, empty)

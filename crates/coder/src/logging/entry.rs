@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use coder_domain::clock::{Clock as _, SystemClock};
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata};
@@ -61,7 +62,7 @@ pub(super) struct Entry<'a> {
 impl<'a> Entry<'a> {
     pub(super) fn new(metadata: &Metadata<'a>, fields: Fields) -> Self {
         Self {
-            at: Timestamp::now(),
+            at: SystemClock.now(),
             level: *metadata.level(),
             logger: logger(metadata.target()),
             fields,

@@ -33,7 +33,8 @@ impl Filter {
     }
 
     pub(super) fn shows(&self, entry: &Entry<'_>) -> bool {
-        let matches = |pattern: &Regex| pattern.is_match(entry.logger) || pattern.is_match(&entry.fields.message);
+        let matches =
+            |pattern: &Regex| pattern.is_match(entry.logger) || pattern.is_match(&entry.fields.message);
         entry.level <= Level::INFO || self.verbose || self.patterns.iter().any(matches)
     }
 
@@ -44,5 +45,7 @@ impl Filter {
 
 /// Whether the event comes from this workspace: its crates, or a logger named without a path.
 fn is_ours(target: &str) -> bool {
-    target.starts_with("coder") || matches!(target, "provisioner" | "provisionerd") || target.starts_with("ext-provisionerd")
+    target.starts_with("coder")
+        || matches!(target, "provisioner" | "provisionerd")
+        || target.starts_with("ext-provisionerd")
 }

@@ -17,7 +17,8 @@ pub(super) fn render(entry: &Entry<'_>) -> String {
     let at = entry.at.strftime("%Y-%m-%d %H:%M:%S%.3f");
     let mut text = format!("{at} [{level}]  {}: {}", entry.logger, one_line(&entry.fields.message));
     for (name, value) in &entry.fields.pairs {
-        let quoted = value.is_empty() || value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
+        let quoted =
+            value.is_empty() || value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
         // Writing to a String cannot fail.
         drop(if quoted { write!(text, "  {name}={value:?}") } else { write!(text, "  {name}={value}") });
     }
@@ -30,7 +31,6 @@ fn one_line(message: &str) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::super::entry::Fields;
     use super::*;

@@ -20,5 +20,10 @@ pub(super) fn render(entry: &Entry<'_>) -> String {
 }
 
 pub(super) fn fields(entry: &Entry<'_>) -> Map<String, Value> {
-    entry.fields.pairs.iter().map(|(name, value)| ((*name).to_owned(), Value::String(value.clone()))).collect()
+    entry
+        .fields
+        .pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), Value::String(value.clone())))
+        .collect()
 }

@@ -65,7 +65,6 @@ fn append(path: &Path) -> io::Result<Open> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

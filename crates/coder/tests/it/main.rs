@@ -1,2 +1,13 @@
 //! The real binary, driven as people and scripts drive it.
-#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod commands;
+mod daemon;
+mod examples;
+mod flow;
+mod help;
+mod program;
+mod quickstart;
+mod reference;
+mod session;
+mod stack;
+mod terminal;

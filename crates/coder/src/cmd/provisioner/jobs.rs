@@ -77,7 +77,11 @@ const COLUMNS: &[Column<Row>] = &[
     Column { name: "template version id", shown: false, cell: |row| id(row.job.input.template_version_id) },
     Column { name: "workspace build id", shown: false, cell: |row| id(row.job.input.workspace_build_id) },
     Column { name: "available workers", shown: false, cell: workers },
-    Column { name: "template version name", shown: false, cell: |row| row.job.metadata.template_version_name.clone() },
+    Column {
+        name: "template version name",
+        shown: false,
+        cell: |row| row.job.metadata.template_version_name.clone(),
+    },
     Column { name: "template id", shown: false, cell: |row| id(row.job.metadata.template_id) },
     Column { name: "template name", shown: false, cell: |row| row.job.metadata.template_name.clone() },
     Column { name: "template icon", shown: false, cell: |row| row.job.metadata.template_icon.clone() },
@@ -92,7 +96,11 @@ fn id(id: Option<impl ToString>) -> String {
 
 fn template(row: &Row) -> String {
     let metadata = &row.job.metadata;
-    let name = if metadata.template_display_name.is_empty() { &metadata.template_name } else { &metadata.template_display_name };
+    let name = if metadata.template_display_name.is_empty() {
+        &metadata.template_name
+    } else {
+        &metadata.template_display_name
+    };
     name.clone()
 }
 
@@ -119,9 +127,11 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
         Some(user) => Some(client.user(user).await?.id),
         None => None,
     };
-    let filter = JobFilter { limit: Some(args.limit), status: args.status, initiator, ..JobFilter::default() };
+    let filter =
+        JobFilter { limit: Some(args.limit), status: args.status, initiator, ..JobFilter::default() };
     let jobs = client.jobs(organization.id, &filter).await?;
-    let rows: Vec<Row> = jobs.into_iter().map(|job| Row { job, organization_name: organization.name.clone() }).collect();
+    let rows: Vec<Row> =
+        jobs.into_iter().map(|job| Row { job, organization_name: organization.name.clone() }).collect();
     table::print(&ctx.printer, &args.table, COLUMNS, &rows, "There are no provisioner jobs.")
 }
 

@@ -43,20 +43,56 @@ const COLUMNS: &[Column<Row>] = &[
     Column { name: "id", shown: false, cell: |row| row.daemon.id.to_string() },
     Column { name: "organization id", shown: false, cell: |row| row.daemon.organization_id.to_string() },
     Column { name: "created at", shown: true, cell: |row| table::time(row.daemon.created_at) },
-    Column { name: "last seen at", shown: true, cell: |row| table::time_or(row.daemon.last_seen_at, "never") },
+    Column {
+        name: "last seen at",
+        shown: true,
+        cell: |row| table::time_or(row.daemon.last_seen_at, "never"),
+    },
     Column { name: "key name", shown: true, cell: |row| row.daemon.key_name.clone().unwrap_or_default() },
     Column { name: "name", shown: true, cell: |row| row.daemon.name.clone() },
     Column { name: "version", shown: true, cell: |row| row.daemon.version.clone() },
     Column { name: "api version", shown: false, cell: |row| row.daemon.api_version.clone() },
     Column { name: "status", shown: true, cell: status },
-    Column { name: "current job id", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.id.to_string()) },
-    Column { name: "current job status", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.status.to_string()) },
-    Column { name: "current job template name", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_name.clone()) },
-    Column { name: "current job template display name", shown: false, cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_display_name.clone()) },
-    Column { name: "previous job id", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.id.to_string()) },
-    Column { name: "previous job status", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.status.to_string()) },
-    Column { name: "previous job template name", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_name.clone()) },
-    Column { name: "previous job template display name", shown: false, cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_display_name.clone()) },
+    Column {
+        name: "current job id",
+        shown: false,
+        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.id.to_string()),
+    },
+    Column {
+        name: "current job status",
+        shown: false,
+        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.status.to_string()),
+    },
+    Column {
+        name: "current job template name",
+        shown: false,
+        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_name.clone()),
+    },
+    Column {
+        name: "current job template display name",
+        shown: false,
+        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_display_name.clone()),
+    },
+    Column {
+        name: "previous job id",
+        shown: false,
+        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.id.to_string()),
+    },
+    Column {
+        name: "previous job status",
+        shown: false,
+        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.status.to_string()),
+    },
+    Column {
+        name: "previous job template name",
+        shown: false,
+        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_name.clone()),
+    },
+    Column {
+        name: "previous job template display name",
+        shown: false,
+        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_display_name.clone()),
+    },
     Column { name: "organization", shown: false, cell: |row| row.organization_name.clone() },
     Column { name: "tags", shown: true, cell: |row| row.daemon.tags.to_string() },
 ];
@@ -80,8 +116,10 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         ..DaemonFilter::default()
     };
     let daemons = client.daemons(organization.id, &filter).await?;
-    let rows: Vec<Row> =
-        daemons.into_iter().map(|daemon| Row { daemon, organization_name: organization.name.clone() }).collect();
+    let rows: Vec<Row> = daemons
+        .into_iter()
+        .map(|daemon| Row { daemon, organization_name: organization.name.clone() })
+        .collect();
     let empty = "There are no provisioner daemons. Start one with: coder provisioner start";
     table::print(&ctx.printer, &args.table, COLUMNS, &rows, empty)
 }

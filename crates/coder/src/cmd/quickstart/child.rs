@@ -30,7 +30,12 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Starts it. The key goes through the environment, since everybody can see command lines.
-    pub(super) fn start(place: &Path, url: &str, key: &Secret, terraform: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        place: &Path,
+        url: &str,
+        key: &Secret,
+        terraform: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         let log = place.join("daemon.log");
         let mut command = Command::new(program);
@@ -40,7 +45,9 @@ impl Daemon {
             command.arg("--terraform-path").arg(path);
         }
         // A session, tags or an organization of the person's own environment would contradict the key.
-        for name in [env::SESSION_TOKEN, env::ORGANIZATION, env::PROVISIONERD_TAGS, env::PROVISIONER_DAEMON_PSK] {
+        for name in
+            [env::SESSION_TOKEN, env::ORGANIZATION, env::PROVISIONERD_TAGS, env::PROVISIONER_DAEMON_PSK]
+        {
             command.env_remove(name);
         }
         command.env(env::URL, url).env(env::PROVISIONER_DAEMON_KEY, key.expose());

@@ -40,7 +40,8 @@ pub(super) async fn push(
     printer: &Printer,
     organization: OrganizationId,
 ) -> anyhow::Result<TemplateVersionId> {
-    let example = examples::ALL.iter().find(|example| example.name == TEMPLATE).context("the example is embedded")?;
+    let example =
+        examples::ALL.iter().find(|example| example.name == TEMPLATE).context("the example is embedded")?;
     let existing = remote::found(client.template_by_name(organization, TEMPLATE).await)?;
     let file = client.upload(files::TAR, pack::embedded(example.files)?.into()).await?;
     let request = CreateTemplateVersionRequest {
@@ -90,7 +91,9 @@ pub(super) async fn workspace(
             };
             client.create_workspace(paths::ME, &request).await?.latest_build
         }
-        Some(workspace) if workspace.latest_build.status == WorkspaceStatus::Starting => workspace.latest_build,
+        Some(workspace) if workspace.latest_build.status == WorkspaceStatus::Starting => {
+            workspace.latest_build
+        }
         Some(workspace) => {
             let mut request = CreateWorkspaceBuildRequest::new(Transition::Start);
             request.template_version_id = Some(version);

@@ -10,12 +10,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use coder_api::client::{Client, Options, Proxies};
-use coder_domain::clock::SystemClock;
+use coder_domain::clock::{Clock as _, SystemClock};
 use coder_provisioner::TerraformSource;
 use coder_server::config::{Listen, Provisioning};
 use coder_server::{Build, Config, Deps, Server};
 use coder_store::{Location, Store};
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
@@ -65,7 +64,8 @@ fn is_interrupted(result: &anyhow::Result<()>) -> bool {
 fn place(given: Option<&Path>) -> anyhow::Result<Place> {
     use std::os::unix::fs::DirBuilderExt as _;
     let Some(path) = given else {
-        let fresh = tempfile::Builder::new().prefix("coder-quickstart-").tempdir().context("make a directory")?;
+        let fresh =
+            tempfile::Builder::new().prefix("coder-quickstart-").tempdir().context("make a directory")?;
         return Ok(Place { path: fresh.path().to_owned(), fresh: Some(fresh) });
     };
     let make = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -77,7 +77,10 @@ fn place(given: Option<&Path>) -> anyhow::Result<Place> {
 async fn all(ctx: &Context, args: &Args, place: &Path) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     find_terraform(args, place).await?;
-    let store = Store::open(&coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite"))), Timestamp::now());
+    let store = Store::open(
+        &coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite"))),
+        SystemClock.now(),
+    );
     let store = store.await.context("open the database")?;
     let (server, url) = server(args, store.clone()).await?;
     step(&ctx.printer, &format!("Server on {url}, without built-in daemons"));
@@ -176,7 +179,8 @@ async fn demonstrate(
         bail!("the workspace was built by {:?}, not by {name:?}", built.worker_name);
     }
     step(printer, &format!("Workspace {:?} is running", demo::WORKSPACE));
-    let lines = crate::resources::lines(printer, &built.workspace.latest_build.resources, Some(demo::WORKSPACE));
+    let lines =
+        crate::resources::lines(printer, &built.workspace.latest_build.resources, Some(demo::WORKSPACE));
     printer.data("");
     lines.iter().for_each(|line| printer.data(line));
     summary(printer, url, place, &account, &built.worker_name, pid);
@@ -192,10 +196,15 @@ fn summary(printer: &Printer, url: &str, place: &Path, account: &account::Accoun
     printer.data("");
     printer.data(&format!("Built by   daemon {} (worker_name of the job), process {pid}", bold(worker)));
     printer.data(&format!("Server     {}", bold(url)));
-    printer.data(&format!("Log in     {}  password {}", bold(&account.email), bold(account.password.expose())));
+    printer.data(&format!(
+        "Log in     {}  password {}",
+        bold(&account.email),
+        bold(account.password.expose())
+    ));
     printer.data(&format!("Data       {}", place.display()));
     printer.data("");
-    let program = std::env::current_exe().map_or_else(|_| "coder".to_owned(), |path| path.display().to_string());
+    let program =
+        std::env::current_exe().map_or_else(|_| "coder".to_owned(), |path| path.display().to_string());
     printer.data("Go on in another terminal:");
     printer.data("");
     let config = account::config_directory(place);

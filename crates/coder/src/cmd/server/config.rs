@@ -6,7 +6,8 @@ use anyhow::{Context as _, bail, ensure};
 use coder_domain::secret::Secret;
 use coder_server::Config;
 use coder_server::config::{
-    CertificateFiles, ClientAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite, Sessions, TlsVersion, Workspaces,
+    CertificateFiles, ClientAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite, Sessions,
+    TlsVersion, Workspaces,
 };
 
 use super::flags::{Args, Network, Tls};
@@ -14,7 +15,8 @@ use crate::context::server_url;
 
 /// Checks the flags.
 pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
-    let access_url = args.network.access_url.as_deref().map(server_url).transpose().context("--access-url")?;
+    let access_url =
+        args.network.access_url.as_deref().map(server_url).transpose().context("--access-url")?;
     ensure!(
         access_url.is_some() || !args.network.redirect_to_access_url,
         "--redirect-to-access-url needs --access-url"
@@ -78,14 +80,22 @@ fn https(tls: &Tls) -> anyhow::Result<Https> {
         "require-any" => ClientAuth::RequireAny,
         "verify-if-given" => ClientAuth::VerifyIfGiven,
         "require-and-verify" => ClientAuth::RequireAndVerify,
-        other => bail!("--tls-client-auth {other:?} is none of none, request, require-any, verify-if-given, require-and-verify"),
+        other => bail!(
+            "--tls-client-auth {other:?} is none of none, request, require-any, verify-if-given, require-and-verify"
+        ),
     };
     let verifies = matches!(client_auth, ClientAuth::VerifyIfGiven | ClientAuth::RequireAndVerify);
-    ensure!(!verifies || tls.tls_client_ca_file.is_some(), "--tls-client-auth {} needs --tls-client-ca-file", tls.tls_client_auth);
+    ensure!(
+        !verifies || tls.tls_client_ca_file.is_some(),
+        "--tls-client-auth {} needs --tls-client-ca-file",
+        tls.tls_client_auth
+    );
     let min_version = match tls.tls_min_version.as_str() {
         "tls12" => TlsVersion::Tls12,
         "tls13" => TlsVersion::Tls13,
-        old @ ("tls10" | "tls11") => bail!("--tls-min-version {old} is not safe any more, choose tls12 or tls13"),
+        old @ ("tls10" | "tls11") => {
+            bail!("--tls-min-version {old} is not safe any more, choose tls12 or tls13")
+        }
         other => bail!("--tls-min-version {other:?} is neither tls12 nor tls13"),
     };
     Ok(Https {
@@ -155,7 +165,6 @@ fn limits(network: &Network) -> Limits {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use clap::FromArgMatches as _;
 
@@ -165,7 +174,9 @@ mod tests {
     fn check(flags: &[&str]) -> anyhow::Result<Config> {
         let words = ["coder", "server"].into_iter().chain(flags.iter().copied());
         let matches = crate::command().try_get_matches_from(words)?;
-        let Command::Server(args) = Cli::from_arg_matches(&matches)?.command else { bail!("another command") };
+        let Command::Server(args) = Cli::from_arg_matches(&matches)?.command else {
+            bail!("another command")
+        };
         validate(&args)
     }
 
@@ -180,11 +191,19 @@ mod tests {
 
     #[test]
     fn flags_as_scripts_write_them() {
-        let config = check(&["--provisioner-daemons=0", "--http-address", ":0", "--dangerous-disable-rate-limits=true"]).unwrap();
+        let config = check(&[
+            "--provisioner-daemons=0",
+            "--http-address",
+            ":0",
+            "--dangerous-disable-rate-limits=true",
+        ])
+        .unwrap();
         assert_eq!(config.provisioning.builtin_daemons, 0);
         assert_eq!(config.listen.http.unwrap().to_string(), "0.0.0.0:0");
         assert!(!config.limits.rate_limits);
-        let config = check(&["--proxy-trusted-origins=10.0.0.0/8,::1", "--telemetry=false", "--pprof-enable"]).unwrap();
+        let config =
+            check(&["--proxy-trusted-origins=10.0.0.0/8,::1", "--telemetry=false", "--pprof-enable"])
+                .unwrap();
         assert_eq!(config.proxies.origins.len(), 2);
         assert_eq!(config.proxies.origins[1].1, 128);
     }

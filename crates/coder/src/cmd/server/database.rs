@@ -5,9 +5,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use coder_domain::clock::{Clock as _, SystemClock};
 use coder_domain::secret::Secret;
 use coder_store::{Config, Location, Store};
-use jiff::Timestamp;
 
 use super::flags::Database;
 use crate::env;
@@ -23,7 +23,7 @@ pub(crate) async fn open(flags: &Database) -> anyhow::Result<Store> {
         // The URL may hold a password.
         Location::Postgres(_) => "the Postgres of --postgres-url".to_owned(),
     };
-    Store::open(&config, Timestamp::now()).await.with_context(|| format!("open the database ({location})"))
+    Store::open(&config, SystemClock.now()).await.with_context(|| format!("open the database ({location})"))
 }
 
 fn config(flags: &Database) -> anyhow::Result<Config> {

@@ -12,7 +12,11 @@ const FLAGS: &[(&str, &str, bool)] = &[
     ("provisioner-daemon-poll-interval", "CODER_PROVISIONER_DAEMON_POLL_INTERVAL", true),
     ("provisioner-daemon-poll-jitter", "CODER_PROVISIONER_DAEMON_POLL_JITTER", true),
     ("autobuild-poll-interval", "CODER_AUTOBUILD_POLL_INTERVAL", true),
-    ("workspace-prebuilds-reconciliation-interval", "CODER_WORKSPACE_PREBUILDS_RECONCILIATION_INTERVAL", true),
+    (
+        "workspace-prebuilds-reconciliation-interval",
+        "CODER_WORKSPACE_PREBUILDS_RECONCILIATION_INTERVAL",
+        true,
+    ),
     ("default-quiet-hours-schedule", "CODER_QUIET_HOURS_DEFAULT_SCHEDULE", true),
     ("allow-custom-quiet-hours", "CODER_ALLOW_CUSTOM_QUIET_HOURS", false),
     ("strict-transport-security-options", "CODER_STRICT_TRANSPORT_SECURITY_OPTIONS", true),
@@ -52,7 +56,8 @@ impl clap::Args for Ignored {
     fn augment_args(command: Command) -> Command {
         FLAGS.iter().fold(command, |command, (name, variable, takes_value)| {
             let arg = Arg::new(*name).long(*name).env(*variable).hide(true).hide_env_values(true);
-            let arg = if *takes_value { arg.action(ArgAction::Append) } else { arg.action(ArgAction::SetTrue) };
+            let arg =
+                if *takes_value { arg.action(ArgAction::Append) } else { arg.action(ArgAction::SetTrue) };
             command.arg(arg.help("Accepted for compatibility, without effect yet."))
         })
     }
@@ -65,7 +70,8 @@ impl clap::Args for Ignored {
 impl FromArgMatches for Ignored {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let source = |name: &str| matches.value_source(name);
-        let is_given = |name: &&str| matches!(source(name), Some(ValueSource::CommandLine | ValueSource::EnvVariable));
+        let is_given =
+            |name: &&str| matches!(source(name), Some(ValueSource::CommandLine | ValueSource::EnvVariable));
         Ok(Self { given: FLAGS.iter().map(|(name, _, _)| *name).filter(is_given).collect() })
     }
 

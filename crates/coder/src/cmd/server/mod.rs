@@ -8,17 +8,27 @@ mod flags;
 mod ignored;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use coder_domain::clock::SystemClock;
+use coder_provisioner::Shutdown;
 use coder_server::{Build, Deps, Server};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use flags::Args;
 
+use builtin::Daemons;
+
 use crate::context::Context;
 use crate::signals::{Request, Signals};
 use crate::{logging, runtime, versions};
+
+/// How long jobs of built-in daemons may go on after SIGTERM (scheduling-and-auth 3.8).
+const DRAIN_GRACE: Duration = Duration::from_secs(30 * 60);
+/// How long they may take to end after SIGINT.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     match &args.command {
@@ -41,40 +51,56 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
         clock: Arc::new(SystemClock),
         build: Build { compatible: versions::compatible(), product: versions::PRODUCT.to_owned() },
     };
-    let daemons = config.provisioning.builtin_daemons;
-    let force_cancel = config.provisioning.force_cancel_after;
     let access_url = config.access_url.clone();
+    let mut signals = Signals::take()?;
     let server = Server::build(config, deps).await.context("the server cannot start")?;
     let handle = server.handle();
     announce(ctx, &handle, access_url.as_ref());
-    let mut signals = Signals::take()?;
-    let (stop, force) = (CancellationToken::new(), CancellationToken::new());
-    let builtin = builtin::start(&handle, &args, daemons, force_cancel)?;
-    let running = tokio::spawn(server.run(stop.clone()));
-    let waiting = tokio::spawn({
-        let (stop, force) = (stop.clone(), force.clone());
-        async move {
-            let first = signals.next().await;
-            let how = if first == Request::Drain { "SIGTERM" } else { "SIGINT" };
-            tracing::info!(target: "coderd", "stopping on {how}; the same signal again stops at once");
-            stop.cancel();
-            signals.next().await;
-            force.cancel();
-        }
-    });
+    let (stop, shutdown) = (CancellationToken::new(), Shutdown::new());
+    let mut running = tokio::spawn(server.run(stop.clone()));
+    let mut daemons = Daemons::start(&handle, &args.provisioning, &shutdown)?;
+    let request = tokio::select! {
+        ended = &mut running => return ended.context("the server's task ended")?.context("the server failed"),
+        request = signals.next() => request,
+    };
     let result = tokio::select! {
-        result = running => result.context("the server's task ended")?.context("the server failed"),
-        () = force.cancelled() => {
-            tracing::warn!(target: "coderd", "stopped at once");
+        result = finish(request, &shutdown, &mut daemons, &stop, &mut running) => result,
+        _ = signals.next() => {
+            tracing::warn!(target: "coderd", "stopping at once, as a second signal asks for");
+            shutdown.force();
             Ok(())
         }
     };
-    waiting.abort();
-    if !force.is_cancelled() {
-        builtin.stop(&force).await;
-        store.close().await;
-    }
+    store.close().await;
     result
+}
+
+/// Stops in order: the daemons report how their jobs ended before the server goes.
+async fn finish(
+    request: Request,
+    shutdown: &Shutdown,
+    daemons: &mut Daemons,
+    stop: &CancellationToken,
+    running: &mut JoinHandle<Result<(), coder_server::Error>>,
+) -> anyhow::Result<()> {
+    tracing::info!(target: "coderd", "stopping; another signal stops at once");
+    let grace = match request {
+        Request::Drain => {
+            shutdown.drain();
+            DRAIN_GRACE
+        }
+        Request::Cancel => {
+            shutdown.cancel();
+            CANCEL_GRACE
+        }
+    };
+    if tokio::time::timeout(grace, daemons.ended()).await.is_err() {
+        tracing::warn!(target: "coderd", "built-in daemons did not finish in time");
+        shutdown.force();
+        daemons.ended().await;
+    }
+    stop.cancel();
+    running.await.context("the server's task ended")?.context("the server failed")
 }
 
 /// Tells people where to go; the log alone is too much to read.

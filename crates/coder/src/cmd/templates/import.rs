@@ -36,7 +36,8 @@ pub(crate) async fn run(
     mut values: BTreeMap<String, String>,
 ) -> anyhow::Result<TemplateVersion> {
     loop {
-        source.request.user_variable_values = values.iter().map(|(name, value)| NameValue::new(name, value)).collect();
+        source.request.user_variable_values =
+            values.iter().map(|(name, value)| NameValue::new(name, value)).collect();
         let version = client.create_version(source.organization, &source.request).await?;
         if let Some(matched) = &version.matched_provisioners {
             follow::warn_unmatched(&ctx.printer, &version.job, matched);
@@ -59,7 +60,11 @@ pub(crate) async fn run(
 }
 
 /// Follows; Ctrl-C cancels the job and waits for its end.
-async fn until_done(ctx: &Context, client: &Client, version: TemplateVersionId) -> anyhow::Result<ProvisionerJob> {
+async fn until_done(
+    ctx: &Context,
+    client: &Client,
+    version: TemplateVersionId,
+) -> anyhow::Result<ProvisionerJob> {
     tokio::select! {
         job = follow::follow(client, &ctx.printer, LogsOf::Version(version)) => return job,
         _ = tokio::signal::ctrl_c() => {}
@@ -93,7 +98,8 @@ fn ask(
     may_ask: bool,
 ) -> anyhow::Result<()> {
     if !may_ask {
-        let names: Vec<_> = missing.iter().map(|variable| format!("--variable {}=VALUE", variable.name)).collect();
+        let names: Vec<_> =
+            missing.iter().map(|variable| format!("--variable {}=VALUE", variable.name)).collect();
         bail!("the template needs values for variables: pass {}", names.join(" "));
     }
     ctx.printer.note("The template needs values for variables.");

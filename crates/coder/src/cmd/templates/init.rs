@@ -36,7 +36,11 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }
     let next = format!("cd {} && coder templates push", directory.display());
-    ctx.printer.note(&format!("The template is in {}. Next:\n\n    {}\n", directory.display(), ctx.printer.paint(Look::Code, &next)));
+    ctx.printer.note(&format!(
+        "The template is in {}. Next:\n\n    {}\n",
+        directory.display(),
+        ctx.printer.paint(Look::Code, &next)
+    ));
     Ok(())
 }
 

@@ -23,7 +23,11 @@ const COLUMNS: &[Column<Template>] = &[
     Column { name: "last updated", shown: true, cell: |template| table::time(template.updated_at) },
     Column { name: "organization id", shown: false, cell: |template| template.organization_id.to_string() },
     Column { name: "provisioner", shown: false, cell: |template| template.provisioner.to_string() },
-    Column { name: "active version id", shown: false, cell: |template| template.active_version_id.to_string() },
+    Column {
+        name: "active version id",
+        shown: false,
+        cell: |template| template.active_version_id.to_string(),
+    },
     Column { name: "used by", shown: true, cell: used_by },
     Column { name: "default ttl", shown: false, cell: default_ttl },
     Column { name: "id", shown: false, cell: |template| template.id.to_string() },

@@ -19,7 +19,7 @@ pub(crate) enum Command {
     Push(push::Args),
     /// Older name of push, for templates that do not exist yet.
     #[command(hide = true)]
-    Create(create::Args),
+    Create(push::Args),
     /// List templates.
     #[command(alias = "ls")]
     List(list::Args),

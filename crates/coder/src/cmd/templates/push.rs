@@ -86,15 +86,23 @@ impl Args {
                 name.context("name the template: coder templates push <name>")?
             }
         };
-        names::name(&name).map_err(|error| anyhow::anyhow!("the template name {name:?} {error}: pass another one"))?;
+        names::name(&name)
+            .map_err(|error| anyhow::anyhow!("the template name {name:?} {error}: pass another one"))?;
         Ok(name)
     }
 
     fn archive(&self, ctx: &Context) -> anyhow::Result<Vec<u8>> {
         if self.is_stdin() {
             let mut bytes = Vec::new();
-            std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes).context("read the template from standard input")?;
-            anyhow::ensure!(bytes.len() as u64 <= LARGEST, "the archive on standard input is larger than 10 MiB");
+            std::io::stdin()
+                .lock()
+                .take(LARGEST + 1)
+                .read_to_end(&mut bytes)
+                .context("read the template from standard input")?;
+            anyhow::ensure!(
+                bytes.len() as u64 <= LARGEST,
+                "the archive on standard input is larger than 10 MiB"
+            );
             return Ok(bytes);
         }
         let archive = pack::directory(&self.directory)?;
@@ -124,8 +132,12 @@ pub(crate) async fn into(
     // Everything that can be wrong here is found before anything is asked or sent.
     let archive = args.archive(ctx)?;
     let root: Option<&Path> = (!args.is_stdin()).then_some(&args.directory);
-    let flags: Vec<_> =
-        args.variables.iter().map(|text| variables::pair(text)).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+    let flags: Vec<_> = args
+        .variables
+        .iter()
+        .map(|text| variables::pair(text))
+        .collect::<Result<_, _>>()
+        .map_err(anyhow::Error::msg)?;
     let values = variables::collect(root, args.variables_file.as_deref(), &flags)?;
     let tags = tags(client, existing.as_ref(), &args.provisioner_tags).await?;
     if !args.yes && !args.is_stdin() {
@@ -160,7 +172,11 @@ fn request(
 }
 
 /// Given tags; else those of the active version; `-` alone means none (http-api 5.6).
-async fn tags(client: &Client, existing: Option<&Template>, given: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+async fn tags(
+    client: &Client,
+    existing: Option<&Template>,
+    given: &[String],
+) -> anyhow::Result<BTreeMap<String, String>> {
     if given == ["-"] {
         return Ok(BTreeMap::new());
     }
@@ -191,13 +207,21 @@ async fn publish(
             };
             client.create_template(organization.id, &request).await?;
             let next = ctx.printer.paint(Look::Code, &format!("coder create --template={name}"));
-            ctx.printer.note(&format!("Template {} is made, with version {}. Next: {next}", bold(name), version.name));
+            ctx.printer.note(&format!(
+                "Template {} is made, with version {}. Next: {next}",
+                bold(name),
+                version.name
+            ));
         }
         Some(template) if activate => {
             client.set_active_version(template.id, version.id).await?;
             ctx.printer.note(&format!("Version {} of template {} is active.", version.name, bold(name)));
         }
-        Some(_) => ctx.printer.note(&format!("Version {} of template {} is stored, not active.", version.name, bold(name))),
+        Some(_) => ctx.printer.note(&format!(
+            "Version {} of template {} is stored, not active.",
+            version.name,
+            bold(name)
+        )),
     }
     Ok(())
 }

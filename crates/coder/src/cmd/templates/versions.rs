@@ -42,8 +42,16 @@ const COLUMNS: &[Column<Row>] = &[
     Column { name: "created at", shown: true, cell: |row| table::time(row.version.created_at) },
     Column { name: "created by", shown: true, cell: |row| row.version.created_by.username.clone() },
     Column { name: "status", shown: true, cell: |row| row.version.job.status.to_string() },
-    Column { name: "active", shown: true, cell: |row| if row.active { "active".to_owned() } else { String::new() } },
-    Column { name: "archived", shown: false, cell: |row| if row.version.archived { "archived".to_owned() } else { String::new() } },
+    Column {
+        name: "active",
+        shown: true,
+        cell: |row| if row.active { "active".to_owned() } else { String::new() },
+    },
+    Column {
+        name: "archived",
+        shown: false,
+        cell: |row| if row.version.archived { "archived".to_owned() } else { String::new() },
+    },
     Column { name: "message", shown: false, cell: |row| row.version.message.clone() },
 ];
 

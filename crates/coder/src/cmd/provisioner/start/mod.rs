@@ -42,7 +42,10 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
 /// What the official program refuses before it connects (scheduling-and-auth 7.1).
 fn refuse_contradictions(args: &Args) -> anyhow::Result<()> {
     let (key, psk) = (args.key.is_some(), args.psk.is_some());
-    ensure!(!(key && psk), "cannot use both a provisioner key (--key) and a pre-shared key (--psk): pass one of them");
+    ensure!(
+        !(key && psk),
+        "cannot use both a provisioner key (--key) and a pre-shared key (--psk): pass one of them"
+    );
     ensure!(
         !key || args.tags.is_empty(),
         "cannot use --tag with a provisioner key: the tags are those of the key, make another key with `coder provisioner keys create`"
@@ -65,7 +68,8 @@ fn name(given: Option<&str>) -> anyhow::Result<String> {
         Some(name) => name.to_owned(),
         None => host.nodename().to_string_lossy().split('.').next().unwrap_or_default().to_owned(),
     };
-    names::daemon(&name).map_err(|error| anyhow::anyhow!("the daemon name {name:?} {error}: pass another one with --name"))?;
+    names::daemon(&name)
+        .map_err(|error| anyhow::anyhow!("the daemon name {name:?} {error}: pass another one with --name"))?;
     Ok(name)
 }
 
@@ -109,9 +113,15 @@ async fn identify(
     if let Some(key) = &args.key {
         let key = Secret::new(key.trim());
         let client = remote::open(ctx, &url, None)?;
-        let details = client.own_provisioner_key(&key).await.context("unable to get provisioner key details")?;
+        let details =
+            client.own_provisioner_key(&key).await.context("unable to get provisioner key details")?;
         let shown_tags = details.tags.as_map().clone();
-        let identity = Identity { credential: Credential::Key(key), organization: default, tags: BTreeMap::new(), shown_tags };
+        let identity = Identity {
+            credential: Credential::Key(key),
+            organization: default,
+            tags: BTreeMap::new(),
+            shown_tags,
+        };
         return Ok((client, identity));
     }
     if let Some(psk) = &args.psk {
@@ -129,7 +139,8 @@ async fn identify(
     };
     let client = remote::open(ctx, &url, Some(token))?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await;
-    let organization = organization.context("find the organization; without a log-in, pass a provisioner key with --key")?;
+    let organization =
+        organization.context("find the organization; without a log-in, pass a provisioner key with --key")?;
     let identity = Identity {
         credential: Credential::Session,
         organization: organization.id.to_string(),
@@ -150,7 +161,8 @@ fn explain(args: &Args, identity: &Identity) {
         }
         Credential::Session => {}
     }
-    let own = |(key, value): (&String, &String)| !matches!(key.as_str(), "scope" | "owner") || value == "user";
+    let own =
+        |(key, value): (&String, &String)| !matches!(key.as_str(), "scope" | "owner") || value == "user";
     if !identity.shown_tags.iter().any(own) {
         tracing::info!(target: "provisioner", "this daemon has no tags, so it only picks up jobs of templates without tags");
     }
@@ -163,7 +175,5 @@ fn cache_directory(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path.to_owned());
     }
-    let base = env::get(env::XDG_CACHE_HOME).map(PathBuf::from);
-    let base = base.or_else(|| env::get(env::HOME).map(|home| Path::new(&home).join(".cache")));
-    Ok(base.context("there is no home directory: set HOME, or pass --cache-dir")?.join("coder"))
+    env::cache_directory().context("there is no home directory: set HOME, or pass --cache-dir")
 }

@@ -1,0 +1,21 @@
+//! `coder server check`: whether the data keeps its rules.
+
+use anyhow::bail;
+
+use super::database;
+use super::flags::Database;
+use crate::context::Context;
+
+pub(super) async fn run(ctx: &Context, flags: &Database) -> anyhow::Result<()> {
+    let store = database::open(flags).await?;
+    let broken = coder_store::check::run(&store).await?;
+    store.close().await;
+    for rule in &broken {
+        ctx.printer.data(&rule.to_string());
+    }
+    if broken.is_empty() {
+        ctx.printer.note("The database keeps all its rules.");
+        return Ok(());
+    }
+    bail!("the database breaks {} of its rules", broken.len())
+}

@@ -1,0 +1,117 @@
+//! Commands against a real server that need no daemon.
+
+use crate::program::Home;
+use crate::stack::{Server, USER};
+
+#[test]
+fn a_new_key_ends_with_its_token_alone() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let args =
+        ["provisioner", "keys", "create", "My-Key", "--org", "default", "--tag", "environment=kubernetes"];
+    let out = home.run(&args).good().out;
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(lines[0].contains("my-key") && lines[0].contains("not be shown again"), "{out}");
+    assert_eq!(lines[1], "");
+    assert!(lines[2].len() == 43 && lines[2].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{out}");
+    assert!(out.ends_with(&format!("{}\n", lines[2])));
+
+    let list = home.run(&["provisioner", "keys", "list"]).good().out;
+    assert!(
+        list.starts_with("CREATED AT") && list.contains("my-key") && list.contains("environment=kubernetes"),
+        "{list}"
+    );
+    let json = home.run(&["provisioner", "keys", "list", "-o", "json"]).good().out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["tags"]["environment"], "kubernetes");
+    assert_eq!(home.run(&["provisioner", "keys", "ls", "-c", "name"]).good().out, "NAME\nmy-key\n");
+    home.run(&["provisioner", "keys", "ls", "-c", "colour"]).refused("created at, name, tags");
+
+    home.run(&args).refused("409");
+    home.run(&["provisioner", "keys", "create", "psk"]).refused("400");
+    home.run(&["provisioner", "keys", "create", "k", "--tag", "nonsense"]).refused("nonsense");
+    home.run(&["provisioner", "keys", "create", "k", "--org", "other"]).refused("no organization \"other\"");
+    home.run(&["provisioner", "keys", "delete", "my-key"]).refused("pass --yes");
+    home.run(&["provisioner", "keys", "delete", "my-key", "-y"]).good();
+    home.run(&["provisioner", "keys", "delete", "my-key", "-y"]).refused("404");
+}
+
+#[test]
+fn tokens() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let token = home.run(&["tokens", "create", "--name", "ci", "--lifetime", "24h"]).good().out;
+    assert_eq!(token.trim().len(), 33);
+    home.run(&["whoami", "--token", token.trim()]).good();
+    assert!(home.run(&["tokens", "list"]).good().out.contains("ci"));
+    assert!(home.run(&["tokens", "view", "ci"]).good().out.contains("ci"));
+    home.run(&["tokens", "create", "--lifetime", "1000h"]).refused("at most 168h0m0s");
+    home.run(&["tokens", "remove", "ci"]).good();
+    home.run(&["whoami", "--token", token.trim()]).refused("401");
+}
+
+#[test]
+fn organizations_and_users() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let shown = home.run(&["organizations", "show"]).good().out;
+    assert!(shown.contains("coder") && shown.contains("true"), "{shown}");
+    let id = home.run(&["organizations", "show", "--only-id"]).good().out;
+    assert_eq!(home.run(&["org", "show", "default", "--only-id"]).good().out, id);
+    assert_eq!(home.run(&["org", "show", "me", "--only-id"]).good().out, id);
+    let user = home.run(&["users", "show", "me"]).good().out;
+    assert!(user.contains(USER) && user.contains("owner"), "{user}");
+}
+
+#[test]
+fn empty_lists_say_so_on_standard_error() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let lists: [&[&str]; 5] = [
+        &["list"],
+        &["templates", "list"],
+        &["provisioner", "list"],
+        &["provisioner", "keys", "list"],
+        &["provisioner", "jobs", "list"],
+    ];
+    for args in lists {
+        let outcome = home.run(args).good();
+        assert_eq!(outcome.out, "", "{args:?}");
+        assert!(outcome.err.starts_with("There are no "), "{args:?}: {}", outcome.err);
+        let json = [args, &["-o", "json"]].concat();
+        assert_eq!(home.run(&json).good().out, "[]\n", "{args:?}");
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_said_plainly() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    for command in ["show", "start", "delete", "logs"] {
+        home.run(&[command, "absent"]).refused("there is no workspace \"absent\"");
+    }
+    home.run(&["create", "w", "--template", "absent"]).refused("there is no template \"absent\"");
+    home.run(&["create", "w"]).refused("--template NAME");
+    home.run(&["create", "new", "--template", "x"]).refused("reserved");
+    home.run(&["templates", "versions", "list", "absent"]).refused("404");
+}
+
+#[test]
+fn an_untouched_database_is_sound() {
+    let server = Server::start(&[]);
+    server.first_user();
+    let outcome = server.home().run(&["server", "check"]).good();
+    assert!(outcome.err.contains("keeps all its rules"), "{}", outcome.err);
+    let fresh = Home::new();
+    fresh.run(&["server", "check", "--data-dir", "elsewhere"]).good();
+}
+
+#[test]
+fn a_server_stops_on_either_signal_with_success() {
+    for signal in ["TERM", "INT"] {
+        let mut server = Server::start(&[]);
+        server.process.signal(signal);
+        assert!(server.process.end().success(), "{signal}");
+    }
+}

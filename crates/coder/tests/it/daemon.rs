@@ -1,0 +1,117 @@
+//! A daemon as its own process: how it joins, what it says, how it ends.
+
+use crate::program::{Home, until};
+use crate::stack::{PATIENCE, Process, Server};
+
+fn stop(mut daemon: Process, signal: &str) {
+    daemon.signal(signal);
+    assert!(daemon.end().success(), "{}", daemon.log());
+    assert!(daemon.log().contains("provisioner: closing provisionerd"), "{}", daemon.log());
+}
+
+/// A home that knows the server and has no session.
+fn elsewhere(server: &Server) -> Home {
+    let mut home = Home::new();
+    home.set("CODER_URL", format!("{}/", server.url));
+    home
+}
+
+fn key(home: &Home, flags: &[&str]) -> String {
+    let args = [&["provisioner", "keys", "create", "k"], flags].concat();
+    let out = home.run(&args).good().out;
+    out.lines().last().unwrap().to_owned()
+}
+
+#[test]
+fn joining_with_each_credential() {
+    let server = Server::start(&["--provisioner-daemon-psk", "a-long-shared-secret"]);
+    let home = server.first_user();
+
+    let mut with_key = elsewhere(&server);
+    with_key.set("CODER_PROVISIONER_DAEMON_KEY", key(&home, &["--tag", "zone=a"]));
+    let by_key = server.daemon(&with_key, "by-key", &[]);
+
+    let mut with_psk = elsewhere(&server);
+    with_psk.set("CODER_PROVISIONER_DAEMON_PSK", "a-long-shared-secret");
+    let by_psk = server.daemon(&with_psk, "by-psk", &["--tag", "zone=b"]);
+
+    let by_session = server.daemon(&home, "by-session", &["-t", "zone=c", "-t", "scope=user"]);
+
+    let mut with_token = elsewhere(&server);
+    with_token.set("CODER_SESSION_TOKEN", home.run(&["tokens", "create"]).good().out.trim());
+    let by_token = server.daemon(&with_token, "by-token", &[]);
+
+    let json = home.run(&["provisioner", "list", "-o", "json"]).good().out;
+    let daemons: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    let find = |name: &str| daemons.iter().find(|daemon| daemon["name"] == name).unwrap();
+    assert_eq!(find("by-key")["tags"]["zone"], "a");
+    assert_eq!(find("by-key")["key_name"], "k");
+    assert_eq!(find("by-psk")["tags"]["zone"], "b");
+    assert_eq!(find("by-session")["tags"]["scope"], "user");
+    assert_eq!(find("by-token")["tags"]["scope"], "organization");
+    assert_eq!(find("by-token")["organization_name"], "coder");
+    let table = home.run(&["provisioner", "list"]).good().out;
+    assert!(table.starts_with("CREATED AT") && table.contains("idle"), "{table}");
+
+    stop(by_key, "TERM");
+    stop(by_psk, "HUP");
+    stop(by_session, "INT");
+    stop(by_token, "TERM");
+}
+
+#[test]
+fn the_log_has_the_official_words() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let json = home.path().join("log.json");
+    let daemon = server.daemon(&home, "words", &["--log-json", json.to_str().unwrap(), "--verbose"]);
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains("successfully connected")).unwrap();
+    let (at, rest) = line.split_at(23);
+    assert!(at.starts_with("20") && at.as_bytes()[10] == b' ' && at.as_bytes()[19] == b'.', "{line}");
+    assert!(rest.starts_with(" [info]  provisioner: successfully connected to coderd"), "{line}");
+    let text = std::fs::read_to_string(json).unwrap();
+    let entry = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let entry = entry.into_iter().find(|entry| entry["msg"] == "successfully connected to coderd").unwrap();
+    assert_eq!(entry["level"], "INFO");
+    assert_eq!(entry["logger_names"][0], "provisioner");
+    stop(daemon, "TERM");
+}
+
+#[test]
+fn what_a_server_refuses() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let secret = key(&home, &[]);
+    let nowhere = elsewhere(&server);
+    let start = |flags: &[&str]| nowhere.run(&[&["provisioner", "start"], flags].concat());
+    start(&["--key", "short"]).refused("unable to get provisioner key details");
+    let unknown = "x".repeat(43);
+    let outcome = start(&["--key", &unknown]).refused("401");
+    assert!(!outcome.err.contains(&unknown), "{}", outcome.err);
+    home.run(&["provisioner", "keys", "delete", "k", "-y"]).good();
+    start(&["--key", &secret]).refused("401");
+    start(&["--token", "0123456789-0123456789012345678901"]).refused("--key");
+
+    // A wrong pre-shared key may become right, so the daemon goes on trying, and still ends when asked to.
+    let mut daemon = server.daemon_that_tries(&nowhere, "wrong-psk", &["--psk", "wrong"]);
+    daemon.says("401");
+    stop(daemon, "TERM");
+}
+
+#[test]
+fn a_daemon_survives_a_restart_of_its_server() {
+    let mut server = Server::start(&[]);
+    let home = server.first_user();
+    let mut daemon = server.daemon(&home, "steady", &[]);
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    server.process.signal("TERM");
+    server.process.end();
+    daemon.says("connection to coderd closed");
+    let again = server.restart(&address);
+    let joined =
+        until(PATIENCE, || (daemon.log().matches("successfully connected").count() == 2).then_some(()));
+    assert!(joined.is_some(), "{}", daemon.log());
+    drop(again);
+    stop(daemon, "TERM");
+}

@@ -1,0 +1,175 @@
+//! The main job through every layer: push a template, build workspaces on an external daemon, with real Terraform.
+
+use std::path::{Path, PathBuf};
+
+use crate::program::{Home, until};
+use crate::stack::{PATIENCE, Server, has_terraform};
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
+fn json(home: &Home, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&home.run(&[args, &["-o", "json"]].concat()).good().out).unwrap()
+}
+
+fn write(home: &Home, name: &str, text: &str) -> String {
+    let directory = home.path().join(name);
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("main.tf"), text).unwrap();
+    directory.display().to_string()
+}
+
+#[test]
+fn push_create_stop_start_delete_on_a_tagged_daemon() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let args = ["provisioner", "keys", "create", "pool", "--tag", "environment=on_prem"];
+    let key = home.run(&args).good().out.lines().last().unwrap().to_owned();
+    let mut elsewhere = Home::new();
+    elsewhere.set("CODER_URL", &server.url).set("CODER_PROVISIONER_DAEMON_KEY", key);
+    let mut daemon = server.daemon(&elsewhere, "pool-1", &[]);
+
+    let hello = example("hello");
+    let tag = "environment=on_prem";
+    let push = ["templates", "push", "hello", "-d", hello.to_str().unwrap(), "--provisioner-tag", tag];
+    home.run(&push).refused("pass --yes");
+    let outcome = home.answer(&push, "\n").good();
+    assert_eq!(outcome.out, "");
+    assert!(outcome.err.contains("coder_agent") || outcome.err.contains("agent main"), "{}", outcome.err);
+    assert_eq!(json(&home, &["templates", "list"])[0]["name"], "hello");
+
+    let outcome =
+        home.run(&["create", "mine", "--template", "hello", "--parameter", "greeting=moin", "-y"]).good();
+    assert!(outcome.err.contains("==>") && outcome.err.contains("✔"), "{}", outcome.err);
+    let shown = home.run(&["show", "mine"]).good().out;
+    assert!(
+        shown.contains("running") && shown.contains("agent main") && shown.contains("greeting = moin"),
+        "{shown}"
+    );
+    assert!(home.run(&["list"]).good().out.contains("admin/mine"));
+
+    let jobs = json(&home, &["provisioner", "jobs", "list"]);
+    let built = jobs.as_array().unwrap().iter().find(|job| job["type"] == "workspace_build").unwrap();
+    assert_eq!(built["worker_name"], "pool-1");
+    assert_eq!(built["tags"]["environment"], "on_prem");
+    assert_eq!(built["status"], "succeeded");
+
+    let state: serde_json::Value =
+        serde_json::from_str(&home.run(&["state", "pull", "mine"]).good().out).unwrap();
+    assert!(!state["resources"].as_array().unwrap().is_empty());
+    let logs = home.run(&["logs", "mine"]).good().out;
+    assert!(logs.contains("terraform_data") && logs.contains("[info]"), "{logs}");
+
+    home.run(&["stop", "mine"]).refused("pass --yes");
+    home.run(&["stop", "mine", "-y"]).good();
+    assert_eq!(json(&home, &["list"])[0]["latest_build"]["status"], "stopped");
+    home.run(&["start", "mine", "-y"]).good();
+    let again = home.run(&["start", "mine", "-y"]).good();
+    assert!(again.err.contains("running already"), "{}", again.err);
+    home.run(&["restart", "mine", "-y"]).good();
+    assert_eq!(json(&home, &["list"])[0]["latest_build"]["build_number"], 5);
+    assert!(home.run(&["logs", "mine", "-n", "1"]).good().out.contains("terraform_data"));
+
+    // A second version takes the tags of the first.
+    home.run(&["templates", "push", "hello", "-d", hello.to_str().unwrap(), "-y", "--name", "v2"]).good();
+    let versions = home.run(&["templates", "versions", "list", "hello"]).good().out;
+    assert!(versions.contains("v2") && versions.matches("active").count() == 1, "{versions}");
+    home.run(&["templates", "delete", "hello", "-y"]).refused("400");
+    home.run(&["delete", "mine", "-y"]).good();
+    assert_eq!(json(&home, &["list"]), serde_json::json!([]));
+    home.run(&["templates", "delete", "hello", "-y"]).good();
+    server.home().run(&["server", "check"]).good();
+
+    daemon.signal("TERM");
+    assert!(daemon.end().success());
+}
+
+#[test]
+fn a_job_waits_for_its_daemon_and_can_be_canceled() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let directory = write(&home, "empty", "resource \"terraform_data\" \"x\" {}\n");
+    let push = |name: &str| {
+        let mut command = home.command(&["templates", "push", name, "-y", "-d", &directory]);
+        command.stderr(std::process::Stdio::piped()).stdin(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let first = push("first");
+    let waiting = until(PATIENCE, || {
+        let jobs = json(&home, &["provisioner", "jobs", "list", "--status", "pending"]);
+        jobs[0]["id"].as_str().map(str::to_owned)
+    });
+    let listed = home.run(&["provisioner", "jobs", "list"]).good().out;
+    assert!(listed.contains("pending") && listed.contains("template_version_import"), "{listed}");
+    home.run(&["provisioner", "jobs", "cancel", &waiting.unwrap()]).good();
+    let output = first.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("canceled") && text.contains("no provisioner daemon accepts"), "{text}");
+
+    let second = push("second");
+    let daemon = server.daemon(&home, "late", &[]);
+    let output = second.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    drop(daemon);
+}
+
+#[test]
+fn built_in_daemons_and_values_of_variables() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&["--provisioner-daemons=1", "--cache-dir", "cache"]);
+    let home = server.first_user();
+    let text = "variable \"size\" {\n  type = string\n}\n\nresource \"terraform_data\" \"x\" {\n  input = var.size\n}\n";
+    let directory = write(&home, "sized", text);
+    let push = ["templates", "push", "-y", "-d", &directory];
+    home.run(&push).refused("--variable size=VALUE");
+    home.run(&[&push[..], &["--variable", "size=large"]].concat()).good();
+    std::fs::write(format!("{directory}/values.auto.tfvars"), "size = \"small\"\n").unwrap();
+    home.run(&push).good();
+    home.run(&["create", "w", "--template", "sized", "-y"]).good();
+    assert!(home.run(&["state", "pull", "w"]).good().out.contains("small"));
+
+    let state = home.path().join("state.json");
+    home.run(&["state", "pull", "w", state.to_str().unwrap()]).good();
+    home.run(&["state", "push", "--no-build", "w", state.to_str().unwrap()]).good();
+    home.run(&["state", "push", "w", state.to_str().unwrap()]).good();
+
+    let broken = write(&home, "broken", "resource \"terraform_data\" {\n");
+    home.run(&["templates", "push", "broken", "-y", "-d", &broken]).refused("failed");
+}
+
+#[test]
+fn a_stopped_daemon_finishes_its_job() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let mut daemon = server.daemon(&home, "draining", &[]);
+    let gate = home.path().join("gate");
+    let text = format!(
+        "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    command = \"echo at the gate; while [ ! -e {} ]; do sleep 0.05; done\"\n  }}\n}}\n",
+        gate.display()
+    );
+    let directory = write(&home, "slow", &text);
+    home.run(&["templates", "push", "-y", "-d", &directory]).good();
+    home.run(&["create", "w", "--template", "slow", "-y", "--no-wait"]).good();
+    let started =
+        until(PATIENCE, || home.run(&["logs", "w"]).good().out.contains("at the gate").then_some(()));
+    assert!(started.is_some(), "{}", daemon.log());
+    daemon.signal("TERM");
+    daemon.says("attempting graceful shutdown");
+    std::fs::write(gate, "").unwrap();
+    assert!(daemon.end().success());
+    let outcome = home.run(&["logs", "-f", "w"]).good();
+    assert!(outcome.out.contains("terraform_data"), "{}", outcome.out);
+    assert_eq!(json(&home, &["list"])[0]["latest_build"]["status"], "running");
+}

@@ -1,0 +1,72 @@
+//! `coder quickstart` from nothing to a running workspace and back to nothing.
+
+use std::process::Stdio;
+
+use crate::program::{Home, until, wait};
+use crate::stack::{PATIENCE, has_terraform};
+
+/// Whether a process with this id exists.
+fn lives(pid: &str) -> bool {
+    std::path::Path::new("/proc").join(pid).join("cmdline").exists()
+}
+
+#[test]
+fn a_running_workspace_in_one_command() {
+    if !has_terraform() {
+        return;
+    }
+    let home = Home::new();
+    let data = home.path().join("data");
+    for round in 1..=2 {
+        let (out, err) = (home.path().join("out"), home.path().join("err"));
+        let mut command = home.command(&[
+            "quickstart",
+            "--data-dir",
+            data.to_str().unwrap(),
+            "--http-address",
+            "127.0.0.1:0",
+        ]);
+        command.stdin(Stdio::null());
+        command.stdout(std::fs::File::create(&out).unwrap()).stderr(std::fs::File::create(&err).unwrap());
+        let mut child = command.spawn().unwrap();
+        let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
+        let ready = until(PATIENCE * 2, || {
+            let ended = child.try_wait().unwrap().is_some();
+            (ended || read(&out).contains("Press Ctrl-C")).then_some(!ended)
+        });
+        let text = read(&out);
+        if ready != Some(true) {
+            let _ = child.kill();
+            let log = |name: &str| std::fs::read_to_string(data.join(name)).unwrap_or_default();
+            panic!("round {round}: {text}\n{}\n{}\n{}", read(&err), log("server.log"), log("daemon.log"));
+        }
+        assert!(text.contains("terraform_data.machine") && text.contains("agent main"), "{text}");
+        let built = text.lines().find(|line| line.starts_with("Built by")).unwrap();
+        assert!(built.contains("quickstart-daemon"), "{built}");
+        let daemon = built.rsplit(' ').next().unwrap().to_owned();
+        assert!(lives(&daemon) && daemon != child.id().to_string(), "{built}");
+
+        // The printed variable is all that is needed to go on.
+        let line = text.lines().find(|line| line.contains("export CODER_CONFIG_DIR=")).unwrap();
+        let mut person = Home::new();
+        person.set("CODER_CONFIG_DIR", line.split_once('=').unwrap().1);
+        assert!(person.run(&["list"]).good().out.contains("Running"));
+
+        let status =
+            std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+        assert!(wait(&mut child, PATIENCE).success(), "{}", read(&err));
+        assert!(
+            until(PATIENCE, || (!lives(&daemon)).then_some(())).is_some(),
+            "the daemon {daemon} lives on"
+        );
+    }
+}
+
+#[test]
+fn without_terraform_it_says_what_to_do() {
+    let mut home = Home::new();
+    home.set("PATH", "/nonexistent");
+    let outcome = home.run(&["quickstart"]).refused("terraform was not found in PATH");
+    assert!(outcome.err.contains("--terraform-path"), "{}", outcome.err);
+}

@@ -1,0 +1,160 @@
+//! Real servers and daemons as processes, each with directories of its own.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::Duration;
+
+use crate::program::{Home, until, wait};
+
+pub(crate) const USER: &str = "admin";
+pub(crate) const EMAIL: &str = "admin@example.com";
+pub(crate) const PASSWORD: &str = "Correct-horse-battery-7";
+
+/// How long starts and stops may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether real Terraform is here; in CI its absence is a failure.
+pub(crate) fn has_terraform() -> bool {
+    let found =
+        std::process::Command::new("terraform").arg("version").env("CHECKPOINT_DISABLE", "1").output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        assert!(std::env::var_os("CI").is_none(), "terraform is not installed");
+        eprintln!("SKIPPED: terraform is not installed, so nothing is built");
+    }
+    found
+}
+
+/// A process with a log, killed at the end of its test.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    fn start(home: &Home, args: &[&str], log: &str) -> Self {
+        let log = home.path().join(log);
+        let file = File::create(&log).unwrap();
+        let mut command = home.command(args);
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        Self { child: command.spawn().unwrap(), log }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits for words in the log.
+    #[track_caller]
+    pub(crate) fn says(&mut self, words: &str) {
+        let found = until(PATIENCE, || {
+            let log = self.log();
+            if log.contains(words) {
+                return Some(true);
+            }
+            // What it said last is there once it has ended.
+            let has_ended = self.child.try_wait().unwrap().is_some();
+            has_ended.then(|| self.log().contains(words))
+        });
+        assert_eq!(found, Some(true), "{words:?} is not in the log:\n{}", self.log());
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill")
+            .args(["-s", name, &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    #[track_caller]
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        wait(&mut self.child, PATIENCE)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server on a free port, with an empty database and no built-in daemons.
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) url: String,
+    home: Home,
+}
+
+impl Server {
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::in_home(Home::new(), "127.0.0.1:0", flags)
+    }
+
+    fn in_home(home: Home, address: &str, flags: &[&str]) -> Self {
+        let mut args = vec!["server", "--http-address", address, "--dangerous-disable-rate-limits"];
+        if !flags.iter().any(|flag| flag.starts_with("--provisioner-daemons")) {
+            args.push("--provisioner-daemons=0");
+        }
+        args.extend(flags);
+        let mut process = Process::start(&home, &args, "server.log");
+        process.says("coderd: listening on http://");
+        let log = process.log();
+        let line = log.lines().find(|line| line.contains("listening on http://")).unwrap();
+        let url = line.rsplit(' ').next().unwrap().to_owned();
+        Self { process, url, home }
+    }
+
+    /// Starts again on the same database and address, after the process has ended.
+    pub(crate) fn restart(self, address: &str) -> Self {
+        let Self { process, home, .. } = self;
+        drop(process);
+        Self::in_home(home, address, &[])
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Makes the first user and returns the home that is logged in.
+    pub(crate) fn first_user(&self) -> Home {
+        let home = Home::new();
+        let args = [
+            "login",
+            &self.url,
+            "--first-user-username",
+            USER,
+            "--first-user-email",
+            EMAIL,
+            "--first-user-password",
+            PASSWORD,
+            "--first-user-trial=false",
+        ];
+        home.run(&args).good();
+        home
+    }
+
+    /// Starts a daemon that has joined.
+    pub(crate) fn daemon(&self, home: &Home, name: &str, flags: &[&str]) -> Process {
+        let mut process = self.daemon_that_tries(home, name, flags);
+        process.says("provisioner: successfully connected to coderd");
+        process
+    }
+
+    /// Starts a daemon without waiting.
+    pub(crate) fn daemon_that_tries(&self, home: &Home, name: &str, flags: &[&str]) -> Process {
+        let cache = home.path().join(format!("cache-{name}"));
+        let mut args = vec!["provisioner", "start", "--name", name, "--cache-dir", cache.to_str().unwrap()];
+        args.extend(flags);
+        Process::start(home, &args, &format!("{name}.log"))
+    }
+}
