@@ -205,6 +205,8 @@ pub struct Provisioning {
     pub reap_every: Duration,
     /// Time a daemon has to stop Terraform gracefully when its job is canceled.
     pub force_cancel_after: Duration,
+    /// Bytes of log output kept for one job; later lines are dropped.
+    pub log_bytes: i64,
 }
 
 impl Default for Provisioning {
@@ -216,6 +218,7 @@ impl Default for Provisioning {
             pending_after: Duration::from_secs(1800),
             reap_every: Duration::from_secs(60),
             force_cancel_after: Duration::from_secs(600),
+            log_bytes: 64 << 20,
         }
     }
 }

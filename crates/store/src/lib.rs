@@ -99,10 +99,10 @@ struct Inner {
     counters: Arc<Counters>,
 }
 
-impl Store {
-    /// How often a transaction is run at most when others are in its way.
-    pub const ATTEMPTS: u32 = 5;
+/// How often a transaction is run again when others were in its way.
+const ATTEMPTS: u32 = 5;
 
+impl Store {
     /// Opens the database and brings its schema up to date; an empty one gets the default organization (named
     /// `coder`), the reserved provisioner keys and a deployment id.
     ///
@@ -165,7 +165,7 @@ impl Store {
                     return Ok(value);
                 }
                 Err(error) => {
-                    let again = tx.is_conflicted() && attempt < Self::ATTEMPTS;
+                    let again = tx.is_conflicted() && attempt < ATTEMPTS;
                     tx.rollback().await;
                     if !again {
                         return Err(error);
@@ -192,44 +192,6 @@ impl Store {
     pub async fn close(&self) {
         self.0.engine.close().await;
     }
-}
-
-/// Runs a block as one transaction, and again when another transaction was in its way, like [`Store::write`], but with
-/// a future that is `Send` whatever the block borrows (closures over borrowed values are not yet, in tasks).
-///
-/// `transaction!(store, |tx| { … })`: `tx` is a `&mut Tx`, the block's value is a `Result` whose error is
-/// `From<Error>`; use `?` freely inside. Await nothing but the store, and have no effect outside of the transaction.
-#[macro_export]
-macro_rules! transaction {
-    ($store:expr, |$tx:ident| $body:block) => {{
-        let store: &$crate::Store = &$store;
-        let mut attempt = 1;
-        loop {
-            let mut transaction = match store.begin().await {
-                Ok(transaction) => transaction,
-                Err(error) => break Err(error.into()),
-            };
-            let outcome = async {
-                let $tx = &mut transaction;
-                $body
-            }
-            .await;
-            match outcome {
-                Ok(value) => match transaction.commit().await {
-                    Ok(()) => break Ok(value),
-                    Err(error) => break Err(error.into()),
-                },
-                Err(error) => {
-                    let again = transaction.is_conflicted() && attempt < $crate::Store::ATTEMPTS;
-                    transaction.rollback().await;
-                    if !again {
-                        break Err(error);
-                    }
-                    attempt += 1;
-                }
-            }
-        }
-    }};
 }
 
 /// "No limit" for a list.

@@ -1,6 +1,6 @@
 //! Wake-ups between the tasks of this process. They are hints: losing one costs latency, never correctness.
 //!
-//! Posted jobs do not pass here; they go straight to the scheduler (`provisioning::posted`).
+//! New jobs do not pass here; they are announced to the scheduler (`provisioning/acquire.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,11 @@ impl Events {
 
     /// A job's state changed or it got log lines. Call it after the commit.
     pub fn job_changed(&self, job: JobId) {
+        self.hint(Topic::Job(job));
+    }
+
+    /// A job has ended. Call it after the commit.
+    pub fn job_ended(&self, job: JobId) {
         self.hint(Topic::Job(job));
     }
 

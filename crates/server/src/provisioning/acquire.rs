@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coder_domain::clock::Clock;
-use coder_domain::ids::{DaemonId, JobId};
-use coder_domain::tags::{Demand, Offer, matches};
+use coder_domain::ids::{DaemonId, JobId, OrganizationId};
+use coder_domain::tags::{Demand, Offer, TagSet, matches};
 use coder_store::jobs::{self, Claim};
 use coder_store::tag_sets::{self, Interned, TagSetId};
-use coder_store::{Error, Store};
+use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -34,6 +35,9 @@ struct Inner {
     sets: Mutex<Vec<Interned>>,
     connected: Connected,
     tasks: TaskTracker,
+    /// How many jobs were announced, and at which count no open job was left.
+    announced: AtomicU64,
+    quiet_at: AtomicU64,
 }
 
 #[derive(Default)]
@@ -71,6 +75,8 @@ impl Scheduler {
             sets: Mutex::default(),
             connected: Connected::default(),
             tasks: TaskTracker::new(),
+            announced: AtomicU64::new(1),
+            quiet_at: AtomicU64::new(0),
         }))
     }
 
@@ -80,10 +86,11 @@ impl Scheduler {
         &self.0.connected
     }
 
-    /// Wakes one waiter of every domain that may run such a job. Call it after the commit of the job.
-    pub fn posted(&self, demand: &Demand<'_>) {
+    /// Wakes one waiter of every domain that may run such a job. Call it after the commit of the job (ACQ-11).
+    pub fn announce(&self, organization: OrganizationId, provisioner: &str, tags: &TagSet) {
+        self.0.announced.fetch_add(1, Ordering::SeqCst);
         let mut shared = self.shared();
-        let cleared = shared.waiting.posted(demand);
+        let cleared = shared.waiting.posted(&Demand { organization, provisioner, tags });
         shared.wake(cleared);
     }
 
@@ -92,6 +99,24 @@ impl Scheduler {
         let mut shared = self.shared();
         let cleared = shared.waiting.poll();
         shared.wake(cleared);
+    }
+
+    /// How many jobs were announced so far.
+    #[must_use]
+    pub fn announced(&self) -> u64 {
+        self.0.announced.load(Ordering::SeqCst)
+    }
+
+    /// Notes that no job was open when `announced` of them had been announced.
+    pub fn set_quiet(&self, announced: u64) {
+        self.0.quiet_at.store(announced, Ordering::SeqCst);
+    }
+
+    /// Whether nothing was announced since no job was open; then there is nothing to reap, provided that no other
+    /// process uses the database.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.0.quiet_at.load(Ordering::SeqCst) == self.announced()
     }
 
     /// How many wait, and in how many domains.
@@ -193,12 +218,16 @@ impl Scheduler {
         let this = self.clone();
         self.0.tasks.spawn(async move {
             let now = this.0.clock.now();
-            let failed = this.0.store.write(async |tx| jobs::fail(tx, job, daemon, BROKEN, "", now).await).await;
+            let failed = transaction!(this.0.store, Error, |tx| {
+                jobs::fail(tx, job, daemon, BROKEN, "", now).await
+            });
             match failed {
                 Ok(()) => tracing::warn!(%job, %daemon, "a job was taken but could not be delivered"),
                 // Reaped meanwhile, or reported on by the daemon after all.
                 Err(Error::Stale { .. }) => {}
-                Err(error) => tracing::error!(%job, %daemon, %error, "an undelivered job waits for the reaper"),
+                Err(error) => {
+                    tracing::error!(%job, %daemon, %error, "an undelivered job waits for the reaper")
+                }
             }
             this.0.events.job_changed(job);
         });
@@ -217,9 +246,10 @@ fn satisfies(domain: &Domain, set: &Interned) -> bool {
     let organization = domain.organization;
     let offer = Offer { organization, provisioners: &domain.provisioners, tags: &domain.tags };
     // Organization and type are conditions of the claim itself.
-    domain.provisioners.first().is_some_and(|kind| {
-        matches(&offer, &Demand { organization, provisioner: kind, tags: &set.tags })
-    })
+    domain
+        .provisioners
+        .first()
+        .is_some_and(|kind| matches(&offer, &Demand { organization, provisioner: kind, tags: &set.tags }))
 }
 
 enum Asked {

@@ -85,7 +85,8 @@ mod tests {
     fn sessions_of_a_deleted_key_are_closed_and_gone_ones_forgotten() {
         let connected = Connected::default();
         let (daemon, key) = (DaemonId::random(), KeyId::random());
-        let (first, second, other) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let (first, second, other) =
+            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         let one = connected.add(daemon, key, first.clone());
         let two = connected.add(daemon, key, second.clone());
         let three = connected.add(DaemonId::random(), KeyId::PSK, other.clone());

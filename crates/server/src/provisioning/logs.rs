@@ -13,7 +13,7 @@ const STAGE_CHARACTERS: usize = 128;
 const ROW_BYTES: usize = 16 << 10;
 
 /// Reads lines; an unknown source or level refuses all of them (wire-protocol 5.5). Long lines become several rows.
-pub fn read(logs: Vec<Log>, now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
+pub fn read(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
     let mut lines = Vec::with_capacity(logs.len());
     for log in logs {
         let source = match LogSource::try_from(log.source) {
@@ -31,15 +31,20 @@ pub fn read(logs: Vec<Log>, now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
         };
         // A daemon's clock may be anything; only what cannot be an instant at all is replaced.
         let created_at = Timestamp::from_millisecond(log.created_at).unwrap_or(now);
-        let mut stage = log.stage;
+        let mut stage = log.stage.clone();
         if let Some((end, _)) = stage.char_indices().nth(STAGE_CHARACTERS) {
             stage.truncate(end);
         }
-        let mut rest = log.output;
+        let mut rest = log.output.as_str();
         loop {
-            let end = row_end(&rest);
-            let tail = rest.split_off(end);
-            lines.push(NewLine { created_at, source, level, stage: stage.clone(), output: rest });
+            let (output, tail) = rest.split_at(row_end(rest));
+            lines.push(NewLine {
+                created_at,
+                source,
+                level,
+                stage: stage.clone(),
+                output: output.to_owned(),
+            });
             if tail.is_empty() {
                 break;
             }
@@ -73,16 +78,22 @@ mod tests {
     use super::*;
 
     fn log(output: &str) -> Log {
-        Log { source: 1, level: 2, created_at: 1_700_000_000_123, stage: "Plan".to_owned(), output: output.to_owned() }
+        Log {
+            source: 1,
+            level: 2,
+            created_at: 1_700_000_000_123,
+            stage: "Plan".to_owned(),
+            output: output.to_owned(),
+        }
     }
 
     fn outputs(output: &str) -> Vec<String> {
-        read(vec![log(output)], Timestamp::UNIX_EPOCH).unwrap().into_iter().map(|line| line.output).collect()
+        read(&[log(output)], Timestamp::UNIX_EPOCH).unwrap().into_iter().map(|line| line.output).collect()
     }
 
     #[test]
     fn lines_keep_their_millisecond_source_and_level() {
-        let line = read(vec![log("x")], Timestamp::UNIX_EPOCH).unwrap().remove(0);
+        let line = read(&[log("x")], Timestamp::UNIX_EPOCH).unwrap().remove(0);
         assert_eq!(line.created_at.as_millisecond(), 1_700_000_000_123);
         assert_eq!((line.source, line.level), (Source::Provisioner, Level::Info));
     }
@@ -100,11 +111,11 @@ mod tests {
     #[test]
     fn headings_are_cut_and_unknown_words_refused() {
         let long = Log { stage: "ü".repeat(200), ..log("x") };
-        let line = read(vec![long], Timestamp::UNIX_EPOCH).unwrap().remove(0);
+        let line = read(&[long], Timestamp::UNIX_EPOCH).unwrap().remove(0);
         assert_eq!(line.stage.chars().count(), STAGE_CHARACTERS);
-        assert!(read(vec![Log { source: 2, ..log("x") }], Timestamp::UNIX_EPOCH).is_err());
-        assert!(read(vec![Log { level: 9, ..log("x") }], Timestamp::UNIX_EPOCH).is_err());
-        let timeless = read(vec![Log { created_at: i64::MAX, ..log("x") }], Timestamp::UNIX_EPOCH).unwrap();
+        assert!(read(&[Log { source: 2, ..log("x") }], Timestamp::UNIX_EPOCH).is_err());
+        assert!(read(&[Log { level: 9, ..log("x") }], Timestamp::UNIX_EPOCH).is_err());
+        let timeless = read(&[Log { created_at: i64::MAX, ..log("x") }], Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(timeless[0].created_at, Timestamp::UNIX_EPOCH);
     }
 }

@@ -2,7 +2,6 @@
 
 pub mod acquire;
 pub mod admit;
-pub mod cancel;
 pub mod complete;
 pub mod connected;
 pub mod fail;
@@ -15,21 +14,7 @@ pub mod results;
 pub mod serve;
 pub mod session_token;
 pub mod update;
+pub mod upgrade;
 pub mod waiting;
 
-use coder_domain::tags::Demand;
-use coder_store::jobs::NewJob;
-
 pub use acquire::Scheduler;
-pub use cancel::cancel;
-
-use crate::context::Ctx;
-
-/// Announces a job that was just committed: a waiting daemon takes it within milliseconds (ACQ-11).
-pub fn posted(app: &Ctx, job: &NewJob) {
-    app.scheduler.posted(&Demand {
-        organization: job.organization_id,
-        provisioner: &job.provisioner,
-        tags: &job.tags,
-    });
-}

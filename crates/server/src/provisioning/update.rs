@@ -7,7 +7,7 @@ use coder_domain::job::Type;
 use coder_domain::secret::Secret;
 use coder_domain::{Timestamp, job};
 use coder_store::version_details::{self, Variable};
-use coder_store::{Tx, job_logs, jobs, versions};
+use coder_store::{Tx, job_logs, jobs, transaction, versions};
 use coder_wire::messages::provisioner::{TemplateVariable, VariableValue};
 use coder_wire::messages::provisionerd::{UpdateJobRequest, UpdateJobResponse};
 
@@ -22,35 +22,33 @@ struct Parsed {
 }
 
 /// Answers one call (wire-protocol 5.5). `canceled` is told in every answer.
-pub async fn update(session: &Session, request: UpdateJobRequest) -> Result<UpdateJobResponse, Refusal> {
+pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<UpdateJobResponse, Refusal> {
     let (app, daemon) = (&session.app, session.daemon);
     let now = app.now();
     let job = refuse::job_id(&request.job_id)?;
-    let lines = logs::read(request.logs, now)?;
-    let has_parsed =
-        !request.template_variables.is_empty() || !request.readme.is_empty() || !request.workspace_tags.is_empty();
+    let lines = logs::read(&request.logs, now)?;
+    let has_parsed = !request.template_variables.is_empty()
+        || !request.readme.is_empty()
+        || !request.workspace_tags.is_empty();
     if lines.is_empty() && !has_parsed {
         return sign_of_life(session, job, now).await;
     }
     let parsed = has_parsed.then(|| Parsed {
-        tags: request.workspace_tags,
+        tags: request.workspace_tags.clone(),
         readme: (!request.readme.is_empty()).then(|| String::from_utf8_lossy(&request.readme).into_owned()),
-        variables: valued(request.template_variables, &request.user_variable_values),
+        variables: valued(&request.template_variables, &request.user_variable_values),
     });
     let cap = app.config.provisioning.log_bytes;
-    let canceled = app
-        .store
-        .write(async |tx| {
-            let appended = match job_logs::append(tx, job, daemon, &lines, cap, now).await {
-                Ok(appended) => appended,
-                Err(error) => return Err(refuse::explain(tx, job, daemon, error).await),
-            };
-            if let Some(parsed) = &parsed {
-                store_parsed(tx, job, daemon, parsed, now).await?;
-            }
-            Ok(appended.cancel_requested)
-        })
-        .await?;
+    let canceled = transaction!(app.store, Refusal, |tx| {
+        let appended = match job_logs::append(tx, job, daemon, &lines, cap, now).await {
+            Ok(appended) => appended,
+            Err(error) => return Err(refuse::explain(tx, job, daemon, error).await),
+        };
+        if let Some(parsed) = &parsed {
+            store_parsed(tx, job, daemon, parsed, now).await?;
+        }
+        Ok(appended.cancel_requested)
+    })?;
     app.events.job_changed(job);
     let variables = parsed.map(|parsed| parsed.variables).unwrap_or_default();
     require_values(&variables)?;
@@ -92,18 +90,18 @@ pub fn imported_version(job: &jobs::Job) -> Result<TemplateVersionId, Refusal> {
     }
 }
 
-fn valued(variables: Vec<TemplateVariable>, given: &[VariableValue]) -> Vec<Variable> {
+fn valued(variables: &[TemplateVariable], given: &[VariableValue]) -> Vec<Variable> {
     let given: BTreeMap<&str, &str> = given.iter().map(|value| (&*value.name, &*value.value)).collect();
-    let valued = |variable: TemplateVariable| Variable {
+    let valued = |variable: &TemplateVariable| Variable {
         value: Secret::new(given.get(&*variable.name).copied().unwrap_or(&variable.default_value)),
-        name: variable.name,
-        description: variable.description,
-        kind: variable.r#type,
-        default_value: Secret::new(variable.default_value),
+        name: variable.name.clone(),
+        description: variable.description.clone(),
+        kind: variable.r#type.clone(),
+        default_value: Secret::new(&*variable.default_value),
         required: variable.required,
         sensitive: variable.sensitive,
     };
-    variables.into_iter().map(valued).collect()
+    variables.iter().map(valued).collect()
 }
 
 /// Every variable is stored first, so that clients can ask for the values that are missing.
@@ -145,7 +143,7 @@ mod tests {
     fn given_values_win_over_defaults_and_required_ones_without_a_value_are_named() {
         let given = [VariableValue { name: "a".to_owned(), value: "given".to_owned(), sensitive: false }];
         let all = vec![variable("a", "x", false), variable("b", "y", false), variable("c", "", true)];
-        let valued = valued(all, &given);
+        let valued = valued(&all, &given);
         let values: Vec<_> = valued.iter().map(|variable| variable.value.expose()).collect();
         assert_eq!(values, ["given", "y", ""]);
         let text = require_values(&valued).unwrap_err().to_string();

@@ -31,7 +31,8 @@ impl Domain {
     /// Whether its daemons may run such a job.
     #[must_use]
     pub fn accepts(&self, demand: &Demand<'_>) -> bool {
-        let offer = Offer { organization: self.organization, provisioners: &self.provisioners, tags: &self.tags };
+        let offer =
+            Offer { organization: self.organization, provisioners: &self.provisioners, tags: &self.tags };
         tags::matches(&offer, demand)
     }
 }
@@ -137,7 +138,11 @@ impl Waiting {
     /// A job was posted: one waiter of every domain that may run it is cleared (CONF-12: the exact predicate, and all
     /// matching domains).
     pub fn posted(&mut self, demand: &Demand<'_>) -> Vec<Waiter> {
-        self.queues.iter_mut().filter(|(domain, _)| domain.accepts(demand)).filter_map(|(_, q)| q.nudge()).collect()
+        self.queues
+            .iter_mut()
+            .filter(|(domain, _)| domain.accepts(demand))
+            .filter_map(|(_, q)| q.nudge())
+            .collect()
     }
 
     /// One waiter of every domain is cleared: postings may have been lost (ACQ-6, ACQ-9).
@@ -261,8 +266,16 @@ mod tests {
         assert_eq!(woken, [on_prem, chicago]);
         let tags = tag_set(&[]);
         let foreign = OrganizationId::random();
-        assert!(waiting.posted(&Demand { organization: foreign, provisioner: "terraform", tags: &tags }).is_empty());
-        assert!(waiting.posted(&Demand { organization: ORGANIZATION, provisioner: "echo", tags: &tags }).is_empty());
+        assert!(
+            waiting
+                .posted(&Demand { organization: foreign, provisioner: "terraform", tags: &tags })
+                .is_empty()
+        );
+        assert!(
+            waiting
+                .posted(&Demand { organization: ORGANIZATION, provisioner: "echo", tags: &tags })
+                .is_empty()
+        );
     }
 
     /// Random events; after each, no domain has two cleared waiters, and a posted job is never left with idle

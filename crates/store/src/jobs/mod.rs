@@ -157,15 +157,19 @@ statements! { "provisioner_jobs";
     CANCEL = sql("update provisioner_jobs set canceled_us = $2,
         completed_us = case when worker_id is null then $2 else completed_us end
         where id = $1 and completed_us is null and canceled_us is null
-        and ($3 is null or ($3 and started_us is null) or (not $3 and started_us is not null))
+        and (cast($3 as boolean) is null or ($3 and started_us is null) or (not $3 and started_us is not null))
         returning completed_us");
     FINISH = sql("update provisioner_jobs set completed_us = $3, updated_us = $3, error = $4, error_code = $5
+        where id = $1 and worker_id = $2 and completed_us is null");
+    FINISH_WITH_INPUT = sql("update provisioner_jobs set completed_us = $3, updated_us = $3, input = $4
         where id = $1 and worker_id = $2 and completed_us is null");
     FINISH_UNCLAIMED = sql("update provisioner_jobs set started_us = $2, completed_us = $2, updated_us = $2, error = $3
         where id = $1 and worker_id is null and completed_us is null and canceled_us is null");
     SET_NONCE = sql("update provisioner_jobs set session_nonce = $3, attempt = attempt + 1
         where id = $1 and worker_id = $2 and completed_us is null");
     SET_INPUT = sql("update provisioner_jobs set input = $2 where id = $1");
+    PAGE_BY_ID = sql(concat!("select ", job_columns!(), " from provisioner_jobs as job
+        join tag_sets as interned on interned.id = job.tag_set_id where job.id > $1 order by job.id limit $2"));
     LIST_OWNED = sql("select id from provisioner_jobs where worker_id = $1 and completed_us is null order by started_us");
 }
 
@@ -300,6 +304,21 @@ pub async fn cancel(tx: &mut Tx, id: JobId, expected: Option<Expected>, now: Tim
 /// [`Error::Stale`](crate::Error::Stale) when the daemon does not own the job or it has ended.
 pub async fn complete(tx: &mut Tx, id: JobId, owner: DaemonId, now: Timestamp) -> Result<()> {
     fail(tx, id, owner, "", "", now).await
+}
+
+/// Ends a job well and replaces its private input, where the accepted result is remembered so that a repeat of it is
+/// recognised.
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when the daemon does not own the job or it has ended.
+pub async fn complete_with_input(
+    tx: &mut Tx,
+    id: JobId,
+    owner: DaemonId,
+    input: &Document,
+    now: Timestamp,
+) -> Result<()> {
+    tx.change_one(&FINISH_WITH_INPUT, values![id, owner, now, *input]).await
 }
 
 /// Ends a job with an error; an empty text counts as success, as it does on the wire (wire-protocol 5.6).

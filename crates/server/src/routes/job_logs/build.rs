@@ -24,7 +24,8 @@ pub async fn build(
     let build = builds::find(&mut tx, id).await?.ok_or_else(Error::not_found)?;
     let workspace = workspaces::find(&mut tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;
     drop(tx);
-    let object = Object::in_organization(Resource::Workspace, workspace.organization_id).owned_by(workspace.owner_id);
+    let object =
+        Object::in_organization(Resource::Workspace, workspace.organization_id).owned_by(workspace.owner_id);
     caller.require_visible(Action::Read, object)?;
     answer(app, build.job_id, wanted, request).await
 }

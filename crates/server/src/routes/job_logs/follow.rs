@@ -135,10 +135,16 @@ async fn send_lines(
     }
 }
 
-async fn feed<S: Sink<Message, Error = WsError> + Unpin>(socket: &mut S, message: Message) -> Result<(), Ended> {
+async fn feed<S: Sink<Message, Error = WsError> + Unpin>(
+    socket: &mut S,
+    message: Message,
+) -> Result<(), Ended> {
     Ok(timeout(SEND_WITHIN, socket.feed(message)).await.map_err(|_| Ended::Silent)??)
 }
 
-async fn send<S: Sink<Message, Error = WsError> + Unpin>(socket: &mut S, message: Message) -> Result<(), Ended> {
+async fn send<S: Sink<Message, Error = WsError> + Unpin>(
+    socket: &mut S,
+    message: Message,
+) -> Result<(), Ended> {
     Ok(timeout(SEND_WITHIN, socket.send(message)).await.map_err(|_| Ended::Silent)??)
 }

@@ -76,8 +76,10 @@ async fn answer(app: App, job: JobId, wanted: Wanted, mut request: Request) -> R
         bytes += page.iter().map(|line| line.line.output.len()).sum::<usize>();
         lines.extend(page.into_iter().map(view));
         if bytes > ARRAY_BYTES {
-            return Err(Error::bad_request("The log is too long for one answer, follow it or ask for a part with after.")
-                .detail(format!("The first {ARRAY_BYTES} bytes end at line {after}.")));
+            return Err(Error::bad_request(
+                "The log is too long for one answer, follow it or ask for a part with after.",
+            )
+            .detail(format!("The first {ARRAY_BYTES} bytes end at line {after}.")));
         }
     }
     Ok(Json::<_>(lines).into_response())

@@ -32,9 +32,8 @@ pub async fn list(
     let [organization] = names.take()?;
     query.only(&["limit", "ids", "tags", "offline", "status", "max_age"])?;
     let limit = limit(&query)?;
-    let statuses: Option<Vec<DaemonStatus>> = words(&query, "status", |word| {
-        Some(DaemonStatus::from(word)).filter(DaemonStatus::is_known)
-    })?;
+    let statuses: Option<Vec<DaemonStatus>> =
+        words(&query, "status", |word| Some(DaemonStatus::from(word)).filter(DaemonStatus::is_known))?;
     let offline = query.flag("offline")?
         || statuses.as_ref().is_some_and(|statuses| statuses.contains(&DaemonStatus::Offline));
     let tags = tags(&query)?;
@@ -43,7 +42,8 @@ pub async fn list(
 
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
-    caller.require_visible(Action::Read, Object::in_organization(Resource::ProvisionerJob, organization.id))?;
+    caller
+        .require_visible(Action::Read, Object::in_organization(Resource::ProvisionerJob, organization.id))?;
     let now = app.now();
     let since = |age: SignedDuration| now.checked_sub(age).ok();
     let fresh = since(STALE_AFTER);
@@ -65,7 +65,9 @@ pub async fn list(
         describe(daemon, jobs, fresh)
     });
     let wanted = described.filter(|daemon| {
-        statuses.as_ref().is_none_or(|wanted| daemon.status.as_ref().is_some_and(|status| wanted.contains(status)))
+        statuses
+            .as_ref()
+            .is_none_or(|wanted| daemon.status.as_ref().is_some_and(|status| wanted.contains(status)))
     });
     Ok(Json(wanted.take(limit).collect()))
 }
@@ -125,7 +127,9 @@ pub fn limit(query: &Query) -> Result<usize> {
 /// A list separated by commas; absent or empty means no condition.
 pub fn words<T>(query: &Query, key: &str, read: impl Fn(&str) -> Option<T>) -> Result<Option<Vec<T>>> {
     let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let read = |word: &str| read(word.trim()).ok_or_else(|| invalid(key, &format!("{word:?} is not one of its values")));
+    let read = |word: &str| {
+        read(word.trim()).ok_or_else(|| invalid(key, &format!("{word:?} is not one of its values")))
+    };
     text.split(',').map(read).collect::<Result<_>>().map(Some)
 }
 
@@ -138,7 +142,8 @@ pub fn tags(query: &Query) -> Result<Option<TagSet>> {
 }
 
 fn invalid(key: &str, detail: &str) -> Error {
-    Error::bad_request("Invalid query parameters.").field(key, format!("Query param {key:?} is not valid: {detail}"))
+    Error::bad_request("Invalid query parameters.")
+        .field(key, format!("Query param {key:?} is not valid: {detail}"))
 }
 
 /// A duration as Go writes it: `1h0m0s`, `90s`, `1.5h`, `250ms`.
@@ -155,8 +160,15 @@ impl FromStr for GoDuration {
             let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(())?;
             let (number, tail) = rest.split_at(end);
             let number: f64 = number.parse().map_err(|_| ())?;
-            let units =
-                [("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("ns", 1e-9), ("h", 3600.0), ("m", 60.0), ("s", 1.0)];
+            let units = [
+                ("ms", 1e-3),
+                ("us", 1e-6),
+                ("µs", 1e-6),
+                ("ns", 1e-9),
+                ("h", 3600.0),
+                ("m", 60.0),
+                ("s", 1.0),
+            ];
             let (unit, seconds) = units.into_iter().find(|(unit, _)| tail.starts_with(unit)).ok_or(())?;
             let part = SignedDuration::try_from_secs_f64(number * seconds).map_err(|_| ())?;
             total = total.checked_add(part).ok_or(())?;
@@ -173,7 +185,9 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_go_writes_them() {
-        for (text, millis) in [("1h0m0s", 3_600_000), ("90s", 90_000), ("1.5h", 5_400_000), ("1m250ms", 60_250), ("0s", 0)] {
+        for (text, millis) in
+            [("1h0m0s", 3_600_000), ("90s", 90_000), ("1.5h", 5_400_000), ("1m250ms", 60_250), ("0s", 0)]
+        {
             assert_eq!(text.parse::<GoDuration>().unwrap().0.as_millis(), millis, "{text}");
         }
         for text in ["", "1", "h", "1x", "-1s", "1h 2m", "99999999999999999999h"] {

@@ -21,20 +21,31 @@ pub async fn serve(State(app): State<App>, names: Names, request: Request) -> Re
 
 async fn join(app: App, names: Names, mut request: Request) -> Result<Response> {
     let [organization] = names.take()?;
-    let join = admit::admit(&app, &organization, &request).await?;
+    let (headers, uri) = (request.headers().clone(), request.uri().clone());
+    let join = admit::admit(&app, &organization, &headers, &uri).await?;
     let daemon = daemons::upsert(&mut app.store.single().await?, &join, app.now()).await;
-    let daemon = daemon.map_err(|error| Error::internal("Internal error writing provisioner daemon.", error))?;
+    let daemon = daemon.map_err(|error| match error {
+        // Its key was deleted a moment ago.
+        coder_store::Error::Reference(_) => Error::unauthorized(admit::NOBODY),
+        error => Error::internal("Internal error writing provisioner daemon.", error),
+    })?;
     let upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
     };
     let session = Session::new(app.clone(), daemon, &join, address(&app, &request));
+    // The key may have been deleted meanwhile, with the row; from here on its deletion closes the session.
+    if daemons::find(&mut app.store.reader().await?, daemon).await?.is_none() {
+        return Err(Error::unauthorized(admit::NOBODY));
+    }
     tracing::info!(%daemon, name = join.name, tags = %join.tags, version = join.version, "provisioner daemon joined");
     let (response, connection) = upgrade.accept();
     app.lifecycle.spawn("daemon session", async move {
         match connection.await {
             Ok(connection) => session.run(Socket::server(connection)).await,
-            Err(error) => tracing::debug!(%error, %daemon, "the connection was gone before the session began"),
+            Err(error) => {
+                tracing::debug!(%error, %daemon, "the connection was gone before the session began")
+            }
         }
     });
     Ok(response)

@@ -71,7 +71,8 @@ fn check(name: &str, request: &CreateProvisionerKeyRequest) -> Result<()> {
     }
     tags::validate(&request.tags).map_err(|error| Error::invalid("tags", error))?;
     if request.tags.get(SCOPE).is_some_and(|scope| scope == SCOPE_USER) {
-        let detail = "A key has no user: only daemons that join with a user's token can have the tag scope=user.";
+        let detail =
+            "A key has no user: only daemons that join with a user's token can have the tag scope=user.";
         return Err(Error::invalid("tags", detail));
     }
     Ok(())

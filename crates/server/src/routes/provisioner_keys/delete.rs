@@ -19,7 +19,10 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
     drop(tx);
     caller.require_visible(Action::Delete, object(organization.id))?;
     if is_reserved(&name) {
-        return Err(Error::bad_request(format!("Cannot delete reserved provisioner key {:?}.", name.to_lowercase())));
+        return Err(Error::bad_request(format!(
+            "Cannot delete reserved provisioner key {:?}.",
+            name.to_lowercase()
+        )));
     }
     let deleted = keys::delete(&mut app.store.single().await?, organization.id, &name).await?;
     let key = deleted.ok_or_else(Error::not_found)?;

@@ -19,7 +19,9 @@ pub async fn get(State(app): State<App>, headers: HeaderMap) -> Result<Json<Prov
         return Err(Error::unauthorized("provisioner daemon key required").compact());
     }
     if !text(PROVISIONER_PSK).is_empty() {
-        return Err(Error::bad_request("provisioner daemon key and psk provided, but only one is allowed").compact());
+        return Err(
+            Error::bad_request("provisioner daemon key and psk provided, but only one is allowed").compact()
+        );
     }
     if !is_provisioner_key(key) {
         return Err(Error::bad_request("provisioner daemon key invalid")

@@ -1,0 +1,208 @@
+//! One connected daemon: the calls it can make here, and the end of its session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_domain::ids::DaemonId;
+use coder_store::daemons::Join;
+use coder_store::{jobs, transaction};
+use coder_wire::bytes::ByteStream;
+use coder_wire::daemon::{self, Acquire, GivenUp, Limits, Service};
+use coder_wire::drpc::Status;
+use coder_wire::file::File;
+use coder_wire::messages::provisionerd::{
+    CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest, UpdateJobRequest,
+    UpdateJobResponse,
+};
+use coder_wire::mux;
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::acquire::{Claimed, Outcome};
+use super::connected::Connection;
+use super::refuse::Refusal;
+use super::waiting::Domain;
+use super::{complete, fail, files, payload, quota, update};
+use crate::context::App;
+
+/// How long a call waits for a database that is away; daemons give an update 30 s and repeat the others for ever.
+const DATABASE_AWAY: Duration = Duration::from_secs(60);
+/// Time between two tries.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// What a daemon is to the server while it is connected. Its id, organization and tags come from here, never from its
+/// messages.
+pub struct Session {
+    /// The shared context.
+    pub app: App,
+    /// Its row, which owns its jobs.
+    pub daemon: DaemonId,
+    /// Under which URL it reached the server.
+    pub url: String,
+    domain: Arc<Domain>,
+    close: CancellationToken,
+    _connection: Connection,
+}
+
+impl Session {
+    /// A session of a daemon whose row was just written.
+    #[must_use]
+    pub fn new(app: App, daemon: DaemonId, join: &Join, url: String) -> Self {
+        let close = CancellationToken::new();
+        let connection = app.scheduler.connected().add(daemon, join.key_id, close.clone());
+        let domain = Domain::new(join.organization_id, join.provisioners.clone(), join.tags.clone());
+        Self { app, daemon, url, domain: Arc::new(domain), close, _connection: connection }
+    }
+
+    /// Serves the daemon until it leaves, its key is deleted, or the server stops.
+    pub async fn run(self, io: impl ByteStream) {
+        let (daemon, close, stop) = (self.daemon, self.close.clone(), self.app.lifecycle.soft().clone());
+        let session = mux::Session::server(io, mux::Config::default());
+        let serving = daemon::serve(&session, Arc::new(self), Limits::default());
+        let mut serving = std::pin::pin!(serving);
+        let closing = async {
+            tokio::select! {
+                () = close.cancelled() => {}
+                () = stop.cancelled() => {}
+            }
+            session.close().await;
+        };
+        let reason = tokio::select! {
+            reason = serving.as_mut() => reason,
+            () = closing => serving.await,
+        };
+        tracing::info!(%daemon, %reason, "provisioner daemon left");
+    }
+
+    /// Makes the message for a job and delivers it.
+    async fn deliver(&self, claimed: Claimed, call: &mut Acquire) -> Result<(), Status> {
+        let job = claimed.job();
+        let message = match payload::make(self, job).await {
+            Ok(message) => message,
+            Err(error) => return Err(self.invalidate(claimed, &error).await),
+        };
+        // A daemon that asked to stop waiting listens for the answer; one that is gone does not.
+        if call.given_up().now_or_never() == Some(GivenUp::Broken) {
+            return Err(Status::new(super::acquire::BROKEN));
+        }
+        match call.deliver(&message).await {
+            Ok(()) => {
+                claimed.delivered();
+                tracing::info!(%job, daemon = %self.daemon, "job handed out");
+                Ok(())
+            }
+            Err(error) => Err(Status::chain(&error)),
+        }
+    }
+
+    /// Ends a job that cannot be handed out.
+    async fn invalidate(&self, claimed: Claimed, error: &payload::Error) -> Status {
+        let (job, text, now) = (claimed.job(), Status::chain(error).text, self.app.now());
+        let failed = transaction!(self.app.store, coder_store::Error, |tx| {
+            jobs::fail(tx, job, self.daemon, &text, "", now).await
+        });
+        match failed {
+            Ok(()) | Err(coder_store::Error::Stale { .. }) => {
+                claimed.delivered();
+                self.app.events.job_ended(job);
+            }
+            Err(error) => {
+                tracing::error!(%job, %error, "a job that cannot be handed out could not be failed")
+            }
+        }
+        tracing::warn!(%job, error = text, "a job cannot be handed out");
+        Status::new(format!("request job was invalidated: {text}"))
+    }
+
+    /// What to do about a refused call: nothing when it should be tried again because the database is away, or the
+    /// text that the daemon sees.
+    async fn refused(
+        &self,
+        call: &'static str,
+        refusal: Refusal,
+        since: Instant,
+        canceled: &CancellationToken,
+    ) -> Option<Status> {
+        if refusal.is_retryable() && since.elapsed() < DATABASE_AWAY && !canceled.is_cancelled() {
+            sleep(TRY_AGAIN).await;
+            return None;
+        }
+        if let Refusal::Store(error) = &refusal {
+            tracing::error!(call, daemon = %self.daemon, error = Status::chain(error).text, "a daemon's call failed");
+        } else {
+            tracing::debug!(call, daemon = %self.daemon, %refusal, "a daemon's call was refused");
+        }
+        Some(Status::new(refusal.to_string()))
+    }
+}
+
+/// Runs a call, again while the database is away.
+macro_rules! answer {
+    ($session:ident, $call:literal, $canceled:ident, $attempt:expr) => {{
+        let since = Instant::now();
+        loop {
+            match $attempt.await {
+                Ok(answer) => break Ok(answer),
+                Err(refusal) => {
+                    if let Some(status) = $session.refused($call, refusal, since, &$canceled).await {
+                        break Err(status);
+                    }
+                }
+            }
+        }
+    }};
+}
+
+impl Service for Session {
+    async fn acquire(&self, call: &mut Acquire) -> Result<(), Status> {
+        let cancel = async {
+            call.given_up().await;
+        };
+        match self.app.scheduler.acquire(&self.domain, self.daemon, cancel).await {
+            Ok(Outcome::Canceled) => Ok(()),
+            Ok(Outcome::Job(claimed)) => self.deliver(claimed, call).await,
+            Err(error) => {
+                tracing::warn!(daemon = %self.daemon, error = Status::chain(&error).text, "looking for a job failed");
+                Err(Status::new("failed to acquire job: the server's database failed, see its log"))
+            }
+        }
+    }
+
+    async fn commit_quota(
+        &self,
+        request: CommitQuotaRequest,
+        canceled: CancellationToken,
+    ) -> Result<CommitQuotaResponse, Status> {
+        answer!(self, "CommitQuota", canceled, quota::commit(self, &request))
+    }
+
+    async fn update_job(
+        &self,
+        request: UpdateJobRequest,
+        canceled: CancellationToken,
+    ) -> Result<UpdateJobResponse, Status> {
+        answer!(self, "UpdateJob", canceled, update::update(self, &request))
+    }
+
+    async fn fail_job(&self, job: FailedJob, canceled: CancellationToken) -> Result<(), Status> {
+        answer!(self, "FailJob", canceled, fail::fail(self, &job))
+    }
+
+    async fn complete_job(&self, job: CompletedJob, canceled: CancellationToken) -> Result<(), Status> {
+        answer!(self, "CompleteJob", canceled, complete::complete(self, &job))
+    }
+
+    async fn upload_file(&self, file: File, canceled: CancellationToken) -> Result<(), Status> {
+        answer!(self, "UploadFile", canceled, files::upload(self, &file))
+    }
+
+    async fn download_file(
+        &self,
+        request: FileRequest,
+        canceled: CancellationToken,
+    ) -> Result<Bytes, Status> {
+        answer!(self, "DownloadFile", canceled, files::download(self, &request))
+    }
+}

@@ -1,0 +1,53 @@
+//! Runs a task again and again: timer, panic boundary, and one log line per failure.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::context::App;
+
+/// Something to do repeatedly. It is idempotent and finds out by itself what there is to do.
+pub trait Task: Send + 'static {
+    /// Its name in the log.
+    const NAME: &'static str;
+
+    /// One pass.
+    fn run(&mut self, app: &App) -> impl Future<Output = Result<(), coder_store::Error>> + Send;
+}
+
+/// When the first pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// Right after the start.
+    AtOnce,
+    /// After one period.
+    Later,
+}
+
+/// Runs `task` every `period` until the soft stop; a pass under way is finished.
+pub fn every<T: Task>(app: &App, period: Duration, first: First, mut task: T) {
+    let context = app.clone();
+    app.lifecycle.spawn(T::NAME, async move {
+        let period = period.max(Duration::from_millis(1));
+        let start = Instant::now() + if first == First::AtOnce { Duration::ZERO } else { period };
+        let mut ticks = interval_at(start, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = context.lifecycle.soft().cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            // The task decides afresh on each pass, so a broken pass leaves nothing half done in it.
+            match AssertUnwindSafe(task.run(&context)).catch_unwind().await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(task = T::NAME, %error, "a background task failed, it will try again")
+                }
+                Err(_) => tracing::error!(task = T::NAME, "a background task panicked, it will try again"),
+            }
+        }
+    });
+}

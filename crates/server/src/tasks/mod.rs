@@ -1,0 +1,25 @@
+//! What runs in the background. `start` is the list of all of it.
+
+pub mod backup_poll;
+pub mod driver;
+pub mod heartbeat;
+pub mod purge;
+pub mod reap_jobs;
+
+use std::time::Duration;
+
+use crate::context::App;
+
+/// Starts every task; each ends with the soft stop.
+pub fn start(app: &App) {
+    let seconds = Duration::from_secs;
+    driver::every(app, seconds(30), driver::First::Later, backup_poll::BackupPoll);
+    driver::every(app, seconds(60), driver::First::Later, heartbeat::Heartbeat);
+    driver::every(
+        app,
+        app.config.provisioning.reap_every,
+        driver::First::AtOnce,
+        reap_jobs::ReapJobs::default(),
+    );
+    driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
+}
