@@ -1,6 +1,6 @@
 //! Whose a token is, and what its user may do: one statement for every authenticated request.
 
-use coder_domain::ids::OrganizationId;
+use coder_domain::ids::{OrganizationId, UserId};
 
 use crate::Result;
 use crate::engine::{Row, Tx, sql, statements, values};
@@ -33,6 +33,7 @@ statements! { "api_keys";
             join organizations as organization on organization.id = membership.organization_id
             where not organization.deleted) as member on member.user_id = person.id
         where token.id = $1 order by member.organization_id");
+    DELETE_OTHERS = sql("delete from api_keys where user_id = $1 and id <> $2 and login_type <> 'token'");
 }
 
 /// By the public half of the token.
@@ -64,4 +65,12 @@ pub async fn find(tx: &mut Tx, id: &str) -> Result<Option<Session>> {
     };
     let memberships = rows.iter().filter_map(|row| membership(row).transpose()).collect::<Result<_>>()?;
     Ok(Some(Session { key, user, memberships }))
+}
+
+/// Ends all sessions of a user but one; API tokens stay.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn delete_others(tx: &mut Tx, user: UserId, kept: &str) -> Result<u64> {
+    tx.execute(&DELETE_OTHERS, values![user, kept.to_owned()]).await
 }
