@@ -17,10 +17,9 @@ pub(super) fn fits(kind: &str, text: &str) -> bool {
 
 /// The elements of a list; none when it is no JSON array of strings.
 pub(super) fn list(text: &str) -> Option<Vec<String>> {
-    let elements: Vec<Option<String>> = match serde_json::from_str(text).ok()? {
-        Some(elements) => elements,
-        None => Vec::new(),
-    };
+    // `null` is the empty list, and a null element the empty text.
+    let elements: Option<Vec<Option<String>>> = serde_json::from_str(text).ok()?;
+    let elements = elements.unwrap_or_default();
     Some(elements.into_iter().map(Option::unwrap_or_default).collect())
 }
 
