@@ -124,7 +124,9 @@ fn local_path(raw: &[u8], shown: &str) -> Result<PathBuf, ArchiveError> {
             Component::Normal(part) => path.push(part),
             Component::CurDir => {}
             Component::ParentDir => return Err(ArchiveError::Escapes(shown.to_owned())),
-            Component::RootDir | Component::Prefix(_) => return Err(ArchiveError::Absolute(shown.to_owned())),
+            Component::RootDir | Component::Prefix(_) => {
+                return Err(ArchiveError::Absolute(shown.to_owned()));
+            }
         }
     }
     Ok(path)
@@ -136,7 +138,6 @@ fn make_dirs(path: &Path, mode: u32) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coder_domain::clock::{Clock, SystemClock};
 use coder_tfprovider::ProviderServer;
 use coder_wire::bytes::BoxedStream;
 use coder_wire::daemon::Client;
@@ -123,6 +124,15 @@ impl Daemon {
         Self { config, connector: Arc::new(connector), workshops, status }
     }
 
+    /// With another source of time for logs and timings.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        for workshop in &mut self.workshops {
+            workshop.clock = Arc::clone(&clock);
+        }
+        self
+    }
+
     pub fn status(&self) -> StatusHandle {
         StatusHandle::new(self.status.subscribe())
     }
@@ -142,7 +152,8 @@ impl Daemon {
     /// When the server will never let this daemon in.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
-        if let Some(path) = self.workshops.first().and_then(|workshop| workshop.environment.missing_config()) {
+        if let Some(path) = self.workshops.first().and_then(|workshop| workshop.environment.missing_config())
+        {
             tracing::warn!(
                 target: "provisioner",
                 path = %path.display(),
@@ -222,6 +233,7 @@ fn workshop(config: &Config, environment: &Environment, provider: &ProviderServe
         finder: Finder::new(config.terraform.clone()),
         environment: environment.clone(),
         provider: provider.clone(),
+        clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
         // Terraform's plugin cache must not be used by two commands at once.
         plugin_cache: config.cache_dir.join(format!("plugins-{slot}")),

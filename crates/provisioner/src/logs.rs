@@ -4,11 +4,12 @@
 //! fed through a bounded queue: when the server is slow, Terraform's output waits and nothing is lost.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
+use coder_domain::clock::Clock;
 use coder_wire::messages::provisioner::LogLevel;
 use coder_wire::messages::provisionerd as pb;
-use jiff::Timestamp;
 use pb::LogSource;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
@@ -59,6 +60,7 @@ enum Command {
 #[derive(Clone)]
 pub(crate) struct Reporter {
     commands: mpsc::Sender<Command>,
+    clock: Arc<dyn Clock>,
 }
 
 /// How a job reports.
@@ -71,7 +73,13 @@ pub(crate) struct Pace {
 
 impl Reporter {
     /// Starts the task. It ends when every reporter is gone.
-    pub(crate) fn start(job_id: String, link: Link, cancel: Cancel, pace: Pace) -> (Self, tokio::task::JoinHandle<()>) {
+    pub(crate) fn start(
+        job_id: String,
+        link: Link,
+        cancel: Cancel,
+        pace: Pace,
+        clock: Arc<dyn Clock>,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
         let (commands, receiver) = mpsc::channel(QUEUE_LINES);
         let sender = Sender {
             job_id,
@@ -84,11 +92,11 @@ impl Reporter {
             sent_at: Instant::now(),
             broken: false,
         };
-        (Self { commands }, tokio::spawn(sender.run(receiver)))
+        (Self { commands, clock }, tokio::spawn(sender.run(receiver)))
     }
 
     async fn line(&self, source: LogSource, level: LogLevel, stage: &str, text: &str) {
-        let created_at = Timestamp::now().as_millisecond();
+        let created_at = self.clock.now().as_millisecond();
         for row in rows(&clean(text)) {
             let log = pb::Log {
                 source: source.into(),
@@ -121,7 +129,10 @@ impl Reporter {
     }
 
     /// An update that is more than log lines; its failure is the caller's.
-    pub(crate) async fn update(&self, request: pb::UpdateJobRequest) -> Result<pb::UpdateJobResponse, CallError> {
+    pub(crate) async fn update(
+        &self,
+        request: pb::UpdateJobRequest,
+    ) -> Result<pb::UpdateJobResponse, CallError> {
         let (answer, wait) = oneshot::channel();
         let _ = self.commands.send(Command::Update(Box::new(request), answer)).await;
         wait.await.unwrap_or_else(|_| Err(CallError::Refused("the job's reports have ended".to_owned())))

@@ -105,7 +105,11 @@ impl Link {
     }
 
     /// Makes a call, again on the next connection when one is lost under it.
-    async fn call<T, Attempt>(&self, patience: Patience, attempt: impl Fn(Client) -> Attempt) -> Result<T, CallError>
+    async fn call<T, Attempt>(
+        &self,
+        patience: Patience,
+        attempt: impl Fn(Client) -> Attempt,
+    ) -> Result<T, CallError>
     where
         Attempt: Future<Output = Result<T, daemon::Error>>,
     {
@@ -187,14 +191,18 @@ impl Link {
 
     pub(crate) async fn upload_modules(&self, files: &Bytes) -> Result<(), CallError> {
         self.call(Patience::ENDLESS, |client| {
-            transfer(async move { client.upload_file(DataUploadType::UploadTypeModuleFiles, files.clone()).await })
+            transfer(
+                async move { client.upload_file(DataUploadType::UploadTypeModuleFiles, files.clone()).await },
+            )
         })
         .await
     }
 
     pub(crate) async fn download_modules(&self, file_id: &str) -> Result<Bytes, CallError> {
         self.call(Patience::ENDLESS, |client| {
-            transfer(async move { client.download_file(file_id, DataUploadType::UploadTypeModuleFiles).await })
+            transfer(
+                async move { client.download_file(file_id, DataUploadType::UploadTypeModuleFiles).await },
+            )
         })
         .await
     }

@@ -19,9 +19,9 @@ pub(crate) struct WorkDir {
 
 impl WorkDir {
     /// Makes fresh private directories below `parent`. Blocks, so call it off the async threads.
-    pub(crate) fn create(parent: &Path) -> std::io::Result<Self> {
+    pub(crate) fn create(parent: &Path, now: SystemTime) -> std::io::Result<Self> {
         private_dirs(parent)?;
-        remove_stale(parent, SystemTime::now());
+        remove_stale(parent, now);
         let root = std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4()));
         private_dirs(&root.join("template"))?;
         private_dirs(&root.join("private"))?;
@@ -70,7 +70,8 @@ fn private_dirs(path: &Path) -> std::io::Result<()> {
 fn remove_stale(parent: &Path, now: SystemTime) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let age = entry.metadata().and_then(|file| file.modified()).ok().and_then(|at| now.duration_since(at).ok());
+        let age =
+            entry.metadata().and_then(|file| file.modified()).ok().and_then(|at| now.duration_since(at).ok());
         if ours
             && age.is_some_and(|age| age > STALE_AFTER)
             && let Err(error) = std::fs::remove_dir_all(entry.path())
@@ -81,7 +82,6 @@ fn remove_stale(parent: &Path, now: SystemTime) {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn directories_are_private_and_vanish() {
         let parent = tempfile::tempdir().unwrap();
-        let work = WorkDir::create(&parent.path().join("work")).unwrap();
+        let work = WorkDir::create(&parent.path().join("work"), SystemTime::UNIX_EPOCH).unwrap();
         let template = work.template();
         assert_eq!(template.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(work.private_dir().metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -105,10 +105,12 @@ mod tests {
         for name in ["Session-old", "other"] {
             std::fs::create_dir(parent.path().join(name)).unwrap();
         }
-        remove_stale(parent.path(), SystemTime::now());
+        let now = parent.path().metadata().unwrap().modified().unwrap();
+        remove_stale(parent.path(), now);
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 2);
-        remove_stale(parent.path(), SystemTime::now() + STALE_AFTER + Duration::from_secs(60));
-        let left: Vec<_> = std::fs::read_dir(parent.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        remove_stale(parent.path(), now + STALE_AFTER + Duration::from_secs(60));
+        let left: Vec<_> =
+            std::fs::read_dir(parent.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["other"]);
     }
 }

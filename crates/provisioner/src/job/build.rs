@@ -48,8 +48,10 @@ pub(super) async fn run(
     bench.reporter.flush().await;
     let summary = planned.summary;
     if summary.ai_task_count > 1 {
-        let message =
-            format!("only one coder_ai_task resource can be provisioned per workspace, found {}", summary.ai_task_count);
+        let message = format!(
+            "only one coder_ai_task resource can be provisioned per workspace, found {}",
+            summary.ai_task_count
+        );
         return Err(Failure::of_build(message, pb::failed_job::WorkspaceBuild::default()));
     }
     if summary.daily_cost != 0 && transition != WorkspaceTransition::Destroy {
@@ -121,7 +123,8 @@ async fn commit_quota(bench: &Bench<'_>, daily_cost: i32) -> Result<(), Failure>
     log.line(LogLevel::Info, &format!("Budget           —   {}", answer.budget)).await;
     log.line(LogLevel::Info, &format!("Credits consumed —   {}", answer.credits_consumed)).await;
     if !answer.ok {
-        log.line(LogLevel::Warn, "This build would exceed your quota; stop or delete other workspaces first").await;
+        log.line(LogLevel::Warn, "This build would exceed your quota; stop or delete other workspaces first")
+            .await;
         return Err(empty_arm("insufficient quota".to_owned()));
     }
     bench.reporter.flush().await;

@@ -29,8 +29,13 @@ pub(super) async fn run(
         previous_parameters: &[],
         external_auth: &[],
     };
-    let request =
-        PlanRequest { stage: STAGE, input, variables: &dry_run.variable_values, state: &[], wants_plan: true };
+    let request = PlanRequest {
+        stage: STAGE,
+        input,
+        variables: &dry_run.variable_values,
+        state: &[],
+        wants_plan: true,
+    };
     let failed = |error| Failure::from_step("run dry-run provision job: ", error);
     let planned = bench.steps.plan(request).await.map_err(failed)?;
     bench.reporter.flush().await;

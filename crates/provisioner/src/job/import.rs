@@ -23,7 +23,8 @@ pub(super) async fn run(
         .map_err(|error| Failure::from_step("template import init error: ", error))?;
 
     bench.reporter.stage("Parsing template parameters").await;
-    let root = bench.steps.parse().await.map_err(|error| Failure::from_step("run parse: parse error: ", error))?;
+    let root =
+        bench.steps.parse().await.map_err(|error| Failure::from_step("run parse: parse error: ", error))?;
     let request = pb::UpdateJobRequest {
         template_variables: root.variables.clone(),
         workspace_tags: root.workspace_tags.clone(),
@@ -84,7 +85,8 @@ async fn plan(
         workspace_transition: transition.into(),
         ..sdk::Metadata::default()
     };
-    let input = StepInput { metadata: &metadata, parameters: &[], previous_parameters: &[], external_auth: &[] };
+    let input =
+        StepInput { metadata: &metadata, parameters: &[], previous_parameters: &[], external_auth: &[] };
     let request = PlanRequest { stage, input, variables, state: &[], wants_plan: true };
     let planned = bench
         .steps

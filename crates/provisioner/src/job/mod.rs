@@ -7,8 +7,10 @@ mod outcome;
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use coder_domain::clock::Clock;
 use coder_tfprovider::ProviderServer;
 use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
@@ -32,6 +34,7 @@ pub(crate) struct Workshop {
     pub(crate) environment: Environment,
     /// The `coder` provider, which answers each job on a socket of its own.
     pub(crate) provider: ProviderServer,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work_dir: PathBuf,
     pub(crate) plugin_cache: PathBuf,
     pub(crate) pace: Pace,
@@ -59,12 +62,19 @@ enum GivenUp {
 pub(crate) async fn run(workshop: &Workshop, link: &Link, job: pb::AcquiredJob, shutdown: &Shutdown) {
     let job_id = job.job_id.clone();
     if job.provisioner != PROVISIONER {
-        let reason = format!("this daemon has no provisioner of type {:?}, only {PROVISIONER:?}", job.provisioner);
+        let reason =
+            format!("this daemon has no provisioner of type {:?}, only {PROVISIONER:?}", job.provisioner);
         fail_now(link, shutdown, &job_id, &reason).await;
         return;
     }
     let cancel = Cancel::new();
-    let (reporter, reports) = Reporter::start(job_id.clone(), link.clone(), cancel.clone(), workshop.pace);
+    let (reporter, reports) = Reporter::start(
+        job_id.clone(),
+        link.clone(),
+        cancel.clone(),
+        workshop.pace,
+        Arc::clone(&workshop.clock),
+    );
 
     let working = AssertUnwindSafe(work(workshop, link, job, &reporter, &cancel)).catch_unwind();
     let result = tokio::select! {
@@ -95,7 +105,9 @@ pub(crate) async fn run(workshop: &Workshop, link: &Link, job: pb::AcquiredJob, 
     }
     let result = match cancel.reason() {
         // The daemon's own trouble says more than what it made of Terraform.
-        Some(reason) => result.and_then(|_| Err(Failure::default())).map_err(|failure| failure.because(reason)),
+        Some(reason) => {
+            result.and_then(|_| Err(Failure::default())).map_err(|failure| failure.because(reason))
+        }
         None => result,
     };
     outcome::report(link, shutdown, &job_id, result).await;
@@ -127,10 +139,12 @@ async fn work(
 ) -> Result<Finished, Failure> {
     reporter.stage("Setting up").await;
     let Some(kind) = job.r#type else {
-        return Err(Failure::from_message("the job has no type; the server sent an incomplete job".to_owned()));
+        return Err(Failure::from_message(
+            "the job has no type; the server sent an incomplete job".to_owned(),
+        ));
     };
-    let parent = workshop.work_dir.clone();
-    let made = tokio::task::spawn_blocking(move || WorkDir::create(&parent)).await;
+    let (parent, now) = (workshop.work_dir.clone(), SystemTime::from(workshop.clock.now()));
+    let made = tokio::task::spawn_blocking(move || WorkDir::create(&parent, now)).await;
     let work_dir = match made {
         Ok(Ok(dir)) => dir,
         Ok(Err(error)) => return Err(Failure::from_message(format!("make the job's directory: {error}"))),
@@ -140,6 +154,7 @@ async fn work(
         finder: &workshop.finder,
         environment: &workshop.environment,
         provider: &workshop.provider,
+        clock: &*workshop.clock,
         plugin_cache: workshop.plugin_cache.clone(),
         exit_timeout: workshop.exit_timeout,
     };

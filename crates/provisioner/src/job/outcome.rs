@@ -41,14 +41,16 @@ impl Failure {
     }
 
     pub(super) fn because(mut self, reason: &str) -> Self {
-        self.message = if self.message.is_empty() { reason.to_owned() } else { format!("{reason}: {}", self.message) };
+        self.message =
+            if self.message.is_empty() { reason.to_owned() } else { format!("{reason}: {}", self.message) };
         self
     }
 
     fn into_message(self, job_id: &str) -> pb::FailedJob {
         let error_code = error_code(&self.message);
         // An empty text would count as success (wire-protocol 5.6).
-        let error = if self.message.is_empty() { "the job failed without a reason".to_owned() } else { self.message };
+        let error =
+            if self.message.is_empty() { "the job failed without a reason".to_owned() } else { self.message };
         pb::FailedJob {
             job_id: job_id.to_owned(),
             error: crate::logs::clean(&error).into_owned(),
@@ -75,7 +77,12 @@ pub(crate) async fn fail_now(link: &Link, shutdown: &Shutdown, job_id: &str, rea
 }
 
 /// Reports until the server has answered, or the daemon has to end.
-pub(crate) async fn report(link: &Link, shutdown: &Shutdown, job_id: &str, result: Result<Finished, Failure>) {
+pub(crate) async fn report(
+    link: &Link,
+    shutdown: &Shutdown,
+    job_id: &str,
+    result: Result<Finished, Failure>,
+) {
     let last_word = async {
         shutdown.reached(Stop::Force).await;
         tokio::time::sleep(LAST_WORD_TIMEOUT).await;
@@ -168,7 +175,10 @@ mod tests {
     #[test]
     fn codes_follow_the_text_and_an_error_is_never_empty() {
         let message = |text: &str| Failure::from_message(text.to_owned()).into_message("j");
-        assert_eq!(message("x: required template variables need values").error_code, "REQUIRED_TEMPLATE_VARIABLES");
+        assert_eq!(
+            message("x: required template variables need values").error_code,
+            "REQUIRED_TEMPLATE_VARIABLES"
+        );
         assert_eq!(message("missing parameter").error_code, "MISSING_TEMPLATE_PARAMETER");
         assert_eq!(message("else\0").error, "else");
         assert!(!message("").error.is_empty());

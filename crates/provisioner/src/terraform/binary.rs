@@ -37,8 +37,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const VERSION_LIMIT_BYTES: u64 = 64 * 1024;
 
-const HOW_TO_GET: &str =
-    "install Terraform 1.1.0 or newer (https://developer.hashicorp.com/terraform/install) or name one with --terraform-path";
+const HOW_TO_GET: &str = "install Terraform 1.1.0 or newer (https://developer.hashicorp.com/terraform/install) or name one with --terraform-path";
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BinaryError {
@@ -169,7 +168,6 @@ async fn ask(path: &Path, environment: &Environment) -> Result<Version, String> 
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -177,7 +175,10 @@ mod tests {
 
     fn script(dir: &Path, version: &str) -> PathBuf {
         let path = dir.join("terraform");
-        let text = format!("#!/bin/sh\necho x >> {}/calls\necho '{{\"terraform_version\":\"{version}\"}}'\n", dir.display());
+        let text = format!(
+            "#!/bin/sh\necho x >> {}/calls\necho '{{\"terraform_version\":\"{version}\"}}'\n",
+            dir.display()
+        );
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path

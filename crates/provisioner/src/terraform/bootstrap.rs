@@ -31,7 +31,6 @@ pub(crate) fn variables() -> impl Iterator<Item = (String, String)> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

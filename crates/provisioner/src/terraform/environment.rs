@@ -38,8 +38,10 @@ impl Environment {
     }
 
     fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let mut kept: Vec<(OsString, OsString)> =
-            variables.into_iter().filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"CODER_")).collect();
+        let mut kept: Vec<(OsString, OsString)> = variables
+            .into_iter()
+            .filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"CODER_"))
+            .collect();
         let mut missing_config = None;
         for (name, value) in &mut kept {
             // Terraform warns on every command about a configuration file that is not there; an empty one means the same.
@@ -82,7 +84,8 @@ impl Environment {
             .iter()
             .filter_map(|(name, value)| {
                 let name = name.to_str().filter(|name| name.starts_with("TF_"))?;
-                let shown = if SHOWN.contains(&name) { value.to_string_lossy() } else { "<value redacted>".into() };
+                let shown =
+                    if SHOWN.contains(&name) { value.to_string_lossy() } else { "<value redacted>".into() };
                 Some(format!("terraform environment variable: {name}={shown}"))
             })
             .collect();
@@ -176,7 +179,10 @@ pub(crate) fn for_apply(metadata: &pb::Metadata) -> Variables {
         [only] => set(&format!("CODER_RUNNING_WORKSPACE_AGENT_TOKEN_{}", digest("")), &only.token),
         several => {
             for token in several {
-                set(&format!("CODER_RUNNING_WORKSPACE_AGENT_TOKEN_{}", digest(&token.agent_id)), &token.token);
+                set(
+                    &format!("CODER_RUNNING_WORKSPACE_AGENT_TOKEN_{}", digest(&token.agent_id)),
+                    &token.token,
+                );
             }
         }
     }
@@ -197,7 +203,6 @@ fn json_list<T: Serialize>(items: &[T]) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -233,7 +238,8 @@ mod tests {
 
     #[test]
     fn announced_values_are_hidden_unless_harmless() {
-        let lines = environment(&[("TF_LOG", "debug"), ("TF_TOKEN_app", "hunter2"), ("HOME", "/root")]).announcements();
+        let lines = environment(&[("TF_LOG", "debug"), ("TF_TOKEN_app", "hunter2"), ("HOME", "/root")])
+            .announcements();
         assert_eq!(
             lines,
             [
@@ -277,7 +283,8 @@ mod tests {
     #[test]
     fn one_running_token_is_found_without_an_agent_id() {
         let token = |id: &str| pb::RunningAgentAuthToken { agent_id: id.to_owned(), token: format!("t{id}") };
-        let mut metadata = pb::Metadata { running_agent_auth_tokens: vec![token("a")], ..pb::Metadata::default() };
+        let mut metadata =
+            pb::Metadata { running_agent_auth_tokens: vec![token("a")], ..pb::Metadata::default() };
         let empty = "CODER_RUNNING_WORKSPACE_AGENT_TOKEN_e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(value(&for_apply(&metadata), empty), Some("ta"));
         metadata.running_agent_auth_tokens.push(token("b"));

@@ -134,7 +134,7 @@ impl Event {
     /// An error in one line, for the job's error text.
     pub(crate) fn error_summary(&self) -> Option<String> {
         let diagnostic = self.diagnostic.as_ref().filter(|diagnostic| diagnostic.severity == "error")?;
-        let mut text = diagnostic.summary.clone();
+        let mut text = diagnostic.summary.lines().next().unwrap_or_default().to_owned();
         if let Some(range) = &diagnostic.range {
             text.push_str(&format!(" (on {} line {})", range.filename, range.start.line));
         }
@@ -193,7 +193,6 @@ impl Snippet {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -206,10 +205,14 @@ mod tests {
                "values":[{"traversal":"var.z","statement":"is 1"},{"traversal":"var.a","statement":"is 2"}]}}}"#,
         )
         .unwrap();
-        let lines: Vec<String> = event.lines().into_iter().map(|(level, text)| {
-            assert_eq!(level, LogLevel::Error);
-            text
-        }).collect();
+        let lines: Vec<String> = event
+            .lines()
+            .into_iter()
+            .map(|(level, text)| {
+                assert_eq!(level, LogLevel::Error);
+                text
+            })
+            .collect();
         assert_eq!(
             lines,
             [

@@ -67,17 +67,18 @@ impl Graph {
     pub(crate) fn root_edge(&self, from: &str, to: &str) -> bool {
         let (from, to) = (format!("] {from} (expand)"), format!("] {to} (expand)"));
         self.names.iter().enumerate().any(|(id, name)| {
-            name.ends_with(&from) && self.dependencies[id].iter().any(|&other| self.names[other].ends_with(&to))
+            name.ends_with(&from)
+                && self.dependencies[id].iter().any(|&other| self.names[other].ends_with(&to))
         })
     }
 
     /// The label nearest to `start` that `accept` takes; among equals the smallest (terraform 4.3).
-    pub(crate) fn nearest<'g>(
-        &'g self,
+    pub(crate) fn nearest(
+        &self,
         start: usize,
         direction: Direction,
         mut accept: impl FnMut(&str) -> bool,
-    ) -> Option<&'g str> {
+    ) -> Option<&str> {
         let edges = match direction {
             Direction::Up => &self.dependents,
             Direction::Down => &self.dependencies,
@@ -150,7 +151,8 @@ fn tokenize(text: &str) -> Result<Vec<(Token, usize)>, GraphError> {
                 at += 1;
             }
             byte if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-') => {
-                while at < bytes.len() && (bytes[at].is_ascii_alphanumeric() || matches!(bytes[at], b'_' | b'.' | b'-'))
+                while at < bytes.len()
+                    && (bytes[at].is_ascii_alphanumeric() || matches!(bytes[at], b'_' | b'.' | b'-'))
                 {
                     at += 1;
                 }
@@ -296,7 +298,6 @@ fn unescape(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -350,7 +351,15 @@ mod tests {
     #[test]
     fn empty_graph_is_valid_and_garbage_is_not() {
         assert!(Graph::parse("digraph {}").is_ok());
-        for bad in ["", "digraph {", "graph {}", "digraph { \"a", "digraph { a -> }", "digraph {} x", "digraph { \"a\\"] {
+        for bad in [
+            "",
+            "digraph {",
+            "graph {}",
+            "digraph { \"a",
+            "digraph { a -> }",
+            "digraph {} x",
+            "digraph { \"a\\",
+        ] {
             assert!(Graph::parse(bad).is_err(), "{bad}");
         }
         let deep = format!("digraph {{{}", "subgraph a {".repeat(100_000));

@@ -56,7 +56,12 @@ pub(crate) fn read(dir: &Path, with_archive: bool) -> std::io::Result<Modules> {
         .modules
         .into_iter()
         .filter(|entry| !entry.source.is_empty())
-        .map(|entry| Module { source: entry.source, version: entry.version, key: entry.key, ..Module::default() })
+        .map(|entry| Module {
+            source: entry.source,
+            version: entry.version,
+            key: entry.key,
+            ..Module::default()
+        })
         .collect();
     Ok(modules)
 }
@@ -72,7 +77,8 @@ fn archive(dir: &Path, manifest: &Manifest, manifest_text: &[u8]) -> std::io::Re
     let mut trees = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for entry in &manifest.modules {
-        let remote = entry.dir.starts_with(".terraform/modules/") && !entry.dir.split('/').any(|part| part == "..");
+        let remote =
+            entry.dir.starts_with(".terraform/modules/") && !entry.dir.split('/').any(|part| part == "..");
         if !remote || !seen.insert(entry.dir.as_str()) {
             continue;
         }
@@ -103,7 +109,11 @@ fn archive(dir: &Path, manifest: &Manifest, manifest_text: &[u8]) -> std::io::Re
             if file.is_dir {
                 let mut name = file.path.into_os_string();
                 name.push("/");
-                tar.append_data(&mut header(tar::EntryType::Directory, 0, file.mode), name, std::io::empty())?;
+                tar.append_data(
+                    &mut header(tar::EntryType::Directory, 0, file.mode),
+                    name,
+                    std::io::empty(),
+                )?;
             } else {
                 let bytes = std::fs::read(dir.join(&file.path))?;
                 tar.append_data(
@@ -158,7 +168,6 @@ fn collect(root: &Path, path: &Path, files: &mut Vec<File>) -> std::io::Result<(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -216,7 +225,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(read(dir.path(), true).unwrap().list.is_empty());
         std::fs::create_dir_all(dir.path().join(".terraform/modules")).unwrap();
-        std::fs::write(dir.path().join(MANIFEST), r#"{"Modules":[{"Key":"","Source":"","Dir":"."}]}"#).unwrap();
+        std::fs::write(dir.path().join(MANIFEST), r#"{"Modules":[{"Key":"","Source":"","Dir":"."}]}"#)
+            .unwrap();
         assert!(read(dir.path(), true).unwrap().archive.is_empty());
     }
 }

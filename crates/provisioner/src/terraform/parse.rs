@@ -56,11 +56,12 @@ impl RootModule {
             let found = if file.ends_with(".json") {
                 json_variables(&file, text)?
             } else {
-                let body: Body = text.parse().map_err(|error: hcl_edit::parser::Error| ParseError::Syntax {
-                    file: file.clone(),
-                    line: error.location().line(),
-                    message: error.message().to_owned(),
-                })?;
+                let body: Body =
+                    text.parse().map_err(|error: hcl_edit::parser::Error| ParseError::Syntax {
+                        file: file.clone(),
+                        line: error.location().line(),
+                        message: error.message().to_owned(),
+                    })?;
                 tags(&file, text, &body, &mut workspace_tags)?;
                 body.get_blocks("variable").filter_map(|block| variable(&file, text, block)).collect()
             };
@@ -91,7 +92,8 @@ fn source_files(dir: &Path) -> Result<Vec<String>, ParseError> {
 
 /// Whether Terraform reads a file of this name (it skips hidden files and editors' leftovers).
 pub(crate) fn is_source(name: &str) -> bool {
-    let ignored = name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
+    let ignored =
+        name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
     !ignored && (name.ends_with(".tf") || name.ends_with(".tf.json"))
 }
 
@@ -136,12 +138,7 @@ fn variable(file: &str, text: &str, block: &Block) -> Option<Found> {
     })
 }
 
-fn tags(
-    file: &str,
-    text: &str,
-    body: &Body,
-    tags: &mut BTreeMap<String, String>,
-) -> Result<(), ParseError> {
+fn tags(file: &str, text: &str, body: &Body, tags: &mut BTreeMap<String, String>) -> Result<(), ParseError> {
     for block in body.get_blocks("data") {
         if block.labels.first().map(|label| label.as_str()) != Some("coder_workspace_tags") {
             continue;
@@ -152,7 +149,9 @@ fn tags(
         for (key, value) in object {
             let key = match key {
                 hcl_edit::expr::ObjectKey::Ident(ident) => ident.as_str().to_owned(),
-                hcl_edit::expr::ObjectKey::Expression(expression) => source(text, expression).trim_matches('"').to_owned(),
+                hcl_edit::expr::ObjectKey::Expression(expression) => {
+                    source(text, expression).trim_matches('"').to_owned()
+                }
             };
             if tags.insert(key.clone(), source(text, value.expr()).to_owned()).is_some() {
                 return Err(ParseError::DuplicateTag(key));
@@ -205,7 +204,6 @@ fn json_variable(name: &str, body: &Value) -> TemplateVariable {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -280,7 +278,14 @@ mod tests {
         for (text, wanted) in [
             (block(""), "attribute is required"),
             (block("tags = var.tags"), "must be written as"),
-            (format!("{}{}", block("tags = { a = 1 }"), block("tags = { a = 2 }").replace("\"t\"", "\"u\"")), "multiple times"),
+            (
+                format!(
+                    "{}{}",
+                    block("tags = { a = 1 }"),
+                    block("tags = { a = 2 }").replace("\"t\"", "\"u\"")
+                ),
+                "multiple times",
+            ),
             ("variable {\n".to_owned(), "main.tf:"),
         ] {
             let error = read(&[("main.tf", &text)]).unwrap_err().to_string();

@@ -107,7 +107,6 @@ fn join_path(path: &Value) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use coder_wire::messages::provisioner::LogLevel;
-use jiff::Timestamp;
+use coder_domain::clock::Clock;
+use coder_wire::messages::provisioner::{LogLevel, Timing};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::environment::{Environment, Variables};
 use super::events::Event;
 use super::lines::{Lines, Piece};
-use super::timings::Timings;
+use super::timings::{Step, Timings};
 use crate::cancel::{Cancel, Urgency};
 use crate::logs::StageLog;
 
@@ -48,9 +48,9 @@ pub(crate) enum RunError {
 }
 
 /// What a command has said so far, beyond its log lines.
-#[derive(Debug)]
-pub(crate) struct Observer {
-    pub(crate) timings: Timings,
+pub(crate) struct Observer<'a> {
+    clock: &'a dyn Clock,
+    timings: Timings,
     errors: Vec<String>,
     pub(crate) planned: Planned,
 }
@@ -64,13 +64,19 @@ pub(crate) struct Planned {
     pub(crate) counted_types: bool,
 }
 
-impl Observer {
-    pub(crate) fn new(timings: Timings) -> Self {
-        Self { timings, errors: Vec::new(), planned: Planned::default() }
+impl<'a> Observer<'a> {
+    pub(crate) fn start(step: Step, clock: &'a dyn Clock) -> Self {
+        let timings = Timings::start(step, clock.now());
+        Self { clock, timings, errors: Vec::new(), planned: Planned::default() }
+    }
+
+    /// The times of the step, which ends now.
+    pub(crate) fn finish(self, succeeded: bool) -> Vec<Timing> {
+        self.timings.finish(succeeded, self.clock.now())
     }
 
     fn observe(&mut self, event: &Event) {
-        self.timings.observe(event, Timestamp::now());
+        self.timings.observe(event, self.clock.now());
         if let Some(error) = event.error_summary() {
             self.error(error);
         }
@@ -82,23 +88,9 @@ impl Observer {
     }
 
     fn error(&mut self, text: String) {
-        if self.errors.len() < ERROR_LINES {
+        if self.errors.len() < ERROR_LINES && !self.errors.contains(&text) {
             self.errors.push(text);
         }
-    }
-
-    fn said(&self) -> String {
-        let mut said = String::new();
-        for error in &self.errors {
-            said.push_str(if said.is_empty() { ": " } else { "; " });
-            said.push_str(error);
-        }
-        if said.len() > ERROR_BYTES {
-            let end = (0..=ERROR_BYTES).rev().find(|&at| said.is_char_boundary(at)).unwrap_or(0);
-            said.truncate(end);
-            said.push('…');
-        }
-        said
     }
 }
 
@@ -120,7 +112,7 @@ impl Runner<'_> {
         arguments: &[OsString],
         variables: &Variables,
         log: &StageLog,
-        observer: &mut Observer,
+        observer: &mut Observer<'_>,
     ) -> Result<(), RunError> {
         let (mut child, _group) = self.start(arguments, variables)?;
         let ended = CancellationToken::new();
@@ -131,10 +123,11 @@ impl Runner<'_> {
                 .map(|_| ())
         };
         let status = self.finish(&mut child, &ended, reading).await?;
-        for line in plain_errors {
-            observer.error(line);
+        // Plain words are for programs that do not get as far as proper diagnostics.
+        if observer.errors.is_empty() {
+            plain_errors.into_iter().for_each(|line| observer.error(line));
         }
-        check(status, observer)
+        check(status, &observer.errors)
     }
 
     /// Runs a command whose standard output is its result.
@@ -153,11 +146,7 @@ impl Runner<'_> {
             tokio::try_join!(read_all(stdout, &mut output), read_errors(stderr, log, &mut errors)).map(|_| ())
         };
         let status = self.finish(&mut child, &ended, reading).await?;
-        let mut observer = Observer::new(Timings::start(super::timings::Step::Graph, Timestamp::now()));
-        for line in errors {
-            observer.error(line);
-        }
-        check(status, &observer)?;
+        check(status, &errors)?;
         Ok(output)
     }
 
@@ -245,6 +234,21 @@ impl Drop for Group {
     }
 }
 
+/// The errors in a few words, as they follow an exit status.
+fn said(errors: &[String]) -> String {
+    let mut said = String::new();
+    for error in errors {
+        said.push_str(if said.is_empty() { ": " } else { "; " });
+        said.push_str(error);
+    }
+    if said.len() > ERROR_BYTES {
+        let end = (0..=ERROR_BYTES).rev().find(|&at| said.is_char_boundary(at)).unwrap_or(0);
+        said.truncate(end);
+        said.push('…');
+    }
+    said
+}
+
 /// A pipe that is given up when it stays silent after its process has ended.
 struct Pipe<R> {
     from: R,
@@ -271,7 +275,7 @@ fn pipes(child: &mut Child, ended: &CancellationToken) -> (Pipe<ChildStdout>, Pi
     (Pipe { from: stdout, ended: ended.clone() }, Pipe { from: stderr, ended: ended.clone() })
 }
 
-fn check(status: ExitStatus, observer: &Observer) -> Result<(), RunError> {
+fn check(status: ExitStatus, errors: &[String]) -> Result<(), RunError> {
     use std::os::unix::process::ExitStatusExt as _;
     if status.success() {
         return Ok(());
@@ -281,7 +285,7 @@ fn check(status: ExitStatus, observer: &Observer) -> Result<(), RunError> {
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => status.to_string(),
     };
-    Err(RunError::Exit { status, said: observer.said() })
+    Err(RunError::Exit { status, said: said(errors) })
 }
 
 /// The lines of a pipe, one after the other.
@@ -314,7 +318,11 @@ impl<R: AsyncRead + Unpin> PieceReader<R> {
     }
 }
 
-async fn read_events(from: Pipe<ChildStdout>, log: &StageLog, observer: &mut Observer) -> Result<(), RunError> {
+async fn read_events(
+    from: Pipe<ChildStdout>,
+    log: &StageLog,
+    observer: &mut Observer<'_>,
+) -> Result<(), RunError> {
     let mut pieces = PieceReader::new(from);
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();
@@ -332,7 +340,11 @@ async fn read_events(from: Pipe<ChildStdout>, log: &StageLog, observer: &mut Obs
     Ok(())
 }
 
-async fn read_errors(from: Pipe<ChildStderr>, log: &StageLog, plain: &mut Vec<String>) -> Result<(), RunError> {
+async fn read_errors(
+    from: Pipe<ChildStderr>,
+    log: &StageLog,
+    plain: &mut Vec<String>,
+) -> Result<(), RunError> {
     let mut pieces = PieceReader::new(from);
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();

@@ -149,7 +149,6 @@ pub(crate) fn from_state_file(bytes: &[u8]) -> Option<Module> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -163,10 +162,7 @@ mod tests {
             {"module":"module.m[\"z\"]","mode":"data","type":"b","name":"y","instances":[{}]}]}"#;
         let module = from_state_file(text).unwrap();
         let addresses: Vec<_> = module.resources.iter().map(|r| r.address.as_str()).collect();
-        assert_eq!(
-            addresses,
-            [r#"a.x[0]"#, r#"a.x["k\"q"]"#, r#"module.m["z"].data.b.y"#]
-        );
+        assert_eq!(addresses, [r#"a.x[0]"#, r#"a.x["k\"q"]"#, r#"module.m["z"].data.b.y"#]);
         assert_eq!(module.resources[0].values().unwrap()["id"], "1");
     }
 

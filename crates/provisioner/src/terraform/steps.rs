@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use coder_domain::clock::Clock;
 use coder_tfprovider::{Listening, ProviderServer};
 use coder_wire::messages::provisioner as pb;
 use jiff::Timestamp;
@@ -57,6 +58,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) finder: &'a Finder,
     pub(crate) environment: &'a Environment,
     pub(crate) provider: &'a ProviderServer,
+    pub(crate) clock: &'a dyn Clock,
     pub(crate) plugin_cache: PathBuf,
     pub(crate) exit_timeout: Duration,
 }
@@ -119,7 +121,18 @@ impl<'a> Steps<'a> {
     ) -> Self {
         let lowest = lowest_level(log_level);
         let debug = !log_level.is_empty();
-        Self { tools, work, reporter, cancel, lowest, debug, binary: None, root: None, graph: None, provider: None }
+        Self {
+            tools,
+            work,
+            reporter,
+            cancel,
+            lowest,
+            debug,
+            binary: None,
+            root: None,
+            graph: None,
+            provider: None,
+        }
     }
 
     fn log(&self, stage: &'static str) -> StageLog {
@@ -145,9 +158,9 @@ impl<'a> Steps<'a> {
         wants_archive: bool,
     ) -> Result<Initialized, StepError> {
         let log = self.log(INIT_STAGE);
-        let mut observer = Observer::new(Timings::start(Step::Init, Timestamp::now()));
+        let mut observer = Observer::start(Step::Init, self.tools.clock);
         let result = self.run_init(template, module_files, wants_archive, &log, &mut observer).await;
-        let timings = observer.timings.finish(result.is_ok(), Timestamp::now());
+        let timings = observer.finish(result.is_ok());
         match result {
             Ok(modules) => Ok(Initialized { modules, timings }),
             Err(error) => Err(StepError { timings, ..error }),
@@ -160,7 +173,7 @@ impl<'a> Steps<'a> {
         module_files: Option<Bytes>,
         wants_archive: bool,
         log: &StageLog,
-        observer: &mut Observer,
+        observer: &mut Observer<'_>,
     ) -> Result<Modules, StepError> {
         let dir = self.work.template();
         let target = dir.clone();
@@ -194,16 +207,20 @@ impl<'a> Steps<'a> {
             arguments.push("-json".into());
         }
         self.binary = Some(binary);
-        let provider = self.tools.provider.listen(&self.work.private_dir(), coder_tfprovider::Environment::default());
+        let provider =
+            self.tools.provider.listen(&self.work.private_dir(), coder_tfprovider::Environment::default());
         self.provider = Some(provider.map_err(|error| failed("serve the coder provider", error))?);
         let mut variables = self.with_provider(Variables::new());
-        variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), self.tools.plugin_cache.to_string_lossy().into_owned()));
+        variables
+            .push(("TF_PLUGIN_CACHE_DIR".to_owned(), self.tools.plugin_cache.to_string_lossy().into_owned()));
         self.runner(&dir)?
             .stream(&arguments, &variables, log, observer)
             .await
             .map_err(|error| failed("initialize terraform", error))?;
 
-        let found = blocking(move || modules::read(&dir, wants_archive).map_err(|error| failed("read modules", error)));
+        let found = blocking(move || {
+            modules::read(&dir, wants_archive).map_err(|error| failed("read modules", error))
+        });
         match found.await {
             Ok(modules) => {
                 for skipped in &modules.skipped {
@@ -234,9 +251,9 @@ impl<'a> Steps<'a> {
 
     pub(crate) async fn plan(&mut self, request: PlanRequest<'_>) -> Result<PlanResult, StepError> {
         let log = self.log(request.stage);
-        let mut observer = Observer::new(Timings::start(Step::Plan, Timestamp::now()));
+        let mut observer = Observer::start(Step::Plan, self.tools.clock);
         let result = self.run_plan(request, &log, &mut observer).await;
-        let timings = observer.timings.finish(result.is_ok(), Timestamp::now());
+        let timings = observer.finish(result.is_ok());
         match result {
             Ok(planned) => Ok(PlanResult { timings, ..planned }),
             Err(error) => Err(StepError { timings, ..error }),
@@ -247,16 +264,22 @@ impl<'a> Steps<'a> {
         &mut self,
         request: PlanRequest<'_>,
         log: &StageLog,
-        observer: &mut Observer,
+        observer: &mut Observer<'_>,
     ) -> Result<PlanResult, StepError> {
         let destroys = request.input.metadata.workspace_transition() == pb::WorkspaceTransition::Destroy;
         if destroys && request.state.is_empty() {
             log.line(LogLevel::Info, "The terraform state does not exist, there is nothing to do").await;
-            return Ok(PlanResult { summary: Summary::default(), json: Bytes::new(), timings: Vec::new(), plan: None });
+            return Ok(PlanResult {
+                summary: Summary::default(),
+                json: Bytes::new(),
+                timings: Vec::new(),
+                plan: None,
+            });
         }
         if !request.state.is_empty() {
             let (path, state) = (self.work.state_file(), request.state.to_owned());
-            blocking(move || write_private(&path, &state).map_err(|error| failed("write statefile", error))).await?;
+            blocking(move || write_private(&path, &state).map_err(|error| failed("write statefile", error)))
+                .await?;
         }
         let dir = self.work.template();
         let plan_file = self.work.private("terraform.tfplan");
@@ -287,7 +310,11 @@ impl<'a> Steps<'a> {
                 .await
                 .map_err(|error| failed("show terraform plan file", error))?;
             let plan: Plan = serde_json::from_slice(&json).map_err(|error| failed("read plan", error))?;
-            (plan.summary().map_err(|error| failed("convert plan state", error))?, Bytes::from(json), Some(plan))
+            (
+                plan.summary().map_err(|error| failed("convert plan state", error))?,
+                Bytes::from(json),
+                Some(plan),
+            )
         } else {
             (Summary::default(), Bytes::new(), None)
         };
@@ -301,11 +328,18 @@ impl<'a> Steps<'a> {
     /// announced by it, and what it leaves alone is in the state.
     fn summary_is_empty(&self, planned: Planned, state: &[u8]) -> bool {
         let mentions = |text: &[u8]| state.windows(text.len()).any(|window| window == text);
-        !planned.replaces && !planned.counted_types && !mentions(b"coder_metadata") && !mentions(b"coder_ai_task")
+        !planned.replaces
+            && !planned.counted_types
+            && !mentions(b"coder_metadata")
+            && !mentions(b"coder_ai_task")
     }
 
     /// The graph, unless it is known already.
-    async fn make_graph(&self, runner: &Runner<'_>, variables: &Variables) -> Result<Option<Graph>, StepError> {
+    async fn make_graph(
+        &self,
+        runner: &Runner<'_>,
+        variables: &Variables,
+    ) -> Result<Option<Graph>, StepError> {
         if self.graph.is_some() {
             return Ok(None);
         }
@@ -314,15 +348,18 @@ impl<'a> Steps<'a> {
             arguments.push("-type=plan".into());
         }
         let log = self.log(GRAPH_STAGE);
-        let text =
-            runner.capture(&arguments, variables, &log).await.map_err(|error| failed("generate graph", error))?;
-        let graph = Graph::parse(&String::from_utf8_lossy(&text)).map_err(|error| failed("parse graph", error))?;
+        let text = runner
+            .capture(&arguments, variables, &log)
+            .await
+            .map_err(|error| failed("generate graph", error))?;
+        let graph =
+            Graph::parse(&String::from_utf8_lossy(&text)).map_err(|error| failed("parse graph", error))?;
         Ok(Some(graph))
     }
 
     /// Everything a plan would make of the template.
     pub(crate) fn graph_of_plan(&self, planned: PlanResult) -> Result<Graphed, StepError> {
-        let started_at = Timestamp::now();
+        let started_at = self.tools.clock.now();
         let modules = planned.plan.map(Plan::into_modules).unwrap_or_default();
         self.convert(&modules, started_at)
     }
@@ -331,7 +368,7 @@ impl<'a> Steps<'a> {
         let timings = Timings::start(Step::Graph, started_at);
         let empty = Graph::default();
         let result = convert::convert(modules, self.graph.as_ref().unwrap_or(&empty));
-        let timings = timings.finish(result.is_ok(), Timestamp::now());
+        let timings = timings.finish(result.is_ok(), self.tools.clock.now());
         match result {
             Ok(converted) => Ok(Graphed { converted, timings }),
             Err(error) => Err(StepError { timings, ..failed("convert state for graph", error) }),
@@ -344,9 +381,9 @@ impl<'a> Steps<'a> {
         metadata: &pb::Metadata,
     ) -> Result<Applied, StepError> {
         let log = self.log(stage);
-        let mut observer = Observer::new(Timings::start(Step::Apply, Timestamp::now()));
+        let mut observer = Observer::start(Step::Apply, self.tools.clock);
         let result = self.run_apply(metadata, &log, &mut observer).await;
-        let timings = observer.timings.finish(result.is_ok(), Timestamp::now());
+        let timings = observer.finish(result.is_ok());
         let state = tokio::fs::read(self.work.state_file()).await;
         let state_file = match state {
             Ok(bytes) => Ok(Bytes::from(bytes)),
@@ -364,7 +401,7 @@ impl<'a> Steps<'a> {
         &self,
         metadata: &pb::Metadata,
         log: &StageLog,
-        observer: &mut Observer,
+        observer: &mut Observer<'_>,
     ) -> Result<(), StepError> {
         let destroys = metadata.workspace_transition() == pb::WorkspaceTransition::Destroy;
         if destroys && !tokio::fs::try_exists(self.work.state_file()).await.unwrap_or(false) {
@@ -383,7 +420,7 @@ impl<'a> Steps<'a> {
 
     /// Everything the state holds.
     pub(crate) async fn graph_of_state(&self, state: &[u8]) -> Result<Graphed, StepError> {
-        let started_at = Timestamp::now();
+        let started_at = self.tools.clock.now();
         if state.is_empty() && self.graph.is_none() {
             return self.convert(&[], started_at);
         }
@@ -399,7 +436,11 @@ impl<'a> Steps<'a> {
         let dir = self.work.template();
         let json = self
             .runner(&dir)?
-            .capture(&args(["show", "-json", "-no-color"]), &self.reattach_variables(), &self.log(GRAPH_STAGE))
+            .capture(
+                &args(["show", "-json", "-no-color"]),
+                &self.reattach_variables(),
+                &self.log(GRAPH_STAGE),
+            )
             .await
             .map_err(|error| failed("load tfstate for graph", error))?;
         let shown: ShownState =
@@ -422,7 +463,9 @@ impl<'a> Steps<'a> {
     /// Gives a step's variables to the provider, and adds those by which Terraform finds it.
     fn with_provider(&self, mut variables: Variables) -> Variables {
         if let Some(provider) = &self.provider {
-            provider.set_environment(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect());
+            provider.set_environment(
+                variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            );
         }
         variables.extend(self.reattach_variables());
         variables
@@ -430,7 +473,8 @@ impl<'a> Steps<'a> {
 
     /// What every Terraform command of the job needs to find the provider (terraform 6.4).
     fn reattach_variables(&self) -> Variables {
-        let reattach = |provider: &Listening| ("TF_REATTACH_PROVIDERS".to_owned(), provider.reattach().to_string());
+        let reattach =
+            |provider: &Listening| ("TF_REATTACH_PROVIDERS".to_owned(), provider.reattach().to_string());
         self.provider.iter().map(reattach).collect()
     }
 

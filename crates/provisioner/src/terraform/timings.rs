@@ -139,7 +139,6 @@ fn wire_time(at: Timestamp) -> prost_types::Timestamp {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -155,14 +154,26 @@ mod tests {
     fn spans_need_both_ends_and_never_run_backwards() {
         let mut timings = Timings::start(Step::Apply, at("2024-01-01T00:00:00Z"));
         let hook = r#""hook":{"action":"create","resource":{"addr":"a.b","implied_provider":"a"}}"#;
-        observe(&mut timings, &format!(r#"{{"type":"apply_start","@timestamp":"2024-01-01T00:00:03.000002Z",{hook}}}"#));
-        observe(&mut timings, &format!(r#"{{"type":"apply_progress","@timestamp":"2024-01-01T00:00:03.000003Z",{hook}}}"#));
-        observe(&mut timings, &format!(r#"{{"type":"apply_errored","@timestamp":"2024-01-01T00:00:02.000001Z",{hook}}}"#));
+        observe(
+            &mut timings,
+            &format!(r#"{{"type":"apply_start","@timestamp":"2024-01-01T00:00:03.000002Z",{hook}}}"#),
+        );
+        observe(
+            &mut timings,
+            &format!(r#"{{"type":"apply_progress","@timestamp":"2024-01-01T00:00:03.000003Z",{hook}}}"#),
+        );
+        observe(
+            &mut timings,
+            &format!(r#"{{"type":"apply_errored","@timestamp":"2024-01-01T00:00:02.000001Z",{hook}}}"#),
+        );
         observe(&mut timings, r#"{"type":"refresh_complete","hook":{"resource":{"addr":"c.d"}}}"#);
         observe(&mut timings, r#"{"type":"refresh_start","hook":{"resource":{"addr":"e.f"}}}"#);
         let done = timings.finish(false, at("2024-01-01T00:00:05.1234567Z"));
         assert_eq!(done.len(), 2);
-        assert_eq!((done[0].action.as_str(), done[0].source.as_str(), done[0].stage.as_str()), ("create", "a", "apply"));
+        assert_eq!(
+            (done[0].action.as_str(), done[0].source.as_str(), done[0].stage.as_str()),
+            ("create", "a", "apply")
+        );
         assert_eq!(done[0].start, done[0].end);
         assert_eq!(done[0].state(), TimingState::Failed);
         assert_eq!((done[1].resource.as_str(), done[1].action.as_str()), ("coder_stage_apply", "terraform"));
@@ -172,11 +183,24 @@ mod tests {
     #[test]
     fn init_parts_follow_each_other() {
         let mut timings = Timings::start(Step::Init, at("2024-01-01T00:00:00Z"));
-        for code in ["initializing_backend_message", "initializing_modules_message", "other", "output_init_success_message"] {
-            observe(&mut timings, &format!(r#"{{"type":"init_output","message_code":"{code}","@timestamp":"2024-01-01T00:00:01Z"}}"#));
+        for code in [
+            "initializing_backend_message",
+            "initializing_modules_message",
+            "other",
+            "output_init_success_message",
+        ] {
+            observe(
+                &mut timings,
+                &format!(
+                    r#"{{"type":"init_output","message_code":"{code}","@timestamp":"2024-01-01T00:00:01Z"}}"#
+                ),
+            );
         }
-        let resources: Vec<_> =
-            timings.finish(true, at("2024-01-01T00:00:02Z")).into_iter().map(|timing| timing.resource).collect();
+        let resources: Vec<_> = timings
+            .finish(true, at("2024-01-01T00:00:02Z"))
+            .into_iter()
+            .map(|timing| timing.resource)
+            .collect();
         assert_eq!(resources, ["backend", "modules", "coder_stage_init"]);
     }
 }

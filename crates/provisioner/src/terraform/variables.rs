@@ -15,7 +15,9 @@ use hcl_edit::expr::Expression;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VariableError {
-    #[error("value of template variable {name:?} is not a valid expression for its type; write lists as [\"a\", \"b\"] and maps as {{ key = \"value\" }}")]
+    #[error(
+        "value of template variable {name:?} is not a valid expression for its type; write lists as [\"a\", \"b\"] and maps as {{ key = \"value\" }}"
+    )]
     Expression { name: String },
     #[error("{0:?} is not a valid variable name")]
     Name(String),
@@ -102,7 +104,6 @@ fn quote(value: &str) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

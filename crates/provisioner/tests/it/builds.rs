@@ -48,7 +48,10 @@ async fn start_stop_and_delete_carry_the_state_along() {
     assert!(record.quotas.is_empty());
     for stage in ["init", "plan", "apply", "graph"] {
         let whole = format!("coder_stage_{stage}");
-        assert!(started.timings.iter().any(|timing| timing.stage == stage && timing.resource == whole), "{stage}");
+        assert!(
+            started.timings.iter().any(|timing| timing.stage == stage && timing.resource == whole),
+            "{stage}"
+        );
     }
     assert!(started.timings.iter().any(|timing| timing.resource == "terraform_data.machine[0]"));
 
@@ -67,7 +70,11 @@ async fn start_stop_and_delete_carry_the_state_along() {
 async fn deleting_what_never_existed_runs_nothing() {
     let Some(real) = terraform() else { return };
     let server = Server::new();
-    let running = Running::with_stand_in(&server, &real, "echo \"$1\" >> \"$(dirname \"$0\")/calls\"\nexec \"$REAL\" \"$@\"");
+    let running = Running::with_stand_in(
+        &server,
+        &real,
+        "echo \"$1\" >> \"$(dirname \"$0\")/calls\"\nexec \"$REAL\" \"$@\"",
+    );
     server.give(build(tar(&[("main.tf", HELLO)]), WorkspaceTransition::Destroy, Bytes::new()));
     let (record, _) = server.completed().await;
     assert!(record.has_line("there is nothing to do"));
@@ -79,7 +86,11 @@ async fn deleting_what_never_existed_runs_nothing() {
 async fn a_simple_start_needs_four_commands() {
     let Some(real) = terraform() else { return };
     let server = Server::new();
-    let running = Running::with_stand_in(&server, &real, "echo \"$1\" >> \"$(dirname \"$0\")/calls\"\nexec \"$REAL\" \"$@\"");
+    let running = Running::with_stand_in(
+        &server,
+        &real,
+        "echo \"$1\" >> \"$(dirname \"$0\")/calls\"\nexec \"$REAL\" \"$@\"",
+    );
     server.give(start(tar(&[("main.tf", HELLO)])));
     server.completed().await;
     let calls = std::fs::read_to_string(running.dir.path().join("calls")).unwrap();
@@ -184,7 +195,11 @@ async fn a_result_the_server_refuses_still_leaves_the_state() {
     let _running = Running::start(&server);
     server.give(start(tar(&[("main.tf", crate::setup::PLAIN)])));
     let (_, failed) = server.failed().await;
-    assert!(failed.error.contains("internal provisionerserver error: agent name is taken"), "{}", failed.error);
+    assert!(
+        failed.error.contains("internal provisionerserver error: agent name is taken"),
+        "{}",
+        failed.error
+    );
     let Some(pb::failed_job::Type::WorkspaceBuild(build)) = failed.r#type else { panic!("no arm") };
     assert!(!build.state.is_empty());
 }

@@ -24,7 +24,10 @@ async fn broken_archives_are_named() {
     raw.set_size(0);
     raw.set_cksum();
     for (archive, wanted) in [
-        (Bytes::from_static(b"this is no archive, however long one looks at it"), "not a readable tar archive"),
+        (
+            Bytes::from_static(b"this is no archive, however long one looks at it"),
+            "not a readable tar archive",
+        ),
         (Bytes::new(), "no Terraform file"),
         (tar(&[("sub/main.tf", PLAIN)]), "no Terraform file"),
         (Bytes::copy_from_slice(raw.as_bytes()), "../out.tf"),
@@ -43,7 +46,17 @@ async fn terraforms_diagnostics_reach_the_error() {
     let failed = error_of(import(tar(&[("main.tf", "resource \"a\" {\n")]), &[])).await;
     assert!(failed.error.contains("main.tf line 1"), "{}", failed.error);
 
-    let template = "resource \"terraform_data\" \"a\" {\n  lifecycle {\n    precondition {\n      condition     = 1 == 2\n      error_message = \"numbers are broken\"\n    }\n  }\n}\n";
+    let template = r#"
+variable "n" { default = 1 }
+resource "terraform_data" "a" {
+  lifecycle {
+    precondition {
+      condition     = var.n == 2
+      error_message = "numbers are broken"
+    }
+  }
+}
+"#;
     let failed = error_of(start(tar(&[("main.tf", template)]))).await;
     assert!(failed.error.starts_with("terraform plan: exit status 1: "), "{}", failed.error);
     assert!(failed.error.contains("numbers are broken"), "{}", failed.error);

@@ -1,8 +1,7 @@
 //! Template imports and dry runs.
 
-
-use coder_wire::messages::provisionerd::completed_job::Type;
 use coder_wire::messages::provisioner::ParameterFormType;
+use coder_wire::messages::provisionerd::completed_job::Type;
 
 use crate::server::{Answer, Server};
 use crate::setup::{HELLO, PLAIN, Running, dry_run, import, run_one, start, tar, terraform};
@@ -70,7 +69,11 @@ async fn values_that_do_not_fit_a_parameter_fail_with_its_words() {
     }
     let (server, _running) = run_one(dry_run(tar(&[("main.tf", HELLO)]), "mars")).await;
     let (_, failed) = server.failed().await;
-    assert!(failed.error.starts_with("run dry-run provision job: terraform plan: exit status 1: "), "{}", failed.error);
+    assert!(
+        failed.error.starts_with("run dry-run provision job: terraform plan: exit status 1: "),
+        "{}",
+        failed.error
+    );
     assert!(failed.error.contains("mars"), "{}", failed.error);
 }
 
@@ -91,7 +94,11 @@ resource "terraform_data" "a" {
 }
 "#;
     let server = Server::new();
-    let running = Running::with_stand_in(&server, &real, "echo \"$@\" >> \"$(dirname \"$0\")/calls\"\nexec \"$REAL\" \"$@\"");
+    let running = Running::with_stand_in(
+        &server,
+        &real,
+        "echo \"$@\" >> \"$(dirname \"$0\")/calls\"\nexec \"$REAL\" \"$@\"",
+    );
     let values = [("secret", "hunter2 \"${x}\""), ("list", "[\"a\", \"b\"]"), ("count_of", "2")];
     server.give(import(tar(&[("main.tf", template)]), &values));
     let (record, result) = server.completed().await;
@@ -157,7 +164,8 @@ async fn modules_kept_with_a_version_are_unpacked_before_init() {
         return;
     }
     let manifest = r#"{"Modules":[{"Key":"","Source":"","Dir":"."},{"Key":"m","Source":"registry.invalid/x/y/z","Version":"1.0.0","Dir":".terraform/modules/m"}]}"#;
-    let files = tar(&[(".terraform/modules/m/main.tf", PLAIN), (".terraform/modules/modules.json", manifest)]);
+    let files =
+        tar(&[(".terraform/modules/m/main.tf", PLAIN), (".terraform/modules/modules.json", manifest)]);
     let template = "module \"m\" {\n  source  = \"registry.invalid/x/y/z\"\n  version = \"1.0.0\"\n}\n";
     let mut job = start(tar(&[("main.tf", template)]));
     let id = uuid::Uuid::new_v4().to_string();
@@ -201,5 +209,4 @@ async fn an_update_closed_without_an_answer_is_made_again() {
     let (record, _) = server.completed().await;
     assert_eq!(record.updates.iter().filter(|update| !update.template_variables.is_empty()).count(), 1);
     assert_eq!(server.connects(), 1);
-
 }

@@ -23,13 +23,17 @@ exec "$REAL" "$@""#;
     assert!(record.has_line("bad \u{fffd} byte and  nul"));
     assert!(record.has_line("to stderr \u{fffd}"));
     assert!(record.lines().all(|line| !line.output.contains('\0') && line.output.len() <= 16 * 1024));
-    let long: usize = record.lines().filter(|line| line.output.starts_with("xxx")).map(|line| line.output.len()).sum();
+    let long: usize =
+        record.lines().filter(|line| line.output.starts_with("xxx")).map(|line| line.output.len()).sum();
     assert_eq!(long, 3_000_000);
     assert!(record.has_line("after the long line"));
     let numbered: Vec<&str> =
         record.lines().map(|line| line.output.as_str()).filter(|text| text.starts_with("line ")).collect();
     assert_eq!(numbered.len(), 3000, "no line is lost");
-    assert!(numbered.iter().enumerate().all(|(number, text)| *text == format!("line {number} end")), "order is kept");
+    assert!(
+        numbered.iter().enumerate().all(|(number, text)| *text == format!("line {number} end")),
+        "order is kept"
+    );
     assert!(record.updates.iter().all(|update| prost::Message::encoded_len(update) < 1024 * 1024));
 }
 

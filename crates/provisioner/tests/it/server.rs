@@ -119,7 +119,10 @@ impl Server {
     }
 
     /// Decides the answer to updates; `None` leaves it to the ordinary one.
-    pub(crate) fn script(&self, script: impl FnMut(&pb::UpdateJobRequest) -> Option<Answer> + Send + 'static) {
+    pub(crate) fn script(
+        &self,
+        script: impl FnMut(&pb::UpdateJobRequest) -> Option<Answer> + Send + 'static,
+    ) {
         *self.0.script.lock().unwrap() = Box::new(script);
     }
 
@@ -171,7 +174,8 @@ impl Server {
         let found = waiting.await.map(|record| record.unwrap().clone());
         found.unwrap_or_else(|_| {
             let record = self.record();
-            let lines: Vec<_> = record.lines().map(|line| format!("[{}] {}", line.stage, line.output)).collect();
+            let lines: Vec<_> =
+                record.lines().map(|line| format!("[{}] {}", line.stage, line.output)).collect();
             panic!("{what} did not happen; failed {:?}; log:\n{}", record.failed, lines.join("\n"));
         })
     }
@@ -267,7 +271,9 @@ impl Calls {
                 let _: pb::FileRequest = request(call).await?;
                 let files = self.0.module_files.lock().unwrap().clone();
                 let messages: Vec<FileUpload> = match files {
-                    Some(files) => file::pieces(DataUploadType::UploadTypeModuleFiles, files).unwrap().collect(),
+                    Some(files) => {
+                        file::pieces(DataUploadType::UploadTypeModuleFiles, files).unwrap().collect()
+                    }
                     None => vec![FileUpload {
                         r#type: Some(Type::Error(FailedFile { error: "no such file".to_owned() })),
                     }],
@@ -342,7 +348,11 @@ fn ordinary(request: &pb::UpdateJobRequest) -> Answer {
         if variable.required && value.is_empty() {
             return Answer::Error("required template variables need values: more words");
         }
-        variable_values.push(VariableValue { name: variable.name.clone(), value, sensitive: variable.sensitive });
+        variable_values.push(VariableValue {
+            name: variable.name.clone(),
+            value,
+            sensitive: variable.sensitive,
+        });
     }
     Answer::Ok(pb::UpdateJobResponse { canceled: false, variable_values })
 }

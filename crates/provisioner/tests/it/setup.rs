@@ -115,8 +115,11 @@ pub(crate) fn import(archive: Bytes, values: &[(&str, &str)]) -> pb::AcquiredJob
 }
 
 pub(crate) fn variables(values: &[(&str, &str)]) -> Vec<VariableValue> {
-    let value =
-        |(name, value): &(&str, &str)| VariableValue { name: (*name).into(), value: (*value).into(), sensitive: true };
+    let value = |(name, value): &(&str, &str)| VariableValue {
+        name: (*name).into(),
+        value: (*value).into(),
+        sensitive: true,
+    };
     values.iter().map(value).collect()
 }
 
@@ -160,7 +163,10 @@ pub(crate) fn build(archive: Bytes, transition: WorkspaceTransition, state: Byte
     )
 }
 
-pub(crate) fn edit_build(job: &mut pb::AcquiredJob, edit: impl FnOnce(&mut pb::acquired_job::WorkspaceBuild)) {
+pub(crate) fn edit_build(
+    job: &mut pb::AcquiredJob,
+    edit: impl FnOnce(&mut pb::acquired_job::WorkspaceBuild),
+) {
     let Some(Type::WorkspaceBuild(build)) = &mut job.r#type else { panic!("the job is no build") };
     edit(build);
 }

@@ -6,8 +6,7 @@ use crate::server::Server;
 use crate::setup::{PLAIN, Running, start, tar, terraform};
 
 const WAITING: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"echo waiting; sleep 1; echo finished\" }\n}\n";
-const ENDLESS: &str =
-    "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"echo waiting; sleep 1000\" }\n}\n";
+const ENDLESS: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"echo waiting; sleep 1000\" }\n}\n";
 
 async fn with_job(template: &str) -> (Server, Running) {
     let server = Server::new();
@@ -76,7 +75,11 @@ async fn a_canceling_daemon_interrupts_the_job_and_reports_it() {
     running.shutdown.cancel();
     running.ended().await.unwrap();
     let record = server.record();
-    assert!(record.failed[0].error.starts_with("terraform apply: exit status 1"), "{}", record.failed[0].error);
+    assert!(
+        record.failed[0].error.starts_with("terraform apply: exit status 1"),
+        "{}",
+        record.failed[0].error
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

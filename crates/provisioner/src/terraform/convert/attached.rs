@@ -17,7 +17,8 @@ pub(super) const SLUG_PATTERN: &str = "^[a-z0-9](-?[a-z0-9])*$";
 
 /// Letters and digits joined by single hyphens.
 pub(super) fn is_hyphenated(text: &str, any_case: bool) -> bool {
-    let letter = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase() || (any_case && c.is_ascii_uppercase());
+    let letter =
+        |c: char| c.is_ascii_digit() || c.is_ascii_lowercase() || (any_case && c.is_ascii_uppercase());
     !text.is_empty() && text.split('-').all(|part| !part.is_empty() && part.chars().all(letter))
 }
 
@@ -69,7 +70,8 @@ fn each_owner(
 fn instances(index: &Index<'_>, agents: &mut Agents) {
     for resource in index.managed("coder_agent_instance") {
         let from = Attributes::of(resource);
-        let (Some(agent_id), Some(instance_id)) = (from.string_if_any("agent_id"), from.string_if_any("instance_id"))
+        let (Some(agent_id), Some(instance_id)) =
+            (from.string_if_any("agent_id"), from.string_if_any("instance_id"))
         else {
             continue;
         };

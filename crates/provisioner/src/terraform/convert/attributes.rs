@@ -31,9 +31,9 @@ impl<'a> Attributes<'a> {
     /// The value by name without regard to case; null counts as missing (terraform 4.2).
     pub(crate) fn value(&self, name: &str) -> Option<&'a Value> {
         let values = self.values?;
-        let found = values
-            .get(name)
-            .or_else(|| values.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))?;
+        let found = values.get(name).or_else(|| {
+            values.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        })?;
         (!found.is_null()).then_some(found)
     }
 
@@ -117,7 +117,6 @@ fn whole(number: &serde_json::Number) -> i64 {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -19,10 +19,14 @@ pub(super) fn label(address: &str) -> &str {
 
 impl<'a> Index<'a> {
     pub(super) fn new(modules: &'a [Module]) -> Self {
-        let mut index = Self { by_address: BTreeMap::new(), owner_labels: HashSet::new(), in_order: Vec::new() };
+        let mut index =
+            Self { by_address: BTreeMap::new(), owner_labels: HashSet::new(), in_order: Vec::new() };
         for module in modules {
             module.walk(&mut |resource| {
-                if matches!(resource.kind.as_str(), "coder_parameter" | "coder_workspace_preset" | "coder_ai_task") {
+                if matches!(
+                    resource.kind.as_str(),
+                    "coder_parameter" | "coder_workspace_preset" | "coder_ai_task"
+                ) {
                     index.in_order.push(resource);
                 }
                 index.by_address.insert(&resource.address, resource);

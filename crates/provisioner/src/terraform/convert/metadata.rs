@@ -36,7 +36,9 @@ pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Metadata, Conv
     for resource in index.managed("coder_metadata") {
         let own = label(&resource.address);
         let Some(node) = graph.find(own) else { continue };
-        let Some(target) = graph.nearest(node, Direction::Down, |label| index.is_owner(label)) else { continue };
+        let Some(target) = graph.nearest(node, Direction::Down, |label| index.is_owner(label)) else {
+            continue;
+        };
         if !seen.insert(target.to_owned()) {
             return Err(ConvertError::DuplicateMetadata(target.to_owned()));
         }

@@ -43,7 +43,10 @@ fn prebuild(from: Attributes<'_>) -> Result<pb::Prebuild, ConvertError> {
     if let Some(scheduling) = block.blocks("scheduling")?.first() {
         let mut schedule = Vec::new();
         for entry in scheduling.blocks("schedule")? {
-            schedule.push(pb::Schedule { cron: entry.string("cron")?, instances: entry.small_integer("instances")? });
+            schedule.push(pb::Schedule {
+                cron: entry.string("cron")?,
+                instances: entry.small_integer("instances")?,
+            });
         }
         prebuild.scheduling = Some(pb::Scheduling { timezone: scheduling.string("timezone")?, schedule });
     }

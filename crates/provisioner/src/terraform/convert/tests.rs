@@ -1,5 +1,4 @@
 //! The conversion against captured outputs where they exist, and against small templates made here.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use coder_wire::messages::provisioner as pb;
 use serde_json::{Value, json};
@@ -35,7 +34,10 @@ fn graph(edges: &[(&str, &str)]) -> Graph {
 }
 
 fn agent(name: &str, id: &str) -> Value {
-    resource(&format!("coder_agent.{name}"), json!({"id": id, "os": "linux", "arch": "amd64", "auth": "token", "token": "t"}))
+    resource(
+        &format!("coder_agent.{name}"),
+        json!({"id": id, "os": "linux", "arch": "amd64", "auth": "token", "token": "t"}),
+    )
 }
 
 #[test]
@@ -49,8 +51,11 @@ fn two_agents_two_resources_and_metadata_find_their_places() {
         resource("coder_app.x", json!({"agent_id": "2", "slug": "x", "share": "Public", "open_in": "tab"})),
         resource("coder_script.s", json!({"agent_id": "1", "display_name": "s", "timeout": 3})),
         resource("coder_env.e", json!({"agent_id": "1", "name": "E", "value": "v"})),
-        resource("coder_metadata.m", json!({"resource_id": "ignored", "daily_cost": 4, "icon": "/i", "item": [
-            {"key": "k", "value": "v", "sensitive": true}, {"key": "n", "value": null, "is_null": true}]})),
+        resource(
+            "coder_metadata.m",
+            json!({"resource_id": "ignored", "daily_cost": 4, "icon": "/i", "item": [
+            {"key": "k", "value": "v", "sensitive": true}, {"key": "n", "value": null, "is_null": true}]})
+        ),
     ]));
     let graph = graph(&[
         ("terraform_data.a", "coder_agent.one"),
@@ -112,7 +117,8 @@ fn agents_without_an_owner_are_checked_and_dropped() {
 
 #[test]
 fn names_and_slugs_are_checked() {
-    let graph = graph(&[("r.r", "coder_agent.a"), ("r.r", "coder_agent.bad_name"), ("r.r", "coder_agent.bad--name")]);
+    let graph =
+        graph(&[("r.r", "coder_agent.a"), ("r.r", "coder_agent.bad_name"), ("r.r", "coder_agent.bad--name")]);
     let check = |resources: Value| convert(&[module(resources)], &graph).unwrap_err().to_string();
     assert!(check(json!([agent("bad_name", "")])).contains("underscores"));
     assert!(check(json!([agent("bad--name", "")])).contains("does not match regex"));
@@ -122,7 +128,8 @@ fn names_and_slugs_are_checked() {
         let app = resource("coder_app.x", json!({"slug": slug}));
         assert!(check(json!([app])).contains("app slug"), "{slug}");
     }
-    let apps = json!([resource("coder_app.x", json!({"slug": "s"})), resource("coder_app.y", json!({"slug": "s"}))]);
+    let apps =
+        json!([resource("coder_app.x", json!({"slug": "s"})), resource("coder_app.y", json!({"slug": "s"}))]);
     assert!(check(apps).contains("duplicate app slug"));
 }
 
@@ -163,12 +170,11 @@ fn parameters_keep_bounds_order_and_unique_names() {
     let empty = Graph::default();
     let list = json!([parameter("z", new), parameter("a", old), parameter("m", unset)]);
     let parameters = convert(&[module(list)], &empty).unwrap().parameters;
-    let seen: Vec<_> =
-        parameters.iter().map(|p| (p.name.as_str(), p.validation_min, p.validation_max, p.required)).collect();
-    assert_eq!(
-        seen,
-        [("z", Some(0), None, false), ("a", Some(0), Some(5), false), ("m", None, None, true)]
-    );
+    let seen: Vec<_> = parameters
+        .iter()
+        .map(|p| (p.name.as_str(), p.validation_min, p.validation_max, p.required))
+        .collect();
+    assert_eq!(seen, [("z", Some(0), None, false), ("a", Some(0), Some(5), false), ("m", None, None, true)]);
     let same = |names: &[&str]| {
         let list: Vec<Value> = names.iter().map(|name| parameter(name, json!({}))).collect();
         convert(&[module(Value::Array(list))], &empty).unwrap_err().to_string()
@@ -185,7 +191,10 @@ fn parameters_keep_bounds_order_and_unique_names() {
 #[test]
 fn one_default_preset_at_most() {
     let preset = |name: &str| {
-        resource(&format!("data.coder_workspace_preset.{name}"), json!({"name": name, "default": true, "parameters": {"b": "1", "a": "2"}}))
+        resource(
+            &format!("data.coder_workspace_preset.{name}"),
+            json!({"name": name, "default": true, "parameters": {"b": "1", "a": "2"}}),
+        )
     };
     let empty = Graph::default();
     let one = convert(&[module(json!([preset("p")]))], &empty).unwrap();
@@ -209,10 +218,11 @@ mod golden {
     }
 
     #[test]
-    #[expect(clippy::print_stderr, reason = "a skip has to be seen")]
     fn conversions_equal_the_captured_ones() {
         let Some(dir) = fixtures() else {
-            eprintln!("SKIPPED: no conversion fixtures (set CODER_TEST_TERRAFORM_FIXTURES to their directory)");
+            eprintln!(
+                "SKIPPED: no conversion fixtures (set CODER_TEST_TERRAFORM_FIXTURES to their directory)"
+            );
             return;
         };
         let mut compared = 0;
@@ -223,7 +233,10 @@ mod golden {
                 let graph = Graph::parse(&read(format!("tf{kind}.dot"))).unwrap();
                 let golden: Value = serde_json::from_str(&read(format!("{kind}.golden"))).unwrap();
                 let roots = match kind {
-                    "plan" => vec![&tree["planned_values"]["root_module"], &tree["prior_state"]["values"]["root_module"]],
+                    "plan" => vec![
+                        &tree["planned_values"]["root_module"],
+                        &tree["prior_state"]["values"]["root_module"],
+                    ],
                     _ => vec![&tree["values"]["root_module"]],
                 };
                 let modules: Vec<Module> = roots
@@ -283,11 +296,15 @@ mod golden {
         let metadata: Vec<Value> = from
             .metadata
             .into_iter()
-            .map(|m| trim(json!({"key": m.key, "value": m.value, "sensitive": m.sensitive, "is_null": m.is_null})))
+            .map(|m| {
+                trim(json!({"key": m.key, "value": m.value, "sensitive": m.sensitive, "is_null": m.is_null}))
+            })
             .collect();
-        trim(json!({"name": from.name, "type": from.r#type, "agents": agents, "metadata": metadata, "hide": from.hide,
+        trim(
+            json!({"name": from.name, "type": from.r#type, "agents": agents, "metadata": metadata, "hide": from.hide,
             "icon": from.icon, "instance_type": from.instance_type, "daily_cost": from.daily_cost,
-            "module_path": from.module_path}))
+            "module_path": from.module_path}),
+        )
     }
 
     fn agent(from: pb::Agent) -> Value {
@@ -295,15 +312,21 @@ mod golden {
         let metadata: Vec<Value> = from
             .metadata
             .into_iter()
-            .map(|m| trim(json!({"key": m.key, "display_name": m.display_name, "script": m.script,
-                "interval": m.interval, "timeout": m.timeout, "order": m.order})))
+            .map(|m| {
+                trim(json!({"key": m.key, "display_name": m.display_name, "script": m.script,
+                "interval": m.interval, "timeout": m.timeout, "order": m.order}))
+            })
             .collect();
         let scripts: Vec<Value> = from
             .scripts
             .into_iter()
-            .map(|s| trim(json!({"display_name": s.display_name, "icon": s.icon, "script": s.script, "cron": s.cron,
+            .map(|s| {
+                trim(
+                    json!({"display_name": s.display_name, "icon": s.icon, "script": s.script, "cron": s.cron,
                 "start_blocks_login": s.start_blocks_login, "run_on_start": s.run_on_start,
-                "run_on_stop": s.run_on_stop, "timeout_seconds": s.timeout_seconds, "log_path": s.log_path})))
+                "run_on_stop": s.run_on_stop, "timeout_seconds": s.timeout_seconds, "log_path": s.log_path}),
+                )
+            })
             .collect();
         let devcontainers: Vec<Value> = from
             .devcontainers
@@ -336,17 +359,21 @@ mod golden {
         let digest = Sha256::digest(format!("{}{}", from.slug, from.display_name));
         let id = uuid::Uuid::from_slice(&digest[..16]).unwrap();
         assert!(from.healthcheck.is_none());
-        trim(json!({"slug": from.slug, "display_name": from.display_name, "command": from.command, "url": from.url,
+        trim(
+            json!({"slug": from.slug, "display_name": from.display_name, "command": from.command, "url": from.url,
             "icon": from.icon, "subdomain": from.subdomain, "sharing_level": from.sharing_level,
             "external": from.external, "order": from.order, "hidden": from.hidden, "open_in": from.open_in,
-            "group": from.group, "id": id.to_string(), "tooltip": from.tooltip}))
+            "group": from.group, "id": id.to_string(), "tooltip": from.tooltip}),
+        )
     }
 
     fn parameter(from: pb::RichParameter) -> Value {
         let options: Vec<Value> = from
             .options
             .into_iter()
-            .map(|o| trim(json!({"name": o.name, "description": o.description, "value": o.value, "icon": o.icon})))
+            .map(|o| {
+                trim(json!({"name": o.name, "description": o.description, "value": o.value, "icon": o.icon}))
+            })
             .collect();
         let mut value = trim(json!({"name": from.name, "display_name": from.display_name,
             "description": from.description, "type": from.r#type, "mutable": from.mutable,
@@ -375,8 +402,12 @@ mod golden {
         let mut value = trim(json!({"name": from.name, "parameters": parameters, "default": from.default,
             "description": from.description, "icon": from.icon}));
         let policy = prebuild.expiration_policy.map(|policy| json!({"ttl": policy.ttl}));
-        insert(&mut value, "prebuild", trim(json!({"instances": prebuild.instances, "expiration_policy": policy,
-            "scheduling": scheduling})));
+        insert(
+            &mut value,
+            "prebuild",
+            trim(json!({"instances": prebuild.instances, "expiration_policy": policy,
+            "scheduling": scheduling})),
+        );
         value
     }
 }
