@@ -2,15 +2,13 @@
 //! correctness.
 
 use coder_domain::ids::{JobId, WorkspaceId};
-use coder_domain::tags::Demand;
 use coder_store::jobs::NewJob;
 
 use crate::context::App;
 
 /// A job waits for a daemon.
 pub fn job_waiting(app: &App, job: &NewJob) {
-    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
-    app.scheduler.posted(&demand);
+    app.scheduler.announce(job.organization_id, &job.provisioner, &job.tags);
 }
 
 /// A job's state changed, for example because it was canceled.

@@ -13,7 +13,7 @@ use coder_domain::job::Type;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::jobs::{self as store, Job, NewJob, queue::Place};
 use coder_store::versions::Version;
-use coder_store::{Document, Tx};
+use coder_store::{Document, Tx, transaction};
 use http::StatusCode;
 use serde_json::json;
 
@@ -69,7 +69,7 @@ pub async fn create(
         })),
         trace_metadata: BTreeMap::new(),
     };
-    app.store.write(async |tx: &mut Tx| store::insert(tx, &job, now).await).await.map_err(Error::from)?;
+    transaction!(app.store, Error, |tx| { Ok(store::insert(tx, &job, now).await?) })?;
     announce::job_waiting(&app, &job);
     Ok(body::Created(jobs::view(&versions::create::waiting(job, now), Place::default())))
 }

@@ -5,7 +5,7 @@ use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::WorkspaceId;
 use coder_domain::rbac::Action;
-use coder_store::{Tx, templates, workspaces as rows};
+use coder_store::{templates, transaction, workspaces as rows};
 
 use super::make::{self, Made, Wanted};
 use super::view;
@@ -45,7 +45,7 @@ pub async fn create(
         ..Wanted::new(request.transition)
     };
     let now = app.now();
-    let write = async |tx: &mut Tx| -> Result<Made> {
+    let made: Made = transaction!(app.store, Error, |tx| {
         let workspace = rows::find(tx, id).await?.ok_or_else(Error::not_found)?;
         let action = match wanted.transition {
             Transition::Start => Action::Start,
@@ -55,8 +55,7 @@ pub async fn create(
         caller.require_visible(action, workspaces::find::object(&workspace))?;
         let template = templates::find(tx, workspace.template_id).await?.ok_or_else(Error::not_found)?;
         make::make(&app, tx, &caller, &workspace, &template, &wanted, now).await
-    };
-    let made = app.store.write(write).await?;
+    })?;
     after(&app, &made);
     let mut view = view::load_id(&app, &mut app.store.reader().await?, made.build.id, true).await?;
     // A fresh object says nothing about its place; clients read again (scheduling-and-auth QUE-6).

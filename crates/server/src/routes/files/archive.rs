@@ -11,7 +11,7 @@ const RATIO_FREE_BYTES: u64 = 1 << 20;
 
 /// Why an archive was not converted.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     /// Not an archive of the kind it claims to be.
     #[error("the archive cannot be read: {0}")]
     Malformed(String),
@@ -42,7 +42,7 @@ impl From<zip::result::ZipError> for Error {
 }
 
 /// Writes a zip's content as a tar of at most `limit` bytes. The same zip always gives the same tar.
-pub fn zip_to_tar(zip: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
+pub(super) fn zip_to_tar(zip: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
     let mut archive = zip::ZipArchive::new(Cursor::new(zip))?;
     if archive.len() > MAX_ENTRIES {
         return Err(Error::TooManyEntries);
@@ -76,7 +76,7 @@ pub fn zip_to_tar(zip: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
 }
 
 /// Writes a stored tar's content as a zip.
-pub fn tar_to_zip(tar: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
+pub(super) fn tar_to_zip(tar: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
     let mut archive = tar::Archive::new(tar);
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let mut budget = Budget::new(tar.len() as u64, limit);

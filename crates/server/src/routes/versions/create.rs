@@ -10,7 +10,7 @@ use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::{self, Demand, TagSet};
 use coder_domain::{Timestamp, names};
 use coder_store::jobs::{Job, NewJob, queue::Place};
-use coder_store::{Document, Tx, files, jobs, versions};
+use coder_store::{Document, Tx, files, jobs, transaction, versions};
 use http::StatusCode;
 use serde_json::json;
 
@@ -116,11 +116,10 @@ async fn insert(
     version: &versions::Version,
     now: Timestamp,
 ) -> std::result::Result<(), coder_store::Error> {
-    let write = async |tx: &mut Tx| {
+    transaction!(app.store, coder_store::Error, |tx| {
         jobs::insert(tx, job, now).await?;
         versions::insert(tx, version).await
-    };
-    app.store.write(write).await
+    })
 }
 
 /// A job that was just inserted, without reading it back.

@@ -6,7 +6,7 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{OrganizationId, WorkspaceId};
 use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::{Tx, templates as template_rows, users as accounts, versions, workspaces as rows};
+use coder_store::{Tx, templates as template_rows, transaction, users as accounts, versions, workspaces as rows};
 use http::StatusCode;
 
 use super::{settings, view};
@@ -53,7 +53,7 @@ async fn make_one(
 ) -> Result<body::Created<Workspace>> {
     check(&request)?;
     let now = app.now();
-    let write = async |tx: &mut Tx| -> Result<(rows::Workspace, Made)> {
+    let (row, made): (rows::Workspace, Made) = transaction!(app.store, Error, |tx| {
         let template = template_for(tx, caller, &request).await?;
         if organization.is_some_and(|id| id != template.organization_id) {
             return Err(Error::not_found());
@@ -103,8 +103,7 @@ async fn make_one(
         };
         let made = make::make(app, tx, caller, &row, &template, &wanted, now).await?;
         Ok((row, made))
-    };
-    let (row, made) = app.store.write(write).await?;
+    })?;
     after(app, &made);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
     // The official answer leaves these to the next read (http-api 7.3, scheduling-and-auth QUE-6).
