@@ -99,8 +99,8 @@ statements! { "workspace_builds";
         and build.build_number = (select max(newest.build_number) from workspace_builds as newest
             where newest.workspace_id = wanted.value)"));
     LIST = sql(concat!("select ", columns!(), " from workspace_builds as build where build.workspace_id = $1
-        and ($2 is null or build.created_us >= $2)
-        and ($3 is null or build.build_number <
+        and (cast($2 as bigint) is null or build.created_us >= $2)
+        and (cast($3 as text) is null or build.build_number <
             (select after.build_number from workspace_builds as after where after.id = $3))
         order by build.build_number desc limit $4 offset $5"));
     SET_COST = sql("update workspace_builds set daily_cost = $2, updated_us = $3 where id = $1");

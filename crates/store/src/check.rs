@@ -1,5 +1,233 @@
-//! The invariants of the data that no constraint of the schema can hold (`coder server check`).
+//! The invariants of the data that no constraint of the schema can hold (`coder server check`); `docs/store.md`
+//! lists them. Every statement selects the violations, as `id` and `detail`.
 
-use crate::engine::statements;
+use std::collections::BTreeMap;
 
-statements! { "check"; }
+use crate::engine::{Statement, Tx, sql, statements, values};
+use crate::{Result, Store, job_logs, jobs, tag_sets};
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which invariant, as in `docs/store.md`.
+    pub invariant: &'static str,
+    /// The row.
+    pub id: String,
+    /// More about it.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.id)?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, " ({})", self.detail) }
+    }
+}
+
+statements! { "check";
+    JOB_OWNER_WITHOUT_START = sql("select id, '' as detail from provisioner_jobs
+        where worker_id is not null and started_us is null");
+    JOB_RUNNING_WITHOUT_OWNER = sql("select id, '' as detail from provisioner_jobs
+        where started_us is not null and worker_id is null and completed_us is null");
+    JOB_ERROR_WHILE_OPEN = sql("select id, '' as detail from provisioner_jobs
+        where completed_us is null and (error <> '' or error_code <> '')");
+    JOB_CANCELED_WAITING = sql("select id, '' as detail from provisioner_jobs
+        where canceled_us is not null and started_us is null and completed_us is null");
+    JOB_PREBUILD = sql("select id, '' as detail from provisioner_jobs
+        where prebuild <> (initiator_id = 'c42fdf75-3097-471c-8c33-fb52454d81c0')");
+    JOB_OWNER_MISSING = sql("select job.id, job.worker_id as detail from provisioner_jobs as job
+        where job.completed_us is null and job.worker_id is not null
+        and not exists (select 1 from provisioner_daemons as daemon where daemon.id = job.worker_id)");
+    JOB_WITHOUT_VERSION = sql("select job.id, job.type as detail from provisioner_jobs as job
+        where not exists (select 1 from template_versions as version where version.id = job.template_version_id)");
+    JOB_WITHOUT_BUILD = sql("select job.id, coalesce(job.workspace_build_id, '') as detail from provisioner_jobs as job
+        where (job.type = 'workspace_build') <> exists (select 1 from workspace_builds as build
+            where build.id = job.workspace_build_id and build.job_id = job.id)");
+    VERSION_JOB = sql("select version.id, version.job_id as detail from template_versions as version
+        join provisioner_jobs as job on job.id = version.job_id
+        where job.type <> 'template_version_import' or job.template_version_id <> version.id");
+    BUILD_JOB = sql("select build.id, build.job_id as detail from workspace_builds as build
+        join provisioner_jobs as job on job.id = build.job_id
+        where job.type <> 'workspace_build' or job.workspace_build_id <> build.id");
+    BUILD_NUMBERS = sql("select workspace_id as id, '' as detail from workspace_builds
+        group by workspace_id having min(build_number) <> 1 or max(build_number) <> count(*)");
+    WORKSPACE_WITHOUT_BUILD = sql("select id, '' as detail from workspaces
+        where not exists (select 1 from workspace_builds as build where build.workspace_id = workspaces.id)");
+    WORKSPACE_OPEN_JOBS = sql("select build.workspace_id as id, cast(count(*) as text) as detail
+        from workspace_builds as build join provisioner_jobs as job on job.id = build.job_id
+        where job.completed_us is null group by build.workspace_id having count(*) > 1");
+    OLD_BUILD_OPEN = sql("select build.id, '' as detail from workspace_builds as build
+        join provisioner_jobs as job on job.id = build.job_id
+        where job.completed_us is null and exists (select 1 from workspace_builds as newer
+            where newer.workspace_id = build.workspace_id and newer.build_number > build.build_number)");
+    WORKSPACE_DELETED = sql("select workspace.id, '' as detail from workspaces as workspace
+        join workspace_builds as build on build.workspace_id = workspace.id
+            and build.build_number = (select max(newest.build_number) from workspace_builds as newest
+                where newest.workspace_id = workspace.id)
+        join provisioner_jobs as job on job.id = build.job_id
+        where workspace.deleted <> (build.transition = 'delete' and job.completed_us is not null
+            and job.error = '' and job.canceled_us is null)
+        and not (workspace.deleted and build.transition = 'delete')");
+    BUILD_TEMPLATE = sql("select build.id, version.id as detail from workspace_builds as build
+        join workspaces as workspace on workspace.id = build.workspace_id
+        join template_versions as version on version.id = build.template_version_id
+        where version.template_id is null or version.template_id <> workspace.template_id");
+    TEMPLATE_ACTIVE = sql("select template.id, template.active_version_id as detail from templates as template
+        where not exists (select 1 from template_versions as version
+            where version.id = template.active_version_id and version.template_id = template.id)");
+    TEMPLATE_DELETED_IN_USE = sql("select workspace.id, workspace.template_id as detail from workspaces as workspace
+        join templates as template on template.id = workspace.template_id
+        where template.deleted and not workspace.deleted");
+    VERSION_ORGANIZATION = sql("select version.id, '' as detail from template_versions as version
+        join templates as template on template.id = version.template_id
+        where template.organization_id <> version.organization_id");
+    LOG_GAPS = sql("select job_id as id, '' as detail from provisioner_job_logs
+        group by job_id having min(first_id) <> 1 or sum(last_id - first_id + 1) <> max(last_id)");
+    LOG_COUNTERS = sql("select job.id, '' as detail from provisioner_jobs as job
+        left join (select job_id, max(last_id) as last_id, sum(output_bytes) as bytes from provisioner_job_logs
+            group by job_id) as log on log.job_id = job.id
+        where job.logs_last_id <> coalesce(log.last_id, 0) or job.logs_bytes <> coalesce(log.bytes, 0)");
+    LOG_ROWS = sql("select job_id as id, first_id, last_id, output_bytes, lines from provisioner_job_logs
+        where (job_id, first_id) > ($1, $2) order by job_id, first_id limit $3");
+    TAG_SET_GAPS = sql("select 'tag_sets' as id, '' as detail from
+        (select count(*) as total, min(id) as first, max(id) as last from tag_sets) as numbers
+        where total > 0 and (first <> 1 or last <> total)");
+    DEFAULT_ORGANIZATION = sql("select 'organizations' as id, '' as detail from
+        (select count(*) as total from organizations where is_default and not deleted) as numbers where total <> 1");
+    RESERVED_KEYS = sql("select 'provisioner_keys' as id, '' as detail from
+        (select count(*) as total from provisioner_keys where length(hashed_secret) = 0
+            and id in ('00000000-0000-0000-0000-000000000001', '00000000-0000-0000-0000-000000000002',
+                '00000000-0000-0000-0000-000000000003')) as numbers where total <> 3");
+    DAEMON_ORGANIZATION = sql("select daemon.id, '' as detail from provisioner_daemons as daemon
+        join provisioner_keys as joined on joined.id = daemon.key_id
+        where length(joined.hashed_secret) > 0 and joined.organization_id <> daemon.organization_id");
+    LOWER_CASE = sql("select id, 'users' as detail from users where length(username_lower) <> length(username)
+        union all select id, 'templates' as detail from templates where length(name_lower) <> length(name)
+        union all select id, 'workspaces' as detail from workspaces where length(name_lower) <> length(name)");
+}
+
+/// Invariants that one statement can check, by name.
+const BY_STATEMENT: &[(&str, &Statement)] = &[
+    ("a job has an owner only after its start", &JOB_OWNER_WITHOUT_START),
+    ("a running job has an owner", &JOB_RUNNING_WITHOUT_OWNER),
+    ("an open job has no error", &JOB_ERROR_WHILE_OPEN),
+    ("a waiting job that is canceled has ended", &JOB_CANCELED_WAITING),
+    ("exactly the prebuilds user's jobs queue last", &JOB_PREBUILD),
+    ("the owner of an open job exists", &JOB_OWNER_MISSING),
+    ("a job's template version exists", &JOB_WITHOUT_VERSION),
+    ("a job and its build refer to each other", &JOB_WITHOUT_BUILD),
+    ("a template version's job imports it", &VERSION_JOB),
+    ("a build's job builds it", &BUILD_JOB),
+    ("build numbers run from 1 without gaps", &BUILD_NUMBERS),
+    ("every workspace has a build", &WORKSPACE_WITHOUT_BUILD),
+    ("a workspace has at most one open job", &WORKSPACE_OPEN_JOBS),
+    ("only the latest build is open", &OLD_BUILD_OPEN),
+    ("exactly the workspaces whose delete build succeeded are deleted", &WORKSPACE_DELETED),
+    ("a build's version belongs to the workspace's template", &BUILD_TEMPLATE),
+    ("a template's active version is one of its own", &TEMPLATE_ACTIVE),
+    ("a template with workspaces is not deleted", &TEMPLATE_DELETED_IN_USE),
+    ("a version belongs to its template's organization", &VERSION_ORGANIZATION),
+    ("log lines are numbered from 1 without gaps", &LOG_GAPS),
+    ("a job's log counters equal its log", &LOG_COUNTERS),
+    ("tag set ids run from 1 without gaps", &TAG_SET_GAPS),
+    ("there is one default organization", &DEFAULT_ORGANIZATION),
+    ("the three reserved keys exist", &RESERVED_KEYS),
+    ("a daemon belongs to its key's organization", &DAEMON_ORGANIZATION),
+    ("lower-case names belong to their names", &LOWER_CASE),
+];
+
+/// Invariants that need reading the documents in the rows.
+const LOGS_READABLE: &str = "a log row holds the lines it counts";
+const TAGS_CANONICAL: &str = "tag sets are stored in canonical form";
+const JOBS_READABLE: &str = "every job can be read";
+
+const PAGE: i64 = 64;
+
+/// The names of all invariants.
+#[must_use]
+pub fn invariants() -> Vec<&'static str> {
+    let names = BY_STATEMENT.iter().map(|(name, _)| *name);
+    names.chain([LOGS_READABLE, TAGS_CANONICAL, JOBS_READABLE]).collect()
+}
+
+/// All violations. Needs no stopped server, but each statement sees a moment of its own: what is found while jobs
+/// run should be looked at twice.
+///
+/// # Errors
+/// Only when the database fails; a row that cannot be read is a violation.
+pub async fn check(store: &Store) -> Result<Vec<Violation>> {
+    let mut tx = store.reader().await?;
+    let mut found = Vec::new();
+    for (invariant, statement) in BY_STATEMENT {
+        for row in tx.fetch(statement, vec![]).await? {
+            found.push(Violation { invariant, id: row.get("id")?, detail: row.get("detail")? });
+        }
+    }
+    check_logs(&mut tx, &mut found).await?;
+    check_tags(&mut tx, &mut found).await?;
+    check_jobs(&mut tx, &mut found).await?;
+    Ok(found)
+}
+
+async fn check_logs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
+    let mut after = (String::new(), 0_i64);
+    loop {
+        let rows = tx.fetch(&LOG_ROWS, values![after.0, after.1, PAGE]).await?;
+        for row in &rows {
+            let (job, first, last): (String, i64, i64) =
+                (row.get("id")?, row.get("first_id")?, row.get("last_id")?);
+            let bytes: i64 = row.get("output_bytes")?;
+            let detail = match job_logs::unpack(row) {
+                Ok(lines) => {
+                    let count = i64::try_from(lines.len()).unwrap_or(i64::MAX);
+                    let ids = count == last - first + 1;
+                    // NUL was replaced on storage by a longer character, so the text may be longer than counted.
+                    let stored = lines.iter().map(|line| line.line.output.len()).sum::<usize>();
+                    let fits = i64::try_from(stored).unwrap_or(i64::MAX) >= bytes;
+                    if ids && fits { None } else { Some(format!("row {first} to {last}: {count} lines")) }
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(detail) = detail {
+                found.push(Violation { invariant: LOGS_READABLE, id: job.clone(), detail });
+            }
+            after = (job, first);
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+async fn check_tags(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
+    for row in tx.fetch(&tag_sets::SINCE_TEXT, values![0_i64]).await? {
+        let text: String = row.get("tags")?;
+        let canonical = serde_json::from_str::<BTreeMap<String, String>>(&text)
+            .is_ok_and(|map| serde_json::to_string(&map).is_ok_and(|again| again == text));
+        if !canonical {
+            let id: i64 = row.get("number")?;
+            found.push(Violation { invariant: TAGS_CANONICAL, id: id.to_string(), detail: String::new() });
+        }
+    }
+    Ok(())
+}
+
+async fn check_jobs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
+    let mut after = String::new();
+    loop {
+        let rows = tx.fetch(&jobs::PAGE_BY_ID, values![after, PAGE]).await?;
+        for row in &rows {
+            after = row.get("id")?;
+            if let Err(error) = jobs::Job::from_row(row) {
+                found.push(Violation {
+                    invariant: JOBS_READABLE,
+                    id: after.clone(),
+                    detail: error.to_string(),
+                });
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+    }
+}

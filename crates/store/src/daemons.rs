@@ -122,10 +122,10 @@ statements! { "provisioner_daemons";
         provisioners = excluded.provisioners, tags = excluded.tags, version = excluded.version,
         api_version = excluded.api_version, last_seen_us = excluded.last_seen_us returning id, created_us");
     GET = sql(concat!(select!(), " where daemon.id = $1"));
-    LIST = sql(concat!(select!(), " where ($1 is null or daemon.organization_id = $1)
-        and ($2 is null or daemon.id in (select value from json_each($2)))
-        and ($3 is null or daemon.key_id = $3)
-        and ($4 is null or daemon.last_seen_us >= $4)
+    LIST = sql(concat!(select!(), " where (cast($1 as text) is null or daemon.organization_id = $1)
+        and (cast($2 as text) is null or daemon.id in (select value from json_each($2)))
+        and (cast($3 as text) is null or daemon.key_id = $3)
+        and (cast($4 as bigint) is null or daemon.last_seen_us >= $4)
         order by daemon.created_us desc, daemon.id desc"));
     HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2
         where id in (select value from json_each($1))").class(Class::Heartbeat);

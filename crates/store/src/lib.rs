@@ -99,9 +99,6 @@ struct Inner {
     counters: Arc<Counters>,
 }
 
-/// How often a transaction is run again when others were in its way.
-const ATTEMPTS: u32 = 5;
-
 impl Store {
     /// Opens the database and brings its schema up to date; an empty one gets the default organization (named
     /// `coder`), the reserved provisioner keys and a deployment id.
@@ -147,7 +144,8 @@ impl Store {
 
     /// Runs `body` as one transaction, and again from the start when another transaction was in its way (Postgres).
     ///
-    /// Await nothing but the store inside `body`, and have no effect outside of the transaction.
+    /// Await nothing but the store inside `body`, and have no effect outside of the transaction. Where the future
+    /// must be `Send` and `body` borrows anything, use [`transaction!`] instead.
     ///
     /// # Errors
     /// What `body` returns, after the transaction was undone; or this crate's error.
@@ -159,19 +157,9 @@ impl Store {
         let mut attempt = 1;
         loop {
             let mut tx = self.begin().await?;
-            match body(&mut tx).await {
-                Ok(value) => {
-                    tx.commit().await?;
-                    return Ok(value);
-                }
-                Err(error) => {
-                    let again = tx.is_conflicted() && attempt < ATTEMPTS;
-                    tx.rollback().await;
-                    if !again {
-                        return Err(error);
-                    }
-                    attempt += 1;
-                }
+            let outcome = body(&mut tx).await;
+            if let Some(outcome) = settle(tx, outcome, &mut attempt).await {
+                return outcome;
             }
         }
     }

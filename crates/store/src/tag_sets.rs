@@ -24,6 +24,8 @@ statements! { "tag_sets";
     INSERT = sql("insert into tag_sets (id, tags) select coalesce(max(id), 0) + 1, $1 from tag_sets where true
         on conflict do nothing returning id");
     SINCE = sql("select id, tags from tag_sets where id > $1 order by id").class(crate::engine::Class::Claim);
+    /// For the check, which must also see what cannot be read.
+    SINCE_TEXT = sql("select id as number, tags from tag_sets where id > $1 order by id");
 }
 
 /// How often an insertion is tried again because somebody else took the next id.

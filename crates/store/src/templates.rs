@@ -135,24 +135,24 @@ macro_rules! columns {
 }
 
 statements! { "templates";
-    INSERT = sql(concat!("insert into templates (", columns!(), ", name_lower)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"));
+    INSERT = sql(concat!("insert into templates (", columns!(), ", name_lower, display_name_lower)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"));
     FIND = sql(concat!("select ", columns!(), " from templates where id = $1"));
     FIND_MANY = sql(concat!("select ", columns!(), " from templates where id in (select value from json_each($1))"));
     FIND_BY_NAME = sql(concat!("select ", columns!(), " from templates
         where organization_id = $1 and name_lower = $2 and not deleted"));
     LIST = sql(concat!("select ", columns!(), " from templates where not deleted
-        and ($1 is null or organization_id in (select value from json_each($1)))
-        and ($2 is null or name_lower = $2)
-        and ($3 is null or instr(name_lower, $3) > 0)
-        and ($4 is null or lower(display_name) = $4)
-        and ($5 is null or instr(lower(case when display_name = '' then name else display_name end), $5) > 0)
-        and ($6 is null or id in (select value from json_each($6)))
-        and ($7 is null or (deprecated <> '') = $7)
-        and ($8 is null or created_by = $8)
+        and (cast($1 as text) is null or organization_id in (select value from json_each($1)))
+        and (cast($2 as text) is null or name_lower = $2)
+        and (cast($3 as text) is null or instr(name_lower, $3) > 0)
+        and (cast($4 as text) is null or display_name_lower = $4)
+        and (cast($5 as text) is null or instr(case when display_name = '' then name_lower else display_name_lower end, $5) > 0)
+        and (cast($6 as text) is null or id in (select value from json_each($6)))
+        and (cast($7 as boolean) is null or (deprecated <> '') = $7)
+        and (cast($8 as text) is null or created_by = $8)
         order by name_lower, id"));
     UPDATE = sql("update templates set name = $2, name_lower = $3, display_name = $4, description = $5, icon = $6,
-        deprecated = $7, settings = $8, updated_us = $9 where id = $1 and not deleted");
+        deprecated = $7, settings = $8, updated_us = $9, display_name_lower = $10 where id = $1 and not deleted");
     SET_ACTIVE = sql("update templates set active_version_id = $2, updated_us = $3 where id = $1 and not deleted
         and exists (select 1 from template_versions as version where version.id = $2 and version.template_id = $1)");
     DELETE = sql("update templates set deleted = true, updated_us = $2 where id = $1 and not deleted
@@ -166,7 +166,7 @@ statements! { "templates";
 /// A conflict on `name_lower`.
 pub async fn insert(tx: &mut Tx, template: &Template) -> Result<()> {
     let mut row = template.values();
-    row.extend(values![template.name.to_lowercase()]);
+    row.extend(values![template.name.to_lowercase(), template.display_name.to_lowercase()]);
     tx.execute(&INSERT, row).await.map(|_| ())
 }
 
@@ -232,6 +232,7 @@ pub async fn update(tx: &mut Tx, changed: &Template) -> Result<()> {
         changed.deprecated,
         changed.settings,
         changed.updated_at,
+        changed.display_name.to_lowercase(),
     ];
     tx.change_one(&UPDATE, row).await
 }

@@ -53,7 +53,7 @@ statements! { "api_keys";
     FIND = sql(concat!("select ", columns!(), " from api_keys where id = $1"));
     FIND_BY_NAME = sql(concat!("select ", columns!(), " from api_keys where user_id = $1 and token_name = $2"));
     LIST_TOKENS = sql(concat!("select ", columns!(), " from api_keys
-        where login_type = 'token' and ($1 is null or user_id = $1) order by created_us, id"));
+        where login_type = 'token' and (cast($1 as text) is null or user_id = $1) order by created_us, id"));
     TOUCH = sql("update api_keys set last_used_us = $2, expires_us = $3, ip_address = $4, updated_us = $2 where id = $1");
     DELETE = sql("delete from api_keys where id = $1");
     DELETE_BY_NAME = sql("delete from api_keys where user_id = $1 and token_name = $2");

@@ -156,18 +156,18 @@ macro_rules! columns {
 macro_rules! filter {
     () => {
         " from users where not deleted and not is_system
-        and ($1 is null or instr(username_lower, $1) > 0 or instr(email_lower, $1) > 0 or instr(lower(name), $1) > 0)
-        and ($2 is null or status in (select value from json_each($2)))
-        and ($3 is null or login_type in (select value from json_each($3)))
-        and ($4 is null or instr(site_roles, $4) > 0)
-        and ($5 is null or id in (select value from json_each($5)))"
+        and (cast($1 as text) is null or instr(username_lower, $1) > 0 or instr(email_lower, $1) > 0 or instr(name_lower, $1) > 0)
+        and (cast($2 as text) is null or status in (select value from json_each($2)))
+        and (cast($3 as text) is null or login_type in (select value from json_each($3)))
+        and (cast($4 as text) is null or instr(site_roles, $4) > 0)
+        and (cast($5 as text) is null or id in (select value from json_each($5)))"
     };
 }
 
 statements! { "users";
     INSERT = sql("insert into users (id, username, email, name, avatar_url, theme_preference, status, login_type,
-        password_hash, site_roles, is_system, created_us, updated_us, last_seen_us, username_lower, email_lower, deleted)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false)");
+        password_hash, site_roles, is_system, created_us, updated_us, last_seen_us, username_lower, email_lower, name_lower, deleted)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, false)");
     FIND = sql(concat!("select ", columns!(), " from users where id = $1 and not deleted"));
     FIND_BY_USERNAME = sql(concat!("select ", columns!(), " from users where username_lower = $1 and not deleted"));
     FIND_BY_EMAIL = sql(concat!("select ", columns!(), " from users where email_lower = $1 and not deleted"));
@@ -175,7 +175,7 @@ statements! { "users";
     ANY = sql("select exists (select 1 from users where not deleted and not is_system) as found");
     LIST = sql(concat!("select ", columns!(), filter!(), " order by username_lower limit $6 offset $7"));
     COUNT = sql(concat!("select count(*) as total", filter!()));
-    UPDATE_PROFILE = sql("update users set username = $2, username_lower = $3, name = $4, updated_us = $5
+    UPDATE_PROFILE = sql("update users set username = $2, username_lower = $3, name = $4, name_lower = $5, updated_us = $6
         where id = $1 and not deleted");
     UPDATE_PASSWORD = sql("update users set password_hash = $2, updated_us = $3 where id = $1 and not deleted");
     UPDATE_STATUS = sql("update users set status = $2, updated_us = $3 where id = $1 and not deleted");
@@ -196,7 +196,7 @@ statements! { "users";
 /// A conflict on `username_lower` or `email_lower`.
 pub async fn insert(tx: &mut Tx, user: &User) -> Result<()> {
     let mut row = user.values();
-    row.extend(values![user.username.to_lowercase(), user.email.to_lowercase()]);
+    row.extend(values![user.username.to_lowercase(), user.email.to_lowercase(), user.name.to_lowercase()]);
     // The column itself is never null; an account without a password has an empty hash, which no password has.
     if user.password_hash.is_none() {
         row[8] = Value::Text(String::new());
@@ -204,7 +204,7 @@ pub async fn insert(tx: &mut Tx, user: &User) -> Result<()> {
     tx.execute(&INSERT, row).await.map(|_| ())
 }
 
-fn read(row: &Row) -> Result<User> {
+pub(crate) fn read(row: &Row) -> Result<User> {
     let mut user = User::from_row(row)?;
     user.password_hash = user.password_hash.filter(|hash| !hash.expose().is_empty());
     Ok(user)
@@ -297,7 +297,8 @@ pub async fn update_profile(
     name: &str,
     now: Timestamp,
 ) -> Result<()> {
-    let row = values![id, username.to_owned(), username.to_lowercase(), name.to_owned(), now];
+    let row =
+        values![id, username.to_owned(), username.to_lowercase(), name.to_owned(), name.to_lowercase(), now];
     tx.change_one(&UPDATE_PROFILE, row).await
 }
 

@@ -59,7 +59,7 @@ statements! { "template_versions";
         where template_id = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit 1"));
     LIST = sql(concat!("select ", columns!(), " from template_versions where template_id = $1
         and ($2 or not archived)
-        and ($3 is null or (created_us, id) >
+        and (cast($3 as text) is null or (created_us, id) >
             (select after.created_us, after.id from template_versions as after where after.id = $3))
         order by created_us, id limit $4 offset $5"));
     UPDATE = sql("update template_versions set name = $2, message = $3, updated_us = $4 where id = $1");

@@ -96,16 +96,16 @@ statements! { "workspaces";
         join users as owner on owner.id = workspace.owner_id
         join templates as template on template.id = workspace.template_id
         where not workspace.deleted
-        and ($1 is null or workspace.id in (select value from json_each($1)))
-        and ($2 is null or workspace.owner_id = $2)
-        and ($3 is null or owner.username_lower = $3)
-        and ($4 is null or workspace.template_id in (select value from json_each($4)))
-        and ($5 is null or template.name_lower = $5)
-        and ($6 is null or workspace.organization_id in (select value from json_each($6)))
-        and ($7 is null or instr(workspace.name_lower, $7) > 0)
-        and ($8 is null or (workspace.dormant_us is not null) = $8)
-        and ($9 is null or workspace.last_used_us >= $9)
-        and ($10 is null or workspace.last_used_us <= $10)
+        and (cast($1 as text) is null or workspace.id in (select value from json_each($1)))
+        and (cast($2 as text) is null or workspace.owner_id = $2)
+        and (cast($3 as text) is null or owner.username_lower = $3)
+        and (cast($4 as text) is null or workspace.template_id in (select value from json_each($4)))
+        and (cast($5 as text) is null or template.name_lower = $5)
+        and (cast($6 as text) is null or workspace.organization_id in (select value from json_each($6)))
+        and (cast($7 as text) is null or instr(workspace.name_lower, $7) > 0)
+        and (cast($8 as boolean) is null or (workspace.dormant_us is not null) = $8)
+        and (cast($9 as bigint) is null or workspace.last_used_us >= $9)
+        and (cast($10 as bigint) is null or workspace.last_used_us <= $10)
         order by owner.username_lower, workspace.name_lower"));
     COUNT_OF_TEMPLATE = sql("select count(*) as total from workspaces where template_id = $1 and not deleted");
     COUNT_OF_OWNER = sql("select count(*) as total from workspaces where owner_id = $1 and not deleted");

@@ -68,17 +68,17 @@ statements! { "provisioner_jobs";
         left join templates as template on template.id = version.template_id
         left join workspace_builds as build on build.id = job.workspace_build_id
         left join workspaces as workspace on workspace.id = build.workspace_id
-        where ($1 is null or job.organization_id = $1)
-        and ($2 is null or case
+        where (cast($1 as text) is null or job.organization_id = $1)
+        and (cast($2 as text) is null or case
             when job.error <> '' then 'failed'
             when job.completed_us is not null and job.canceled_us is not null then 'canceled'
             when job.completed_us is not null then 'succeeded'
             when job.canceled_us is not null then 'canceling'
             when job.started_us is not null then 'running'
             else 'pending' end in (select value from json_each($2)))
-        and ($3 is null or job.id in (select value from json_each($3)))
-        and ($4 is null or job.tag_set_id in (select cast(value as bigint) from json_each($4)))
-        and ($5 is null or job.initiator_id = $5)
+        and (cast($3 as text) is null or job.id in (select value from json_each($3)))
+        and (cast($4 as text) is null or job.tag_set_id in (select cast(value as bigint) from json_each($4)))
+        and (cast($5 as text) is null or job.initiator_id = $5)
         order by job.created_us desc, job.id desc limit $6"));
 }
 

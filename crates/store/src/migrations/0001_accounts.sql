@@ -26,6 +26,7 @@ create table users (
     email text not null,
     email_lower text not null,
     name text not null,
+    name_lower text not null,
     avatar_url text not null,
     theme_preference text not null,
     status text not null check (status in ('active', 'dormant', 'suspended')),

@@ -5,6 +5,7 @@ create table templates (
     name text not null,
     name_lower text not null,
     display_name text not null,
+    display_name_lower text not null,
     description text not null,
     icon text not null,
     provisioner text not null,

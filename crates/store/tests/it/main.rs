@@ -1,4 +1,19 @@
-//! Every test of the store runs on both engines.
+//! The engine suite: every test is written once and runs on SQLite and on Postgres.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod accounts;
+mod check;
+mod claim;
+mod corrupt;
+mod daemons;
+mod fixture;
+mod job_machine;
+mod jobs;
+mod logs;
+mod migrations;
+mod outage;
+mod queue;
 mod statements;
+mod templates;
+mod transactions;
+mod workspaces;

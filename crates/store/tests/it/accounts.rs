@@ -1,0 +1,326 @@
+//! Users, organizations, API keys, provisioner keys, files, settings, leases and the audit log.
+
+use coder_domain::ids::{KeyId, OrganizationId, UserId};
+use coder_domain::key::Hashed;
+use coder_domain::secret::Secret;
+use coder_store::organizations::{Member, Organization};
+use coder_store::tokens::ApiKey;
+use coder_store::users::{Filter, GitSshKey, LoginType, Status};
+use coder_store::{UNLIMITED, audit, files, keys, leases, organizations, settings, tokens, users};
+use uuid::Uuid;
+
+use crate::fixture::{Fixture, at, new_user, on_both_engines, tags};
+
+on_both_engines!(
+    a_new_database_has_what_the_reference_has,
+    users_are_found_without_regard_to_case_and_names_are_free_after_deletion,
+    users_can_be_changed_and_listed,
+    organizations_and_members,
+    api_keys,
+    provisioner_keys,
+    files_are_stored_once_per_uploader,
+    settings_and_leases,
+    audit_entries,
+    nul_characters_are_replaced,
+);
+
+async fn a_new_database_has_what_the_reference_has(fixture: Fixture) {
+    let mut tx = fixture.store.reader().await.unwrap();
+    let default = organizations::get_default(&mut tx).await.unwrap();
+    assert_eq!(
+        (default.name.as_str(), default.display_name.as_str(), default.is_default),
+        ("coder", "Coder", true)
+    );
+    let reserved = keys::list(&mut tx, default.id).await.unwrap();
+    let names: Vec<_> = reserved.iter().map(|key| (key.id, key.name.as_str())).collect();
+    assert_eq!(names, [(KeyId::BUILT_IN, "built-in"), (KeyId::USER_AUTH, "user-auth"), (KeyId::PSK, "psk")]);
+    assert!(Uuid::try_parse(&settings::deployment_id(&mut tx).await.unwrap()).is_ok());
+    assert!(users::get(&mut tx, UserId::PREBUILDS).await.unwrap().is_system);
+}
+
+async fn users_are_found_without_regard_to_case_and_names_are_free_after_deletion(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    let found = users::find_by_username(&mut tx, "ADA").await.unwrap().unwrap();
+    assert_eq!(found.id, fixture.user);
+    assert_eq!(found.password_hash, None);
+    assert_eq!(
+        users::find_by_email(&mut tx, "aDa@example.COM").await.unwrap().unwrap().email,
+        "ada@Example.com"
+    );
+    tx.rollback().await;
+
+    let conflict = async |user| {
+        let mut tx = fixture.store.begin().await.unwrap();
+        users::insert(&mut tx, &user).await.unwrap_err()
+    };
+    let mut same_name = new_user("Ada");
+    same_name.email = "other@example.com".to_owned();
+    assert!(conflict(same_name).await.is_conflict_on("users", "username_lower"));
+    let mut same_mail = new_user("bob");
+    same_mail.email = "ADA@example.com".to_owned();
+    assert!(conflict(same_mail).await.is_conflict_on("users", "email_lower"));
+
+    let mut tx = fixture.store.begin().await.unwrap();
+    users::delete(&mut tx, fixture.user, at(5)).await.unwrap();
+    assert_eq!(users::find(&mut tx, fixture.user).await.unwrap(), None);
+    assert_eq!(users::find_many(&mut tx, &[fixture.user]).await.unwrap().len(), 1);
+    users::insert(&mut tx, &new_user("ada")).await.unwrap();
+    assert!(users::any(&mut tx).await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+async fn users_can_be_changed_and_listed(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    let mut bob = new_user("Bob");
+    bob.name = "Robert Ärger".to_owned();
+    bob.site_roles = vec![];
+    bob.password_hash = Some(Secret::new("$hash"));
+    users::insert(&mut tx, &bob).await.unwrap();
+    users::update_profile(&mut tx, bob.id, "bobby", "Bob ÄRGER", at(1)).await.unwrap();
+    users::update_password(&mut tx, bob.id, &Secret::new("$other"), at(2)).await.unwrap();
+    users::update_status(&mut tx, bob.id, Status::Suspended, at(3)).await.unwrap();
+    users::update_roles(&mut tx, bob.id, &["auditor".to_owned()], at(4)).await.unwrap();
+    users::update_seen(&mut tx, fixture.user, at(5)).await.unwrap();
+    let bob = users::get(&mut tx, bob.id).await.unwrap();
+    assert_eq!((bob.username.as_str(), bob.status, bob.updated_at), ("bobby", Status::Suspended, at(4)));
+    assert_eq!(bob.password_hash.unwrap().expose(), "$other");
+    assert_eq!(users::get(&mut tx, fixture.user).await.unwrap().status, Status::Active);
+
+    let search = |text: &str| Filter { search: Some(text.to_owned()), ..Filter::default() };
+    let cases = [
+        (Filter::default(), vec!["ada", "bobby"]),
+        (search("BOB"), vec!["bobby"]),
+        (search("ärger"), vec!["bobby"]),
+        (search("example"), vec!["ada", "bobby"]),
+        (search("%"), vec![]),
+        (Filter { status: Some(vec![Status::Active]), ..Filter::default() }, vec!["ada"]),
+        (Filter { role: Some("auditor".to_owned()), ..Filter::default() }, vec!["bobby"]),
+        (Filter { login_type: Some(vec![LoginType::Oidc]), ..Filter::default() }, vec![]),
+        (Filter { ids: Some(vec![fixture.user]), ..Filter::default() }, vec!["ada"]),
+    ];
+    for (filter, want) in cases {
+        let listed = users::list(&mut tx, &filter, UNLIMITED, 0).await.unwrap();
+        let names: Vec<_> = listed.iter().map(|user| user.username.as_str()).collect();
+        assert_eq!(names, want, "{filter:?}");
+        assert_eq!(users::count(&mut tx, &filter).await.unwrap(), i64::try_from(want.len()).unwrap());
+    }
+    assert_eq!(users::list(&mut tx, &Filter::default(), 1, 1).await.unwrap()[0].username, "bobby");
+
+    let key = GitSshKey {
+        user_id: bob.id,
+        public_key: "ssh-ed25519 A".to_owned(),
+        private_key: Secret::new("PEM"),
+        created_at: at(6),
+        updated_at: at(6),
+    };
+    assert_eq!(users::find_git_ssh_key(&mut tx, bob.id).await.unwrap(), None);
+    users::update_git_ssh_key(&mut tx, &key).await.unwrap();
+    users::update_git_ssh_key(&mut tx, &GitSshKey { public_key: "B".to_owned(), ..key.clone() })
+        .await
+        .unwrap();
+    assert_eq!(users::find_git_ssh_key(&mut tx, bob.id).await.unwrap().unwrap().public_key, "B");
+}
+
+async fn organizations_and_members(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    let second = Organization {
+        id: OrganizationId::random(),
+        name: "Second".to_owned(),
+        display_name: "2".to_owned(),
+        description: String::new(),
+        icon: String::new(),
+        is_default: false,
+        created_at: at(1),
+        updated_at: at(1),
+    };
+    organizations::insert(&mut tx, &second).await.unwrap();
+    assert_eq!(organizations::find_by_name(&mut tx, "SECOND").await.unwrap().unwrap(), second);
+    let member = Member {
+        organization_id: second.id,
+        user_id: fixture.user,
+        roles: vec!["organization-admin".to_owned()],
+        created_at: at(2),
+        updated_at: at(2),
+    };
+    organizations::insert_member(&mut tx, &member).await.unwrap();
+    let none: [String; 0] = [];
+    organizations::update_member_roles(&mut tx, second.id, fixture.user, &none, at(3)).await.unwrap();
+    let member = organizations::find_member(&mut tx, second.id, fixture.user).await.unwrap().unwrap();
+    assert_eq!((member.roles.len(), member.updated_at), (0, at(3)));
+    assert_eq!(organizations::list_of_user(&mut tx, fixture.user).await.unwrap(), vec![second.clone()]);
+    assert_eq!(organizations::list_members(&mut tx, second.id, UNLIMITED, 0).await.unwrap().len(), 1);
+    assert_eq!(organizations::list_memberships(&mut tx, &[fixture.user]).await.unwrap(), vec![member]);
+    assert_eq!(organizations::list(&mut tx).await.unwrap().len(), 2);
+    organizations::delete_member(&mut tx, second.id, fixture.user).await.unwrap();
+    organizations::delete(&mut tx, second.id, at(4)).await.unwrap();
+    assert_eq!(organizations::find(&mut tx, second.id).await.unwrap(), None);
+    assert!(
+        organizations::delete(&mut tx, fixture.organization, at(5)).await.is_err(),
+        "the default one stays"
+    );
+    organizations::insert(&mut tx, &Organization { id: OrganizationId::random(), ..second }).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+fn api_key(fixture: &Fixture, id: &str, name: &str) -> ApiKey {
+    ApiKey {
+        id: id.to_owned(),
+        user_id: fixture.user,
+        hashed_secret: Hashed::of("secret"),
+        login_type: if name.is_empty() { LoginType::Password } else { LoginType::Token },
+        token_name: name.to_owned(),
+        scopes: vec!["coder:all".to_owned()],
+        allow_list: vec!["*:*".to_owned()],
+        lifetime_seconds: 60,
+        ip_address: "127.0.0.1".to_owned(),
+        created_at: at(1),
+        updated_at: at(1),
+        last_used_at: at(1),
+        expires_at: at(61),
+    }
+}
+
+async fn api_keys(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    for (id, name) in [("aaaaaaaaaa", ""), ("bbbbbbbbbb", ""), ("cccccccccc", "ci"), ("dddddddddd", "CI")] {
+        tokens::insert(&mut tx, &api_key(&fixture, id, name)).await.unwrap();
+    }
+    let key = tokens::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap();
+    assert_eq!(key, api_key(&fixture, "aaaaaaaaaa", ""));
+    tokens::update_used(&mut tx, "aaaaaaaaaa", at(9), at(99), "::1").await.unwrap();
+    let key = tokens::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap();
+    assert_eq!((key.last_used_at, key.expires_at, key.ip_address.as_str()), (at(9), at(99), "::1"));
+    assert_eq!(tokens::find_by_name(&mut tx, fixture.user, "ci").await.unwrap().unwrap().id, "cccccccccc");
+    assert_eq!(tokens::list_tokens(&mut tx, Some(fixture.user)).await.unwrap().len(), 2);
+    assert_eq!(tokens::list_tokens(&mut tx, Some(UserId::PREBUILDS)).await.unwrap().len(), 0);
+    assert_eq!(tokens::list_tokens(&mut tx, None).await.unwrap().len(), 2);
+    assert_eq!(tokens::purge(&mut tx, at(62), 1).await.unwrap(), 1);
+    assert_eq!(tokens::purge(&mut tx, at(62), 10).await.unwrap(), 2);
+    let session = coder_store::sessions::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap();
+    assert_eq!((session.user.id, session.key, session.memberships), (fixture.user, key, vec![]));
+    let roles = vec!["organization-admin".to_owned()];
+    let member = Member {
+        organization_id: fixture.organization,
+        user_id: fixture.user,
+        roles: roles.clone(),
+        created_at: at(1),
+        updated_at: at(1),
+    };
+    organizations::insert_member(&mut tx, &member).await.unwrap();
+    let session = coder_store::sessions::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap();
+    assert_eq!(session.memberships, [(fixture.organization, roles)]);
+    assert_eq!(coder_store::sessions::find(&mut tx, "zzzzzzzzzz").await.unwrap(), None);
+    tokens::delete(&mut tx, "aaaaaaaaaa").await.unwrap();
+    assert!(tokens::delete(&mut tx, "aaaaaaaaaa").await.is_err());
+    tokens::insert(&mut tx, &api_key(&fixture, "eeeeeeeeee", "ws")).await.unwrap();
+    assert!(tokens::delete_by_name(&mut tx, fixture.user, "ws").await.unwrap());
+    assert!(!tokens::delete_by_name(&mut tx, fixture.user, "ws").await.unwrap());
+    tokens::insert(&mut tx, &api_key(&fixture, "ffffffffff", "")).await.unwrap();
+    assert_eq!(tokens::delete_of_user(&mut tx, fixture.user).await.unwrap(), 1);
+    tx.commit().await.unwrap();
+
+    let mut tx = fixture.store.begin().await.unwrap();
+    tokens::insert(&mut tx, &api_key(&fixture, "cccccccccc", "ci")).await.unwrap();
+    let taken = tokens::insert(&mut tx, &api_key(&fixture, "gggggggggg", "ci")).await.unwrap_err();
+    assert!(taken.is_conflict_on("api_keys", "token_name"), "{taken:?}");
+}
+
+async fn provisioner_keys(fixture: Fixture) {
+    let key = keys::Key {
+        id: KeyId::random(),
+        organization_id: fixture.organization,
+        name: "edge".to_owned(),
+        tags: tags(&[("site", "a")]),
+        created_at: at(1),
+    };
+    let mut tx = fixture.store.begin().await.unwrap();
+    keys::insert(&mut tx, &key, Hashed::of("secret")).await.unwrap();
+    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("secret")).await.unwrap(), Some(key.clone()));
+    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("Secret")).await.unwrap(), None);
+    assert_eq!(keys::find_by_name(&mut tx, fixture.organization, "EDGE").await.unwrap(), Some(key.clone()));
+    assert_eq!(keys::find(&mut tx, key.id).await.unwrap(), Some(key.clone()));
+    tx.commit().await.unwrap();
+
+    let mut tx = fixture.store.begin().await.unwrap();
+    let again = keys::Key { id: KeyId::random(), name: "Edge".to_owned(), ..key.clone() };
+    let taken = keys::insert(&mut tx, &again, Hashed::of("other")).await.unwrap_err();
+    assert!(taken.is_conflict_on("provisioner_keys", "name_lower"), "{taken:?}");
+    drop(tx);
+
+    let mut tx = fixture.store.begin().await.unwrap();
+    assert_eq!(keys::delete(&mut tx, fixture.organization, "psk").await.unwrap(), None, "reserved");
+    assert_eq!(keys::delete(&mut tx, fixture.organization, "edge").await.unwrap(), Some(key.id));
+    assert_eq!(keys::delete(&mut tx, fixture.organization, "edge").await.unwrap(), None);
+    tx.commit().await.unwrap();
+}
+
+async fn files_are_stored_once_per_uploader(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    let hash = files::hash(b"content");
+    let data = || b"content".to_vec();
+    let (first, new) =
+        files::insert(&mut tx, &hash, fixture.user, "application/x-tar", data(), at(1)).await.unwrap();
+    let (again, newer) =
+        files::insert(&mut tx, &hash, fixture.user, "application/x-tar", data(), at(2)).await.unwrap();
+    assert_eq!((first.id, new, newer), (again.id, true, false));
+    let (other, new) =
+        files::insert(&mut tx, &hash, UserId::PREBUILDS, "application/x-tar", data(), at(3)).await.unwrap();
+    assert!(new && other.id != first.id);
+    assert_eq!(files::find_by_hash(&mut tx, &hash, fixture.user).await.unwrap().unwrap(), first);
+    assert_eq!(files::find(&mut tx, first.id).await.unwrap().unwrap().size_bytes, 7);
+    assert_eq!(files::get_data(&mut tx, first.id).await.unwrap(), b"content");
+    let missing = files::get_data(&mut tx, coder_domain::ids::FileId::random()).await.unwrap_err();
+    assert!(missing.is_not_found());
+    tx.commit().await.unwrap();
+}
+
+async fn settings_and_leases(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    assert_eq!(settings::find(&mut tx, "x").await.unwrap(), None);
+    assert_eq!(settings::find_or_insert(&mut tx, "x", "1").await.unwrap(), "1");
+    assert_eq!(settings::find_or_insert(&mut tx, "x", "2").await.unwrap(), "1");
+    settings::update(&mut tx, "x", "3").await.unwrap();
+    assert_eq!(settings::find(&mut tx, "x").await.unwrap().as_deref(), Some("3"));
+
+    assert!(leases::claim(&mut tx, "purge", "a", at(10), at(0)).await.unwrap());
+    assert!(!leases::claim(&mut tx, "purge", "b", at(20), at(9)).await.unwrap());
+    assert!(leases::claim(&mut tx, "purge", "a", at(15), at(9)).await.unwrap(), "renewed");
+    assert!(leases::claim(&mut tx, "purge", "b", at(30), at(15)).await.unwrap(), "expired");
+    leases::finish(&mut tx, "purge", "a").await.unwrap();
+    assert!(!leases::claim(&mut tx, "purge", "a", at(40), at(16)).await.unwrap(), "not a's to give back");
+    leases::finish(&mut tx, "purge", "b").await.unwrap();
+    assert!(leases::claim(&mut tx, "purge", "a", at(40), at(16)).await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+async fn audit_entries(fixture: Fixture) {
+    let entry = audit::Entry {
+        id: Uuid::new_v4(),
+        created_at: at(1),
+        user_id: fixture.user,
+        organization_id: fixture.organization,
+        ip: "::1".to_owned(),
+        user_agent: "test".to_owned(),
+        resource_type: "template".to_owned(),
+        resource_id: Uuid::new_v4(),
+        resource_target: "t".to_owned(),
+        resource_icon: String::new(),
+        action: "create".to_owned(),
+        diff: serde_json::json!({"name": ["", "t"]}),
+        status_code: 201,
+        additional_fields: serde_json::json!({}),
+        request_id: Uuid::new_v4(),
+    };
+    let mut tx = fixture.store.begin().await.unwrap();
+    audit::insert(&mut tx, &entry).await.unwrap();
+    assert_eq!(audit::list(&mut tx, 10, 0).await.unwrap(), vec![entry]);
+    assert_eq!(audit::purge(&mut tx, at(2)).await.unwrap(), 1);
+    tx.commit().await.unwrap();
+}
+
+async fn nul_characters_are_replaced(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    settings::update(&mut tx, "nul", "a\0b").await.unwrap();
+    assert_eq!(settings::find(&mut tx, "nul").await.unwrap().as_deref(), Some("a\u{fffd}b"));
+    tx.commit().await.unwrap();
+}

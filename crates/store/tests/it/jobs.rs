@@ -1,0 +1,200 @@
+//! Job rows: what is stored, lists with filters, cancel, signs of life, and finding silent jobs.
+
+use coder_domain::ids::JobId;
+use coder_domain::job::{Status, Type};
+use coder_domain::tags::TagSet;
+use coder_store::jobs::list::Filter;
+use coder_store::jobs::{Expected, NewJob};
+use coder_store::{Document, Error, jobs, timings};
+
+use crate::fixture::{Fixture, at, on_both_engines, tags};
+
+on_both_engines!(
+    everything_is_stored,
+    lists_are_filtered,
+    cancel_respects_what_is_expected,
+    signs_of_life_are_the_owners_only,
+    silent_jobs_are_found_and_ended_once,
+    a_session_fences_a_job,
+    timings_keep_their_order,
+    orphan_deletes_end_without_a_daemon,
+);
+
+async fn everything_is_stored(fixture: Fixture) {
+    let new = NewJob {
+        kind: Type::TemplateVersionDryRun,
+        input: Document(serde_json::json!({"workspace_name": "dev"})),
+        trace_metadata: [("traceparent".to_owned(), "00-1".to_owned())].into(),
+        ..fixture.new_job(&tags(&[("site", "a")]))
+    };
+    fixture.store.write(async |tx| jobs::insert(tx, &new, at(7)).await).await.unwrap();
+    let job = fixture.get_job(new.id).await;
+    assert_eq!((job.kind, &job.tags, job.created_at, job.updated_at), (new.kind, &new.tags, at(7), at(7)));
+    assert_eq!((&job.input, &job.trace_metadata), (&new.input, &new.trace_metadata));
+    assert_eq!((job.template_version_id, job.status()), (new.template_version_id, Status::Pending));
+    assert!(!format!("{job:?}").contains("dev"), "the input may hold secrets");
+    let mut tx = fixture.store.begin().await.unwrap();
+    jobs::update_input(&mut tx, new.id, &Document::default()).await.unwrap();
+    assert_eq!(
+        jobs::find_many(&mut tx, &[new.id, JobId::random()]).await.unwrap()[0].input,
+        Document::default()
+    );
+    assert_eq!(jobs::find(&mut tx, JobId::random()).await.unwrap(), None);
+    tx.commit().await.unwrap();
+}
+
+async fn lists_are_filtered(fixture: Fixture) {
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let first = fixture.job(&TagSet::untagged()).await;
+    let second = fixture.job(&tags(&[("site", "a")])).await;
+    let third = fixture.job(&TagSet::untagged()).await;
+    assert_eq!(fixture.claim(daemon, &[1]).await, Some(first));
+    let check = async |filter: Filter, limit, want: &[JobId]| {
+        let listed =
+            jobs::list::list(&mut fixture.store.reader().await.unwrap(), &filter, limit).await.unwrap();
+        assert_eq!(listed.iter().map(|row| row.job.id).collect::<Vec<_>>(), want, "{filter:?}");
+        listed
+    };
+    let listed = check(Filter::default(), 50, &[third, second, first]).await;
+    assert_eq!(listed[2].metadata.worker_name, "one");
+    assert_eq!(listed[0].metadata.worker_name, "");
+    check(Filter::default(), 2, &[third, second]).await;
+    check(
+        Filter { organization_id: Some(fixture.organization), ..Filter::default() },
+        50,
+        &[third, second, first],
+    )
+    .await;
+    check(Filter { status: Some(vec![Status::Running]), ..Filter::default() }, 50, &[first]).await;
+    check(Filter { status: Some(vec![]), ..Filter::default() }, 50, &[]).await;
+    check(Filter { ids: Some(vec![first, third]), ..Filter::default() }, 50, &[third, first]).await;
+    check(Filter { tag_sets: Some(vec![2, 9]), ..Filter::default() }, 50, &[second]).await;
+    check(Filter { initiator_id: Some(fixture.user), ..Filter::default() }, 1, &[third]).await;
+    check(Filter { initiator_id: Some(coder_domain::ids::UserId::PREBUILDS), ..Filter::default() }, 1, &[])
+        .await;
+}
+
+async fn cancel_respects_what_is_expected(fixture: Fixture) {
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let cancel = async |job, expected| {
+        jobs::cancel(&mut fixture.store.single().await.unwrap(), job, expected, fixture.tick()).await
+    };
+    let waiting = fixture.job(&TagSet::untagged()).await;
+    assert!(matches!(cancel(waiting, Some(Expected::Running)).await, Err(Error::Stale { .. })));
+    assert!(cancel(waiting, Some(Expected::Pending)).await.unwrap(), "ended at once");
+    assert!(matches!(cancel(waiting, None).await, Err(Error::Stale { .. })), "has ended");
+
+    let running = fixture.job(&TagSet::untagged()).await;
+    assert_eq!(fixture.claim(daemon, &[1]).await, Some(running));
+    assert!(matches!(cancel(running, Some(Expected::Pending)).await, Err(Error::Stale { .. })));
+    assert!(!cancel(running, Some(Expected::Running)).await.unwrap(), "the daemon ends it");
+    assert!(matches!(cancel(running, None).await, Err(Error::Stale { .. })), "canceled before");
+    assert_eq!(fixture.get_job(running).await.status(), Status::Canceling);
+    let alive =
+        jobs::update_alive(&mut fixture.store.single().await.unwrap(), running, daemon, fixture.tick()).await;
+    assert!(alive.unwrap(), "the owner learns of the cancel");
+}
+
+async fn signs_of_life_are_the_owners_only(fixture: Fixture) {
+    let owner = fixture.daemon("one", &TagSet::untagged()).await;
+    let other = fixture.daemon("two", &TagSet::untagged()).await;
+    let job = fixture.job(&TagSet::untagged()).await;
+    let alive = async |daemon| {
+        jobs::update_alive(&mut fixture.store.single().await.unwrap(), job, daemon, at(50)).await
+    };
+    assert!(matches!(alive(owner).await, Err(Error::Stale { .. })), "nobody has it yet");
+    assert_eq!(fixture.claim(owner, &[1]).await, Some(job));
+    assert!(!alive(owner).await.unwrap());
+    assert_eq!(fixture.get_job(job).await.updated_at, at(50));
+    assert!(matches!(alive(other).await, Err(Error::Stale { .. })));
+    let mut tx = fixture.store.begin().await.unwrap();
+    assert_eq!(jobs::list_owned(&mut tx, owner).await.unwrap(), [job]);
+    assert!(matches!(jobs::complete(&mut tx, job, other, at(51)).await, Err(Error::Stale { .. })));
+    jobs::fail(&mut tx, job, owner, "boom", "CODE", at(52)).await.unwrap();
+    assert!(
+        matches!(jobs::complete(&mut tx, job, owner, at(53)).await, Err(Error::Stale { .. })),
+        "ended once"
+    );
+    assert_eq!(jobs::list_owned(&mut tx, owner).await.unwrap(), []);
+    tx.commit().await.unwrap();
+    assert!(matches!(alive(owner).await, Err(Error::Stale { .. })), "late messages are refused");
+    let job = fixture.get_job(job).await;
+    assert_eq!((job.status(), job.error.as_str(), job.error_code.as_str()), (Status::Failed, "boom", "CODE"));
+}
+
+async fn silent_jobs_are_found_and_ended_once(fixture: Fixture) {
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let running = fixture.job(&TagSet::untagged()).await;
+    assert_eq!(fixture.claim(daemon, &[1]).await, Some(running));
+    let waiting = fixture.job(&TagSet::untagged()).await;
+    let find = async |running_before, pending_before, limit| {
+        let mut tx = fixture.store.reader().await.unwrap();
+        let mut found = jobs::reap::list_candidates(&mut tx, at(running_before), at(pending_before), limit)
+            .await
+            .unwrap();
+        found.sort();
+        found
+    };
+    let mut both = vec![running, waiting];
+    both.sort();
+    assert_eq!(find(0, 0, 10).await, []);
+    assert_eq!(find(1000, 0, 10).await, [running]);
+    assert_eq!(find(0, 1000, 10).await, [waiting]);
+    assert_eq!(find(1000, 1000, 10).await, both);
+    assert_eq!(find(1000, 1000, 1).await.len(), 1);
+
+    let mut tx = fixture.store.begin().await.unwrap();
+    let seen = jobs::get(&mut tx, running).await.unwrap().updated_at;
+    jobs::update_alive(&mut tx, running, daemon, at(500)).await.unwrap();
+    let moved = jobs::reap::finish(&mut tx, running, seen, "hung", at(600)).await;
+    assert!(matches!(moved, Err(Error::Stale { .. })), "it gave a sign of life in between");
+    jobs::reap::finish(&mut tx, running, at(500), "hung", at(600)).await.unwrap();
+    let seen = jobs::get(&mut tx, waiting).await.unwrap().updated_at;
+    jobs::reap::finish(&mut tx, waiting, seen, "hung", at(600)).await.unwrap();
+    let job = jobs::get(&mut tx, waiting).await.unwrap();
+    assert_eq!(
+        (job.started_at, job.completed_at, job.status()),
+        (Some(at(600)), Some(at(600)), Status::Failed)
+    );
+    assert!(jobs::complete(&mut tx, running, daemon, at(601)).await.is_err());
+    tx.commit().await.unwrap();
+    assert_eq!(find(1000, 1000, 10).await, []);
+}
+
+async fn a_session_fences_a_job(fixture: Fixture) {
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let job = fixture.job(&TagSet::untagged()).await;
+    fixture.claim(daemon, &[1]).await.unwrap();
+    let mut tx = fixture.store.begin().await.unwrap();
+    jobs::update_session(&mut tx, job, daemon, "nonce").await.unwrap();
+    let row = jobs::get(&mut tx, job).await.unwrap();
+    assert_eq!((row.session_nonce.as_deref(), row.attempt), (Some("nonce"), 2));
+    tx.commit().await.unwrap();
+}
+
+async fn timings_keep_their_order(fixture: Fixture) {
+    let job = fixture.job(&TagSet::untagged()).await;
+    let timing = |stage: &str, second| timings::Timing {
+        stage: stage.to_owned(),
+        source: "coder".to_owned(),
+        action: "read".to_owned(),
+        resource: "data.coder_workspace.me".to_owned(),
+        started_at: at(second),
+        ended_at: at(second + 1),
+    };
+    let reported = vec![timing("plan", 3), timing("apply", 1)];
+    let mut tx = fixture.store.begin().await.unwrap();
+    timings::insert(&mut tx, job, &[]).await.unwrap();
+    timings::insert(&mut tx, job, &reported).await.unwrap();
+    assert_eq!(timings::list(&mut tx, job).await.unwrap(), reported);
+    tx.commit().await.unwrap();
+}
+
+async fn orphan_deletes_end_without_a_daemon(fixture: Fixture) {
+    let job = fixture.job(&TagSet::untagged()).await;
+    let mut tx = fixture.store.begin().await.unwrap();
+    jobs::finish_unclaimed(&mut tx, job, "", at(9)).await.unwrap();
+    assert!(jobs::finish_unclaimed(&mut tx, job, "", at(9)).await.is_err());
+    assert_eq!(jobs::get(&mut tx, job).await.unwrap().status(), Status::Succeeded);
+    tx.commit().await.unwrap();
+}

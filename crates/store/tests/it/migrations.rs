@@ -1,0 +1,99 @@
+//! Migrations: once, under a lock, forward only, and quickly.
+
+use coder_store::{Config, Error, Store, organizations};
+use tokio::task::JoinSet;
+
+use crate::fixture::{Fixture, at, on_both_engines};
+
+on_both_engines!(
+    the_second_start_changes_nothing,
+    a_newer_database_is_refused,
+    a_changed_migration_is_refused,
+    both_engines_have_the_same_tables,
+);
+
+async fn the_second_start_changes_nothing(fixture: Fixture) {
+    let first = organizations::get_default(&mut fixture.store.reader().await.unwrap()).await.unwrap();
+    let again = Store::open(&Config::new(fixture.database.location.clone()), at(99)).await.unwrap();
+    assert_eq!(again.statements().work, 2, "one look at the catalogue, one at the list of migrations");
+    assert_eq!(organizations::get_default(&mut again.reader().await.unwrap()).await.unwrap(), first);
+}
+
+async fn a_newer_database_is_refused(fixture: Fixture) {
+    fixture
+        .database
+        .execute("insert into schema_migrations (version, name, checksum, applied_us) values (9999, 'future', '', 0)")
+        .await;
+    let refused = Store::open(&Config::new(fixture.database.location.clone()), at(99)).await.err().unwrap();
+    assert!(matches!(refused, Error::Newer { found: 9999, .. }), "{refused:?}");
+    assert!(refused.to_string().contains("start a release at least as new"), "{refused}");
+    assert!(!refused.is_retryable());
+}
+
+async fn a_changed_migration_is_refused(fixture: Fixture) {
+    fixture.database.execute("update schema_migrations set checksum = 'x' where version = 2").await;
+    let refused = Store::open(&Config::new(fixture.database.location.clone()), at(99)).await.err().unwrap();
+    assert!(matches!(refused, Error::Changed { version: 2 }), "{refused:?}");
+}
+
+async fn both_engines_have_the_same_tables(fixture: Fixture) {
+    // The other engine's half of this test compares with the same file.
+    let text = include_str!("tables.txt");
+    for table in text.lines() {
+        fixture.database.execute(&format!("select count(*) from {table}")).await;
+    }
+    let mut created: Vec<_> =
+        ["0001_accounts", "0002_jobs", "0003_templates", "0004_workspaces", "0005_records"]
+            .iter()
+            .flat_map(|name| {
+                let path = format!("{}/src/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"));
+                let text = std::fs::read_to_string(path).unwrap();
+                let tables = text.lines().filter_map(|line| line.strip_prefix("create table "));
+                tables.map(|rest| rest.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+            })
+            .collect();
+    created.sort();
+    assert_eq!(created, text.lines().map(str::to_owned).collect::<Vec<_>>(), "update tables.txt");
+}
+
+async fn start_together(database: coder_store::testing::Database) {
+    let mut starters = JoinSet::new();
+    for second in 0..8 {
+        let config = Config::new(database.location.clone());
+        starters.spawn(async move {
+            let store = Store::open(&config, at(second)).await.unwrap();
+            organizations::get_default(&mut store.reader().await.unwrap()).await.unwrap().id
+        });
+    }
+    let mut found = starters.join_all().await;
+    found.dedup();
+    assert_eq!(found.len(), 1, "all see the same default organization");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starters_take_turns_sqlite() {
+    start_together(coder_store::testing::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starters_take_turns_postgres() {
+    if let Some(database) = coder_store::testing::postgres().await {
+        start_together(database).await;
+    }
+}
+
+#[tokio::test]
+async fn a_missing_folder_is_named() {
+    let location = coder_store::Location::Sqlite("/nonexistent/coder.db".into());
+    let refused = Store::open(&Config::new(location), at(0)).await.err().unwrap();
+    assert!(refused.is_retryable(), "{refused:?}");
+    assert!(refused.to_string().contains("cannot be read or written"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_bad_url_is_refused_without_showing_it() {
+    let url = coder_domain::secret::Secret::new("postgres://user:hunter2@[bad/x");
+    let refused = Store::open(&Config::new(coder_store::Location::Postgres(url)), at(0)).await.err().unwrap();
+    assert!(matches!(refused, Error::Location(_)), "{refused:?}");
+    assert!(!format!("{refused:?} {refused}").contains("hunter2"));
+}

@@ -1,0 +1,136 @@
+//! Queue positions by both rankings.
+
+use std::collections::BTreeMap;
+
+use coder_domain::ids::{JobId, UserId};
+use coder_domain::tags::TagSet;
+use coder_store::jobs::queue::{self, Place, Taker};
+use coder_store::{jobs, tag_sets};
+
+use crate::fixture::{Fixture, on_both_engines};
+
+on_both_engines!(
+    published_positions,
+    global_positions,
+    a_taken_job_has_no_place,
+    a_long_queue_is_counted_quickly
+);
+
+/// `a1b2` as a set; an empty text is the empty set.
+fn set(text: &str) -> TagSet {
+    let letters: Vec<char> = text.chars().collect();
+    TagSet::from_stored(
+        letters.chunks(2).map(|pair| (pair[0].to_string(), pair[1].to_string())).collect::<BTreeMap<_, _>>(),
+    )
+}
+
+async fn takers(fixture: &Fixture, daemons: &[&str]) -> Vec<Taker> {
+    let sets = tag_sets::since(&mut fixture.store.reader().await.unwrap(), 0).await.unwrap();
+    let taker = |tags: TagSet| Taker {
+        organization_id: fixture.organization,
+        provisioners: vec!["terraform".to_owned()],
+        tag_sets: sets.iter().filter(|job| tags.satisfies(&job.tags)).map(|job| job.id).collect(),
+    };
+    daemons.iter().map(|daemon| taker(set(daemon))).collect()
+}
+
+async fn place(fixture: &Fixture, id: JobId, takers: &[Taker]) -> (i64, i64) {
+    let job = fixture.get_job(id).await;
+    let Place { position, size } =
+        queue::place(&mut fixture.store.reader().await.unwrap(), &job, takers).await.unwrap();
+    (position, size)
+}
+
+/// scheduling-and-auth 1.6: jobs oldest first, online daemons, position and size of each.
+const TABLE: &[(&[&str], &[&str], &[(i64, i64)])] = &[
+    (&["a1b2", "a1", "a1c3"], &["a1b2", "a1"], &[(1, 2), (1, 2), (0, 0)]),
+    (&["a1b2", "a1", "a1c3"], &["a1b2", "a1", "a1b2c3"], &[(1, 3), (1, 3), (3, 3)]),
+    (&["", "", "a1b2", "a1", "a1c3"], &["a1b2", "a1", "a1b2c3"], &[(1, 5), (2, 5), (3, 5), (3, 5), (5, 5)]),
+    (&["", "a1", "b2"], &[], &[(0, 0), (0, 0), (0, 0)]),
+    (&["", "a1", "b2"], &["", "a1", "b2"], &[(1, 2), (2, 2), (2, 2)]),
+    (&["c3", "", "a1", "b2"], &["", "a1", "b2"], &[(0, 0), (1, 2), (2, 2), (2, 2)]),
+];
+
+async fn published_positions(fixture: Fixture) {
+    for (jobs, daemons, want) in TABLE {
+        let mut ids = Vec::new();
+        for tags in *jobs {
+            ids.push(fixture.job(&set(tags)).await);
+        }
+        let takers = takers(&fixture, daemons).await;
+        let mut found = Vec::new();
+        for id in &ids {
+            found.push(place(&fixture, *id, &takers).await);
+        }
+        assert_eq!(&found, want, "{jobs:?} {daemons:?}");
+        for id in ids {
+            jobs::cancel(&mut fixture.store.single().await.unwrap(), id, None, fixture.tick()).await.unwrap();
+        }
+    }
+}
+
+async fn global_positions(fixture: Fixture) {
+    let mut prebuild = fixture.new_job(&set("a1"));
+    prebuild.initiator_id = UserId::PREBUILDS;
+    let now = fixture.tick();
+    fixture.store.write(async |tx| jobs::insert(tx, &prebuild, now).await).await.unwrap();
+    let mut ids = vec![prebuild.id];
+    for tags in ["a1", "b2", "c3"] {
+        ids.push(fixture.job(&set(tags)).await);
+    }
+    let check = async |asked: &[JobId], want: &[(JobId, i64)]| {
+        let found = queue::positions(&mut fixture.store.reader().await.unwrap(), asked).await.unwrap();
+        assert_eq!(found, want.iter().copied().collect());
+    };
+    check(&ids, &[(ids[0], 4), (ids[1], 1), (ids[2], 2), (ids[3], 3)]).await;
+    check(&ids[..2], &[(ids[0], 4), (ids[1], 1)]).await;
+    check(&[], &[]).await;
+    assert_eq!(queue::count(&mut fixture.store.reader().await.unwrap()).await.unwrap(), 4);
+    jobs::cancel(&mut fixture.store.single().await.unwrap(), ids[1], None, fixture.tick()).await.unwrap();
+    check(&ids, &[(ids[0], 3), (ids[2], 1), (ids[3], 2)]).await;
+    check(&ids[..2], &[(ids[0], 3)]).await;
+}
+
+async fn a_taken_job_has_no_place(fixture: Fixture) {
+    let job = fixture.job(&set("a1")).await;
+    let daemon = fixture.daemon("one", &set("a1")).await;
+    let takers = takers(&fixture, &["a1"]).await;
+    assert_eq!(place(&fixture, job, &takers).await, (1, 1));
+    fixture.claim(daemon, &[1]).await.unwrap();
+    assert_eq!(place(&fixture, job, &takers).await, (0, 0));
+}
+
+/// Not a measurement, only a fence against quadratic plans: 3,000 waiting jobs of 30 sets.
+async fn a_long_queue_is_counted_quickly(fixture: Fixture) {
+    let sets: Vec<_> = (0..30).map(|number| crate::fixture::tags(&[("set", &number.to_string())])).collect();
+    let mut last = None;
+    for _ in 0..10 {
+        let batch: Vec<_> = (0..300).map(|number| fixture.new_job(&sets[number % sets.len()])).collect();
+        let now = fixture.tick();
+        fixture
+            .store
+            .write(async |tx| {
+                for job in &batch {
+                    jobs::insert(tx, job, now).await?;
+                }
+                Ok::<_, coder_store::Error>(())
+            })
+            .await
+            .unwrap();
+        last = batch.last().map(|job| job.id);
+    }
+    let started = std::time::Instant::now();
+    let job = fixture.get_job(last.unwrap()).await;
+    let taker = Taker {
+        organization_id: fixture.organization,
+        provisioners: vec!["terraform".to_owned()],
+        tag_sets: (1..=15).chain([job.tag_set_id]).collect(),
+    };
+    let mut tx = fixture.store.reader().await.unwrap();
+    let place = queue::place(&mut tx, &job, &[taker]).await.unwrap();
+    assert_eq!(place.size, 1600);
+    assert!(place.position > 1400);
+    let daemon = fixture.daemon("one", &sets[29]).await;
+    assert!(fixture.claim(daemon, &[30, 29, 28]).await.is_some());
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+}
