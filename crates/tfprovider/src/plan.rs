@@ -51,6 +51,7 @@ fn change(block: &Block, prior: &Value, config: &Value, path: &Path, replace: &m
         let (old, new) = (prior.field(nested.name), config.field(nested.name));
         let path = path.attribute(nested.name);
         let planned = match new {
+            Value::Unknown if nested.computed => old.clone(),
             Value::Unknown => {
                 replace.push(path);
                 Value::Unknown

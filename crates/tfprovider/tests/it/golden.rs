@@ -118,7 +118,22 @@ macro_rules! recorded {
     )*};
 }
 
-recorded!(agents, zeros, zeros_written, unknowns, data, data_job, data_zeros, tasks, tasks_job, fleet);
+recorded!(
+    agents,
+    zeros,
+    zeros_written,
+    unknowns,
+    data,
+    data_job,
+    data_zeros,
+    tasks,
+    tasks_job,
+    fleet,
+    unknown_blocks,
+    changed_blocks,
+    lifecycle,
+    alias
+);
 
 #[tokio::test]
 async fn schema() {

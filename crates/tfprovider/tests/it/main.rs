@@ -1,9 +1,10 @@
 //! The provider as Terraform sees it, and the currency of its generated code.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod agent;
 mod generated;
 mod golden;
+mod grpc;
 mod isolation;
 mod offline;
 mod parameter;
