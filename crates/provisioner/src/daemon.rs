@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::clock::{Clock, SystemClock};
-use coder_tfprovider::ProviderServer;
 use coder_wire::bytes::BoxedStream;
 use coder_wire::daemon::Client;
 use coder_wire::messages::provisionerd::AcquiredJob;
@@ -23,6 +22,7 @@ use crate::session::{Backoff, CallError, Link, Patience};
 use crate::status::{Status, StatusHandle};
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
 use crate::terraform::environment::Environment;
+use crate::workdir::Claim;
 
 /// Attempts to connect (wire-protocol 1.7).
 const FIRST_REDIAL: Duration = Duration::from_millis(81);
@@ -117,9 +117,7 @@ pub struct Daemon {
 impl Daemon {
     pub fn new(config: Config, connector: impl Connector) -> Self {
         let environment = Environment::of_daemon();
-        let provider = ProviderServer::new();
-        let workshops =
-            (0..config.slots.max(1)).map(|slot| workshop(&config, &environment, &provider, slot)).collect();
+        let workshops = (0..config.slots.max(1)).map(|slot| workshop(&config, &environment, slot)).collect();
         let status = watch::Sender::new(Status { slots: config.slots.max(1), ..Status::default() });
         Self { config, connector: Arc::new(connector), workshops, status }
     }
@@ -160,16 +158,19 @@ impl Daemon {
                 "TF_CLI_CONFIG_FILE names a file that does not exist; Terraform runs without one"
             );
         }
-        if let Err(error) = self.check_terraform().await {
+        let first = self.workshops.first().expect("a daemon has at least one slot");
+        if let Err(error) = first.finder.place(&first.environment) {
             tracing::warn!(target: "provisioner", %error, "jobs will fail until there is a usable terraform");
         }
+        let _claim = self.claim_work_dir().await;
+
         let (current, receiver) = watch::channel(None);
-        let link = Link::new(receiver);
+        let link = Link::new(receiver.clone());
         let mut slots = Vec::new();
         for workshop in &self.workshops {
             slots.push(acquire_loop(workshop, &link, &self.status, &shutdown));
         }
-        let working = futures_util::future::join_all(slots);
+        let mut working = std::pin::pin!(futures_util::future::join_all(slots));
         let draining = async {
             shutdown.reached(Stop::Drain).await;
             self.status.send_modify(|status| status.draining = true);
@@ -178,22 +179,47 @@ impl Daemon {
             tracing::info!(target: "provisioner", "attempting graceful cancellation");
             std::future::pending::<()>().await;
         };
-        let result = tokio::select! {
-            _ = working => Ok(()),
-            refused = self.connect_loop(&current) => Err(RunError::Refused(refused)),
-            () = draining => Ok(()),
+        let refused = tokio::select! {
+            _ = &mut working => None,
+            refused = self.connect_loop(current) => Some(refused),
+            () = draining => None,
         };
+        if refused.is_some() {
+            // Jobs in hand learn that there will be no other connection; Terraform is interrupted, not killed.
+            working.await;
+        }
         tracing::info!(target: "provisioner", "closing provisionerd");
-        let client = current.borrow().clone();
+        let client = receiver.borrow().clone();
         if let Some(client) = client {
             client.session().close().await;
         }
         self.status.send_modify(|status| status.connected = false);
-        result
+        refused.map_or(Ok(()), |error| Err(RunError::Refused(error)))
+    }
+
+    /// Keeps other daemons out of the directory of jobs, and clears away what a killed one left there.
+    async fn claim_work_dir(&self) -> Option<Claim> {
+        let dir = self.config.cache_dir.join("work");
+        let shown = dir.display().to_string();
+        match tokio::task::spawn_blocking(move || Claim::take(&dir)).await {
+            Ok(Ok(Some(claim))) => Some(claim),
+            Ok(Ok(None)) => {
+                tracing::warn!(target: "provisioner", dir = %shown, "another daemon uses this cache directory; give each its own");
+                None
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(target: "provisioner", dir = %shown, %error, "jobs will fail until this directory can be used");
+                None
+            }
+            Err(error) => {
+                tracing::error!(target: "provisioner", %error, "clearing the work directory failed");
+                None
+            }
+        }
     }
 
     /// Connects, again and again; ends only when the server will never let this daemon in.
-    async fn connect_loop(&self, current: &watch::Sender<Option<Client>>) -> ConnectError {
+    async fn connect_loop(&self, current: watch::Sender<Option<Client>>) -> ConnectError {
         let mut backoff = Backoff::new(FIRST_REDIAL, LAST_REDIAL);
         loop {
             match self.connector.connect().await {
@@ -228,11 +254,10 @@ impl Daemon {
     }
 }
 
-fn workshop(config: &Config, environment: &Environment, provider: &ProviderServer, slot: usize) -> Workshop {
+fn workshop(config: &Config, environment: &Environment, slot: usize) -> Workshop {
     Workshop {
         finder: Finder::new(config.terraform.clone()),
         environment: environment.clone(),
-        provider: provider.clone(),
         clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
         // Terraform's plugin cache must not be used by two commands at once.

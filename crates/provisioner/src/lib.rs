@@ -11,6 +11,7 @@ mod join;
 mod logs;
 mod session;
 mod status;
+mod strays;
 mod terraform;
 mod workdir;
 

@@ -122,7 +122,8 @@ impl Link {
                     .await
                     .map_err(|_| CallError::Disconnected(limit))?,
             };
-            let client = client.ok_or_else(|| CallError::Refused("the daemon has stopped".to_owned()))?;
+            let client =
+                client.ok_or_else(|| CallError::Refused("there is no way back to the server".to_owned()))?;
             let started_at = Instant::now();
             let result = match left {
                 None => attempt(client).await.map_err(CallError::from),

@@ -4,7 +4,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
+
+use crate::strays;
 
 const PREFIX: &str = "Session";
 
@@ -26,6 +29,11 @@ impl WorkDir {
         private_dirs(&root.join("template"))?;
         private_dirs(&root.join("private"))?;
         Ok(Self { root })
+    }
+
+    /// What marks the processes of this job.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Where the template is unpacked and Terraform runs.
@@ -50,6 +58,10 @@ impl WorkDir {
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
+        let killed = strays::kill(&self.root);
+        if killed > 0 {
+            tracing::info!(killed, "processes that outlived their job were ended");
+        }
         // Processes that were killed a moment ago may still be writing; what stays is removed as stale later.
         for _ in 0..3 {
             match std::fs::remove_dir_all(&self.root) {
@@ -66,17 +78,49 @@ fn private_dirs(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Holds a directory of jobs for one daemon; the operating system gives it up with the process.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    _lock: std::fs::File,
+}
+
+impl Claim {
+    /// Takes the directory, and ends and removes what a killed daemon left in it. `None` when another daemon works
+    /// there. Blocks, so call it off the async threads.
+    pub(crate) fn take(parent: &Path) -> std::io::Result<Option<Self>> {
+        private_dirs(parent)?;
+        let lock = std::fs::File::create(parent.join("lock"))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(None);
+        }
+        for dir in sessions(&std::path::absolute(parent)?) {
+            let killed = strays::kill(&dir);
+            tracing::warn!(dir = %dir.display(), killed, "a job of a daemon that was killed is cleared away");
+            if let Err(error) = std::fs::remove_dir_all(&dir) {
+                tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
+            }
+        }
+        Ok(Some(Self { _lock: lock }))
+    }
+}
+
+fn sessions(parent: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
+        .map(|entry| entry.path())
+        .collect()
+}
+
 /// Removes directories of jobs that nobody has touched for a week.
 fn remove_stale(parent: &Path, now: SystemTime) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let age =
-            entry.metadata().and_then(|file| file.modified()).ok().and_then(|at| now.duration_since(at).ok());
-        if ours
-            && age.is_some_and(|age| age > STALE_AFTER)
-            && let Err(error) = std::fs::remove_dir_all(entry.path())
+    for dir in sessions(parent) {
+        let modified = dir.metadata().and_then(|file| file.modified()).ok();
+        let age = modified.and_then(|at| now.duration_since(at).ok());
+        if age.is_some_and(|age| age > STALE_AFTER)
+            && let Err(error) = std::fs::remove_dir_all(&dir)
         {
-            tracing::warn!(dir = %entry.path().display(), %error, "an old job's directory could not be removed");
+            tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
         }
     }
 }
@@ -112,5 +156,22 @@ mod tests {
         let left: Vec<_> =
             std::fs::read_dir(parent.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["other"]);
+    }
+
+    #[test]
+    fn what_a_killed_daemon_left_is_cleared_by_the_next_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join("Session-left");
+        std::fs::create_dir(&left).unwrap();
+        let mut stray =
+            std::process::Command::new("sleep").arg("1000").env(strays::MARKER, &left).spawn().unwrap();
+        let claim = Claim::take(parent.path()).unwrap();
+        assert!(claim.is_some() && !left.exists());
+        assert!(!stray.wait().unwrap().success());
+        std::fs::create_dir(&left).unwrap();
+        assert!(Claim::take(parent.path()).unwrap().is_none(), "another daemon works here");
+        assert!(left.exists());
+        drop(claim);
+        assert!(Claim::take(parent.path()).unwrap().is_some());
     }
 }

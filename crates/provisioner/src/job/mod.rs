@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use coder_domain::clock::Clock;
-use coder_tfprovider::ProviderServer;
 use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
 use futures_util::FutureExt as _;
@@ -32,8 +31,6 @@ const PROVISIONER: &str = "terraform";
 pub(crate) struct Workshop {
     pub(crate) finder: Finder,
     pub(crate) environment: Environment,
-    /// The `coder` provider, which answers each job on a socket of its own.
-    pub(crate) provider: ProviderServer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work_dir: PathBuf,
     pub(crate) plugin_cache: PathBuf,
@@ -153,7 +150,6 @@ async fn work(
     let tools = Tools {
         finder: &workshop.finder,
         environment: &workshop.environment,
-        provider: &workshop.provider,
         clock: &*workshop.clock,
         plugin_cache: workshop.plugin_cache.clone(),
         exit_timeout: workshop.exit_timeout,

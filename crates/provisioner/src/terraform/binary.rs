@@ -110,18 +110,23 @@ impl Finder {
         Self { source, known: Mutex::default() }
     }
 
+    /// Where Terraform is, without asking it anything.
+    pub(crate) fn place(&self, environment: &Environment) -> Result<PathBuf, BinaryError> {
+        match &self.source {
+            TerraformSource::File(path) if path.is_file() => Ok(path.clone()),
+            TerraformSource::File(path) => {
+                Err(BinaryError::Unusable(path.clone(), "no such file".to_owned()))
+            }
+            TerraformSource::SearchPath => search(environment.path()).ok_or(BinaryError::NotInPath),
+        }
+    }
+
     /// The Terraform to run now. Looks again each time, so one installed later is found without a restart.
     pub(crate) async fn find(&self, environment: &Environment) -> Result<Binary, BinaryError> {
-        let path = match &self.source {
-            TerraformSource::File(path) => path.clone(),
-            TerraformSource::SearchPath => search(environment.path()).ok_or(BinaryError::NotInPath)?,
-        };
+        let path = self.place(environment)?;
         let unusable = |reason: String| BinaryError::Unusable(path.clone(), reason);
         let path = tokio::fs::canonicalize(&path).await.map_err(|error| unusable(error.to_string()))?;
         let file = tokio::fs::metadata(&path).await.map_err(|error| unusable(error.to_string()))?;
-        if !file.is_file() {
-            return Err(unusable("not a file".to_owned()));
-        }
         let identity = (path.clone(), file.len(), file.modified().ok());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&identity).cloned();
         let version = match known {

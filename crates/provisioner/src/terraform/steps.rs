@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,6 +30,7 @@ use super::variables;
 use crate::archive::{self, Limits};
 use crate::cancel::Cancel;
 use crate::logs::{Reporter, StageLog};
+use crate::strays;
 use crate::workdir::WorkDir;
 
 pub(crate) const INIT_STAGE: &str = "Initializing Terraform Directory";
@@ -57,7 +59,6 @@ fn failed(what: &str, error: impl std::fmt::Display) -> StepError {
 pub(crate) struct Tools<'a> {
     pub(crate) finder: &'a Finder,
     pub(crate) environment: &'a Environment,
-    pub(crate) provider: &'a ProviderServer,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) plugin_cache: PathBuf,
     pub(crate) exit_timeout: Duration,
@@ -208,7 +209,7 @@ impl<'a> Steps<'a> {
         }
         self.binary = Some(binary);
         let provider =
-            self.tools.provider.listen(&self.work.private_dir(), coder_tfprovider::Environment::default());
+            provider_server().listen(&self.work.private_dir(), coder_tfprovider::Environment::default());
         self.provider = Some(provider.map_err(|error| failed("serve the coder provider", error))?);
         let mut variables = self.with_provider(Variables::new());
         variables
@@ -296,7 +297,7 @@ impl<'a> Steps<'a> {
         let runner = self.runner(&dir)?;
         let planning = runner.stream(&arguments, &step_variables, log, observer);
         // The graph needs the configuration only, so it is made while Terraform plans.
-        let graph_variables = self.reattach_variables();
+        let graph_variables = self.common_variables();
         let graphing = self.make_graph(&runner, &graph_variables);
         let (planned, graphed) = tokio::join!(planning, graphing);
         planned.map_err(|error| failed("terraform plan", error))?;
@@ -436,11 +437,7 @@ impl<'a> Steps<'a> {
         let dir = self.work.template();
         let json = self
             .runner(&dir)?
-            .capture(
-                &args(["show", "-json", "-no-color"]),
-                &self.reattach_variables(),
-                &self.log(GRAPH_STAGE),
-            )
+            .capture(&args(["show", "-json", "-no-color"]), &self.common_variables(), &self.log(GRAPH_STAGE))
             .await
             .map_err(|error| failed("load tfstate for graph", error))?;
         let shown: ShownState =
@@ -467,15 +464,18 @@ impl<'a> Steps<'a> {
                 variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
             );
         }
-        variables.extend(self.reattach_variables());
+        variables.extend(self.common_variables());
         variables
     }
 
-    /// What every Terraform command of the job needs to find the provider (terraform 6.4).
-    fn reattach_variables(&self) -> Variables {
+    /// What every Terraform command of the job needs: the way to the provider (terraform 6.4), and the mark by which
+    /// its processes are recognised.
+    fn common_variables(&self) -> Variables {
         let reattach =
             |provider: &Listening| ("TF_REATTACH_PROVIDERS".to_owned(), provider.reattach().to_string());
-        self.provider.iter().map(reattach).collect()
+        let mut variables: Variables = self.provider.iter().map(reattach).collect();
+        variables.push((strays::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
+        variables
     }
 
     fn with_debug(&self, mut variables: Variables) -> Variables {
@@ -484,6 +484,13 @@ impl<'a> Steps<'a> {
         }
         variables
     }
+}
+
+/// The `coder` provider, which answers each job on a socket of its own. Its schemas are made when the first job needs
+/// them, once for all daemons of the process.
+fn provider_server() -> &'static ProviderServer {
+    static SERVER: OnceLock<ProviderServer> = OnceLock::new();
+    SERVER.get_or_init(ProviderServer::new)
 }
 
 fn lowest_level(name: &str) -> LogLevel {

@@ -108,3 +108,20 @@ async fn a_job_canceled_before_terraform_starts_runs_nothing() {
     assert!(!failed.error.is_empty());
     assert!(started_at.elapsed() < Duration::from_secs(30));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_hide_in_a_session_of_their_own_end_with_the_job() {
+    if terraform().is_none() {
+        return;
+    }
+    let marker = format!("hidden-{}", uuid::Uuid::new_v4().simple());
+    let template = format!(
+        "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{ command = \"setsid sh -c 'sleep 1000; : {marker}' >/dev/null 2>&1 & echo left\" }}\n}}\n"
+    );
+    let server = Server::new();
+    let _running = Running::start(&server);
+    server.give(start(tar(&[("main.tf", &template)])));
+    let (record, _) = server.completed().await;
+    assert!(record.has_line("(local-exec): left"));
+    assert!(!is_running(&marker));
+}

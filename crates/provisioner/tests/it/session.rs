@@ -116,3 +116,20 @@ async fn a_forbidden_daemon_ends_and_others_try_again() {
     let error = running.ended().await.unwrap_err();
     assert!(matches!(error, RunError::Refused(ConnectError::Forbidden(_))));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_forbidden_in_mid_job_interrupts_terraform_before_it_ends() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let mut running = Running::start(&server);
+    let release = running.dir.path().join("release");
+    server.give(start(tar(&[("main.tf", &slow_template(&release))])));
+    server.wait_for("the provisioner", |record| record.has_line("(local-exec): waiting")).await;
+    server.refuse_connections(Some(ConnectError::Forbidden("the key is gone".to_owned())));
+    server.cut().await;
+    let error = running.ended().await.unwrap_err();
+    assert!(error.to_string().contains("the key is gone"), "{error}");
+    assert_eq!(running.sessions(), 0, "the job ended in good order");
+}

@@ -221,7 +221,8 @@ impl Running {
 
     /// Directories of jobs that are still there.
     pub(crate) fn sessions(&self) -> usize {
-        std::fs::read_dir(self.dir.path().join("cache/work")).map_or(0, Iterator::count)
+        let entries = std::fs::read_dir(self.dir.path().join("cache/work")).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("Session")).count()
     }
 }
 
