@@ -90,7 +90,10 @@ fn is_duration(text: &str) -> bool {
 
 fn check(parts: &[&str], fields: &[Field]) -> Result<(), Error> {
     let mut pairs = parts.iter().zip(fields);
-    pairs.try_for_each(|(part, field)| part.split(',').try_for_each(|item| check_item(item, field)))
+    pairs.try_for_each(|(part, field)| {
+        let mut items = part.split(',').filter(|item| !item.is_empty());
+        items.try_for_each(|item| check_item(item, field))
+    })
 }
 
 fn check_item(item: &str, field: &Field) -> Result<(), Error> {
@@ -127,7 +130,7 @@ mod tests {
     fn seconds_come_first_for_scripts() {
         for fine in [
             "0 0 22 * * *",
-            "*/15 0-30/5 1,2,3 ? JAN-mar mon",
+            "*/15 0-30/5 1,,2,3 ? JAN-mar mon",
             "0 0 22 * *",
             "@hourly",
             "@every 1h30m",

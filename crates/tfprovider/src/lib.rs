@@ -22,11 +22,16 @@
 //!
 //! * `terraform providers schema -json`: every type, attribute and block with type, required, optional, computed,
 //!   sensitive, nesting, minimum, maximum, deprecation and schema version. Equal, but for two attributes of later
-//!   versions that templates of today use and that change nothing else: `coder_env.merge_strategy` and
-//!   `coder_devcontainer.subagent_id`. Descriptions are our own.
-//! * `terraform show -json` of plan and state, of the first plan, of a second one that changes nothing, and of one that
-//!   replaces, `replace_paths` included: see `tests/it`, whose expectations come from there.
-//! * Which configurations are refused, and where the error points.
+//!   versions that templates of today use: `coder_env.merge_strategy` and `coder_devcontainer.subagent_id`.
+//!   Descriptions are our own.
+//! * Plans and states of `tests/it/templates/*.tf` over several steps each (create, keep, change, change back): changes
+//!   with values, unknowns and replacement paths, drift, state, schema versions, sensitive marks. Equal; the recorded
+//!   results lie beside the templates, and `tests/it/golden.rs` checks them.
+//! * A state that either of the two wrote is kept by the other without a change.
+//! * What is refused, and where the error points: `tests/it/templates/refused_*.tf`. The same things are refused, with
+//!   these differences, all on purpose: rules over several values point at the value and not at the whole block; a wrong
+//!   default points at `default`; an empty `resources_monitoring` block is refused, as documented, where 2.13.1 lets it
+//!   pass at creation.
 //!
 //! # Where to add a type
 //!

@@ -125,7 +125,7 @@ impl Listening {
         *self.job.environment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(environment);
     }
 
-    /// Closes the socket and waits until no call is running any more.
+    /// Closes the socket and its connections, and waits until they are closed.
     pub async fn stop(mut self) {
         self.task.abort();
         // The only outcome of an aborted task is that it was aborted.

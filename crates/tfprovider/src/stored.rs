@@ -21,7 +21,7 @@ pub(crate) enum Error {
 }
 
 /// Reads the stored JSON of any version up to the present one: what is unknown to the schema is dropped, what is
-/// missing is null.
+/// missing has its default, so that an attribute that is new here replaces nothing.
 pub(crate) fn upgrade(schema: &Schema, version: i64, json: &[u8]) -> Result<Value, Error> {
     if version > schema.version {
         return Err(Error::Newer { found: version, known: schema.version });
@@ -36,7 +36,12 @@ pub(crate) fn upgrade(schema: &Schema, version: i64, json: &[u8]) -> Result<Valu
 fn read_block(block: &Block, json: &Json) -> Result<Value, Error> {
     let mut fields = BTreeMap::new();
     for attribute in &block.attributes {
-        let value = read(attribute.kind, &json[attribute.name]).ok_or(Error::Kind(attribute.name))?;
+        let value = match (json.get(attribute.name), &attribute.default) {
+            (None, Some(default)) => default.clone(),
+            (found, _) => {
+                read(attribute.kind, found.unwrap_or(&Json::Null)).ok_or(Error::Kind(attribute.name))?
+            }
+        };
         fields.insert(attribute.name.to_owned(), value);
     }
     for nested in &block.blocks {
@@ -97,13 +102,14 @@ mod tests {
             Attribute::optional("size", Type::Number, ""),
             Attribute::optional("on", Type::Bool, ""),
             Attribute::optional("env", Type::TextMap, ""),
+            Attribute::optional("mode", Type::Text, "").default(Value::text("auto")),
         ])
         .with(Nested::list("part", "", part));
         Schema { version: 1, block }
     }
 
     #[test]
-    fn unknown_fields_are_dropped_and_missing_ones_are_null() {
+    fn unknown_fields_are_dropped_and_missing_ones_have_their_default() {
         let json = br#"{"size": "5", "on": true, "login_before_ready": false, "env": {"A": "b"}, "part": [{"key": "k", "x": 1}]}"#;
         let state = upgrade(&schema(), 0, json).expect("a state");
         let part = Value::List(vec![Value::object([("key", Value::text("k"))])]);
@@ -114,6 +120,7 @@ mod tests {
                     ("size", Value::Int(5)),
                     ("on", Value::Bool(true)),
                     ("env", Value::object([("A", Value::text("b"))])),
+                    ("mode", Value::text("auto")),
                     ("part", part),
                 ])
         );
