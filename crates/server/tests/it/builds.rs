@@ -1,0 +1,200 @@
+//! Workspace builds: the order of checks, state, cancel (scheduling-and-auth 3.5, 3.7).
+
+use base64::Engine;
+use coder_domain::ids::JobId;
+use coder_store::version_details::{self, Parameter};
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, TestServer, on_both_engines};
+
+async fn build(server: &TestServer, token: &str, workspace: &str, body: Value) -> Answer {
+    server.post(token, &format!("/api/v2/workspaces/{workspace}/builds"), body).await
+}
+
+fn job_of(build: &Value) -> JobId {
+    build["job"]["id"].as_str().unwrap().parse().unwrap()
+}
+
+on_both_engines! {
+    async fn stop_start_delete(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, version) = server.template(&owner, "hello").await;
+        let (id, _, job) = server.workspace(&owner, template, "w").await;
+        build(&server, &owner, &id, json!({ "transition": "stop" })).await.expect(409);
+        server.finish(job, "").await;
+        let stop = build(&server, &owner, &id, json!({ "transition": "stop" })).await.expect(201);
+        assert_eq!((stop["build_number"].as_i64(), stop["status"].as_str()), (Some(2), Some("pending")));
+        assert_eq!(stop["template_version_id"], json!(version));
+        server.finish(job_of(&stop), "").await;
+        let path = format!("/api/v2/workspaces/{id}");
+        assert_eq!(server.get(&owner, &path).await.expect(200)["latest_build"]["status"], "stopped");
+        let start = build(&server, &owner, &id, json!({ "transition": "start", "reason": "cli" })).await.expect(201);
+        assert_eq!(start["reason"], "cli");
+        server.finish(job_of(&start), "boom").await;
+        assert_eq!(server.get(&owner, &path).await.expect(200)["latest_build"]["status"], "failed");
+        let list = server.get(&owner, &format!("{path}/builds?limit=2")).await.expect(200);
+        assert_eq!(list[0]["build_number"], 3);
+        assert_eq!(list.as_array().unwrap().len(), 2);
+
+        let delete = build(&server, &owner, &id, json!({ "transition": "delete", "orphan": true })).await.expect(201);
+        assert_eq!(delete["status"], "deleted", "no daemon could take it, so the server ends it");
+        server.get(&owner, &path).await.expect(410);
+        server.get(&owner, &format!("{path}?include_deleted=true")).await.expect(200);
+        build(&server, &owner, &id, json!({ "transition": "start" })).await.expect(409);
+        server.workspace(&owner, template, "w").await;
+    }
+
+    async fn who_may_build(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let stranger = server.user(&owner, "eve", &[]).await;
+        let author = server.user(&owner, "author", &["template-admin"]).await;
+        let (template, _) = server.template(&owner, "hello").await;
+        let (id, _, job) = server.workspace(&member, template, "w").await;
+        server.finish(job, "").await;
+        let stop = json!({ "transition": "stop" });
+        build(&server, &stranger, &id, stop.clone()).await.expect(404);
+        build(&server, &author, &id, stop.clone()).await.expect(403);
+        let state = json!({ "transition": "stop", "state": "e30=" });
+        build(&server, &member, &id, state).await.expect(403);
+        build(&server, &member, &id, json!({ "transition": "delete", "orphan": true })).await.expect(403);
+        build(&server, &owner, &id, json!({ "transition": "stop", "orphan": true })).await.expect(400);
+        build(&server, &member, &id, json!({ "transition": "stop", "log_level": "debug" })).await.expect(400);
+        build(&server, &owner, &id, json!({ "transition": "stop", "log_level": "debug" })).await.expect(400);
+        build(&server, &member, &id, json!({ "transition": "stop", "log_level": "loud" })).await.expect(400);
+        build(&server, &member, &id, json!({ "transition": "stop", "reason": "autostop" })).await.expect(400);
+        build(&server, &member, &id, json!({ "transition": "explode" })).await.expect(400);
+        build(&server, &member, &id, stop).await.expect(201);
+    }
+
+    async fn versions_of_a_build(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let (template, first) = server.template(&owner, "hello").await;
+        let (_, foreign) = server.template(&owner, "other").await;
+        let (id, _, job) = server.workspace(&member, template, "w").await;
+        server.finish(job, "").await;
+        let (second, import) = server.version(&owner, json!({ "template_id": template })).await;
+        let with = |version: coder_domain::ids::TemplateVersionId| json!({ "transition": "start", "template_version_id": version });
+        build(&server, &member, &id, with(foreign)).await.expect(400);
+        build(&server, &member, &id, with(second)).await.expect(406);
+        server.finish(import, "").await;
+        server.patch(&owner, &format!("/api/v2/templates/{template}/versions"), json!({ "id": second })).await.expect(200);
+        let path = format!("/api/v2/workspaces/{id}");
+        assert_eq!(server.get(&member, &path).await.expect(200)["outdated"], true);
+        let policy = json!({ "require_active_version": true });
+        server.patch(&owner, &format!("/api/v2/templates/{template}"), policy).await.expect(200);
+        build(&server, &member, &id, with(first)).await.expect(403);
+        let started = build(&server, &member, &id, json!({ "transition": "start" })).await.expect(201);
+        assert_eq!(started["template_version_id"], json!(second), "members are moved to the active version");
+    }
+
+    async fn bld_2_state_is_carried_from_build_to_build(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let (template, _) = server.template(&owner, "hello").await;
+        let (id, first, job) = server.workspace(&owner, template, "w").await;
+        let state = |build: &str| format!("/api/v2/workspacebuilds/{build}/state");
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        server.put(&owner, &state(&first), json!({ "state": encode("one") })).await.expect(409);
+        server.finish(job, "failed on the way").await;
+        assert_eq!(server.get(&owner, &state(&first)).await.text(), "");
+        server.put(&owner, &state(&first), json!({ "state": encode("one") })).await.expect(204);
+        let next = build(&server, &owner, &id, json!({ "transition": "stop" })).await.expect(201);
+        let next_state = server.get(&owner, &state(next["id"].as_str().unwrap())).await;
+        assert_eq!(next_state.headers["content-type"], "application/json");
+        assert_eq!(next_state.text(), "one");
+        server.finish(job_of(&next), "").await;
+        let own = json!({ "transition": "start", "state": encode("two") });
+        let third = build(&server, &owner, &id, own).await.expect(201);
+        assert_eq!(server.get(&owner, &state(third["id"].as_str().unwrap())).await.text(), "two");
+        let (_, own, _) = server.workspace(&member, template, "mine").await;
+        server.get(&member, &state(&own)).await.expect(404);
+        server.put(&member, &state(&own), json!({ "state": "" })).await.expect(404);
+    }
+
+    async fn parameters_of_builds(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, version) = server.template(&owner, "hello").await;
+        let parameter = |name: &str, mutable: bool, default: &str| Parameter {
+            name: name.to_owned(),
+            kind: "string".to_owned(),
+            mutable,
+            default_value: default.to_owned(),
+            required: default.is_empty(),
+            ..Parameter::default()
+        };
+        let mut tx = server.app.store.begin().await.unwrap();
+        let all = [parameter("size", true, "small"), parameter("zone", false, "")];
+        version_details::insert_parameters(&mut tx, version, &all).await.unwrap();
+        tx.commit().await.unwrap();
+
+        let request = json!({ "template_id": template, "name": "w" });
+        let path = "/api/v2/users/me/workspaces";
+        assert_eq!(server.post(&owner, path, request).await.refused(400), "zone");
+        let request = json!({ "template_id": template, "name": "w", "rich_parameter_values": [{ "name": "zone", "value": "eu" }] });
+        let made = server.post(&owner, path, request).await.expect(201);
+        let values = async |id: &Value| {
+            let path = format!("/api/v2/workspacebuilds/{}/parameters", id.as_str().unwrap());
+            server.get(&owner, &path).await.expect(200)
+        };
+        let pair = |name: &str, value: &str| json!({ "name": name, "value": value });
+        assert_eq!(values(&made["latest_build"]["id"]).await, json!([pair("size", "small"), pair("zone", "eu")]));
+        server.finish(job_of(&made["latest_build"]), "").await;
+        let id = made["id"].as_str().unwrap();
+        let moved = json!({ "transition": "start", "rich_parameter_values": [pair("zone", "us")] });
+        assert_eq!(build(&server, &owner, id, moved).await.refused(400), "zone");
+        let grown = json!({ "transition": "start", "rich_parameter_values": [pair("size", "big")] });
+        let grown = build(&server, &owner, id, grown).await.expect(201);
+        assert_eq!(values(&grown["id"]).await, json!([pair("size", "big"), pair("zone", "eu")]));
+    }
+
+    async fn tag_17_workspace_tags_are_evaluated(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, version) = server.template(&owner, "hello").await;
+        let tags = |value: &str| [("\"zone\"".to_owned(), value.to_owned())].into();
+        let set = async |value: &str| {
+            let mut tx = server.app.store.begin().await.unwrap();
+            version_details::update_workspace_tags(&mut tx, version, &tags(value)).await.unwrap();
+            tx.commit().await.unwrap();
+        };
+        let request = json!({ "template_id": template, "name": "w" });
+        set("upper(\"eu\")").await;
+        assert_eq!(server.post(&owner, "/api/v2/users/me/workspaces", request.clone()).await.status, 400);
+        set("\"eu\"").await;
+        let made = server.post(&owner, "/api/v2/users/me/workspaces", request).await.expect(201);
+        let want = json!({ "owner": "", "scope": "organization", "zone": "eu" });
+        assert_eq!(made["latest_build"]["job"]["tags"], want);
+    }
+
+    async fn cancel(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let stranger = server.user(&owner, "eve", &[]).await;
+        let (template, _) = server.template(&owner, "hello").await;
+        let (_, id, _) = server.workspace(&member, template, "w").await;
+        let path = format!("/api/v2/workspacebuilds/{id}/cancel");
+        let ask = async |token: &str, query: &str| server.patch(token, &format!("{path}{query}"), Value::Null).await.status.as_u16();
+        assert_eq!(ask(&stranger, "").await, 404);
+        assert_eq!(ask(&member, "?expect_status=done").await, 400);
+        assert_eq!(ask(&member, "").await, 403, "the template does not let owners cancel");
+        assert_eq!(ask(&owner, "?expect_status=running").await, 412);
+        assert_eq!(ask(&member, "?expect_status=pending").await, 200);
+        assert_eq!(ask(&owner, "").await, 400);
+        let view = server.get(&member, &format!("/api/v2/workspacebuilds/{id}")).await.expect(200);
+        assert_eq!(view["status"], "canceled");
+        assert_eq!(view["matched_provisioners"], json!({ "count": 0, "available": 0, "most_recently_seen": null }));
+    }
+
+    async fn two_builds_at_once_make_one(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, _) = server.template(&owner, "hello").await;
+        let (id, _, job) = server.workspace(&owner, template, "w").await;
+        server.finish(job, "").await;
+        let stop = || build(&server, &owner, &id, json!({ "transition": "stop" }));
+        let (one, two) = tokio::join!(stop(), stop());
+        let mut statuses = [one.status.as_u16(), two.status.as_u16()];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409]);
+    }
+}

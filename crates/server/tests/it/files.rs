@@ -1,0 +1,60 @@
+//! Uploads and downloads (http-api 6.1).
+
+use std::io::Write;
+
+use crate::harness::{TestServer, on_both_engines, settings, tar};
+
+fn zip(entries: &[(&str, &str)]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, content) in entries {
+        archive.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(content.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+on_both_engines! {
+    async fn the_same_bytes_are_stored_once_per_user(server: TestServer) {
+        let owner = server.owner().await;
+        let other = server.user(&owner, "dev", &[]).await;
+        let bytes = tar(&[("main.tf", "x")]);
+        let first = server.upload(&owner, "application/x-tar", bytes.clone()).await.expect(201);
+        assert_eq!(server.upload(&owner, "application/x-tar", bytes.clone()).await.expect(200), first);
+        assert_ne!(server.upload(&other, "application/x-tar", bytes.clone()).await.expect(201), first);
+        let path = format!("/api/v2/files/{}", first["hash"].as_str().unwrap());
+        let down = server.get(&owner, &path).await;
+        assert_eq!(down.headers["content-type"], "application/x-tar");
+        assert_eq!(down.body, bytes);
+        server.get(&other, &path).await.expect(404);
+        let zipped = server.get(&owner, &format!("{path}?format=zip")).await;
+        assert_eq!(zipped.headers["content-type"], "application/zip");
+        assert!(zipped.body.starts_with(b"PK"));
+        server.get(&owner, &format!("{path}?format=rar")).await.expect(400);
+        server.get(&owner, "/api/v2/files/nonsense").await.expect(400);
+    }
+
+    async fn a_zip_becomes_a_tar(server: TestServer) {
+        let owner = server.owner().await;
+        let uploaded = server.upload(&owner, "application/zip", zip(&[("main.tf", "y")])).await.expect(201);
+        server.upload(&owner, "application/x-zip-compressed", zip(&[("main.tf", "y")])).await.expect(200);
+        let down = server.get(&owner, &format!("/api/v2/files/{}", uploaded["hash"].as_str().unwrap())).await;
+        assert_eq!(down.headers["content-type"], "application/x-tar");
+        let mut archive = tar::Archive::new(down.body.as_slice());
+        let entry = archive.entries().unwrap().next().unwrap().unwrap();
+        assert_eq!(entry.path().unwrap().to_str(), Some("main.tf"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_archive_or_too_large_is_refused() {
+    let mut config = settings();
+    config.limits.upload_bytes = 4096;
+    let server = TestServer::sqlite_with(config).await;
+    let owner = server.owner().await;
+    assert_eq!(server.upload(&owner, "text/plain", vec![0; 10]).await.status, 400);
+    assert_eq!(server.upload(&owner, "application/zip", vec![0; 10]).await.status, 400);
+    assert_eq!(server.upload(&owner, "application/zip", zip(&[("../x", "")])).await.status, 400);
+    assert_eq!(server.upload(&owner, "application/x-tar", vec![0; 4097]).await.status, 413);
+    assert_eq!(server.upload(&owner, "application/x-tar; charset=x", vec![0; 4096]).await.status, 201);
+    assert_eq!(server.upload("", "application/x-tar", vec![0; 10]).await.status, 401);
+}

@@ -1,0 +1,60 @@
+//! Requests per minute (http-api 1.9).
+
+use axum::body::Body;
+use coder_server::Config;
+use http::Request;
+use serde_json::json;
+
+use crate::harness::{PASSWORD, TestServer, tar};
+
+#[tokio::test]
+async fn the_api_is_limited_by_address_and_path() {
+    let mut config = Config::default();
+    config.limits.api_per_minute = 3;
+    let server = TestServer::sqlite_with(config).await;
+    for left in (0..3).rev() {
+        let answer = server.get("", "/api/v2/buildinfo").await;
+        assert_eq!(answer.headers["x-ratelimit-limit"], "3");
+        assert_eq!(answer.headers["x-ratelimit-remaining"], left.to_string().as_str());
+    }
+    let refused = server.get("", "/api/v2/buildinfo").await;
+    assert!(refused.headers.contains_key("retry-after"));
+    assert!(refused.expect(429)["message"].as_str().unwrap().contains("rate limited"));
+    server.get("", "/api/v2/users/first").await.expect(404);
+    assert_eq!(server.get("", "/healthz").await.status, 200);
+    server.advance(120);
+    server.get("", "/api/v2/buildinfo").await.expect(200);
+}
+
+#[tokio::test]
+async fn log_in_has_its_own_limit() {
+    let mut config = Config::default();
+    config.limits.login_per_minute = 2;
+    let server = TestServer::sqlite_with(config).await;
+    let login = async || {
+        let body = json!({ "email": "nobody@example.com", "password": PASSWORD });
+        server.post("", "/api/v2/users/login", body).await.status.as_u16()
+    };
+    assert_eq!([login().await, login().await, login().await], [401, 401, 429]);
+}
+
+#[tokio::test]
+async fn owners_may_bypass_the_file_limit_and_others_are_told_not_to() {
+    let mut config = Config::default();
+    config.limits.files_per_minute = 1;
+    let server = TestServer::sqlite_with(config).await;
+    let owner = server.owner().await;
+    let member = server.user(&owner, "dev", &[]).await;
+    let upload = async |token: &str, bypass: bool| {
+        let mut request =
+            Request::post("/api/v2/files").header("coder-session-token", token).header("content-type", "application/x-tar");
+        if bypass {
+            request = request.header("x-coder-bypass-ratelimit", "true");
+        }
+        server.send(request.body(Body::from(tar(&[]))).unwrap()).await.status.as_u16()
+    };
+    assert_eq!([upload(&owner, false).await, upload(&owner, false).await], [201, 429]);
+    assert_eq!(upload(&owner, true).await, 200);
+    assert_eq!(upload(&member, true).await, 428);
+    assert_eq!(upload(&member, false).await, 201, "callers have limits of their own");
+}

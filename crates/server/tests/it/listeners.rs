@@ -1,0 +1,263 @@
+//! Real sockets: TLS, stalled peers, graceful stop.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coder_domain::clock::ManualClock;
+use coder_server::config::{CertificateFiles, ClientAuth, Https, TlsVersion};
+use coder_server::{Build, Config, Deps, Handle, Server};
+use coder_store::{Store, testing};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{START, settings};
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+struct Running {
+    handle: Handle,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+    _database: testing::Database,
+}
+
+impl Running {
+    async fn start(config: Config) -> Self {
+        let database = testing::sqlite();
+        let store = Store::open(&coder_store::Config::new(database.location.clone()), START).await.unwrap();
+        let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "test".to_owned() };
+        let deps = Deps { store, clock: Arc::new(ManualClock::new(START)), build };
+        let server = Server::build(config, deps).await.unwrap();
+        let (handle, stop) = (server.handle(), CancellationToken::new());
+        let task = tokio::spawn({
+            let stop = stop.clone();
+            async move { server.run(stop).await.unwrap() }
+        });
+        Self { handle, stop, task, _database: database }
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(Duration::from_secs(20), self.task).await.unwrap().unwrap();
+    }
+}
+
+fn plain() -> Config {
+    let mut config = settings();
+    config.listen.http = Some(ANY);
+    config.provisioning.builtin_daemons = 0;
+    config
+}
+
+async fn read_all(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes)).await.expect("an end");
+    // A peer that is cut off may see a reset instead of an end.
+    drop(read);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn a_request_over_a_real_socket() {
+    let server = Running::start(plain()).await;
+    let mut stream = TcpStream::connect(server.handle.http.unwrap()).await.unwrap();
+    stream.write_all(REQUEST).await.unwrap();
+    let answer = read_all(stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("OK"), "{answer}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn stalled_heads_and_bodies_are_cut_off() {
+    let mut config = plain();
+    config.limits.head_timeout = Duration::from_millis(200);
+    config.limits.stall_timeout = Duration::from_millis(200);
+    let server = Running::start(config).await;
+    let address = server.handle.http.unwrap();
+    let mut half_a_head = TcpStream::connect(address).await.unwrap();
+    half_a_head.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
+    let answer = read_all(half_a_head).await;
+    assert!(answer.is_empty() || answer.contains(" 408 "), "{answer}");
+    let mut half_a_body = TcpStream::connect(address).await.unwrap();
+    half_a_body
+        .write_all(b"POST /api/v2/users/login HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"email\":")
+        .await
+        .unwrap();
+    let mut first = [0; 64];
+    let read = tokio::time::timeout(Duration::from_secs(20), half_a_body.read(&mut first)).await.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&first[..read]).starts_with("HTTP/1.1 408"));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn garbage_ends_the_connection_only() {
+    let server = Running::start(plain()).await;
+    let address = server.handle.http.unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&[0xff; 512]).await.unwrap();
+    stream.shutdown().await.unwrap();
+    read_all(stream).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(REQUEST).await.unwrap();
+    assert!(read_all(stream).await.contains("200 OK"));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_stop_lets_a_request_finish_and_closes_idle_connections() {
+    let server = Running::start(plain()).await;
+    let address = server.handle.http.unwrap();
+    let idle = TcpStream::connect(address).await.unwrap();
+    let mut busy = TcpStream::connect(address).await.unwrap();
+    busy.write_all(b"POST /api/v2/users/first HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n").await.unwrap();
+    // Both connections are accepted once a third one was answered.
+    let mut third = TcpStream::connect(address).await.unwrap();
+    third.write_all(REQUEST).await.unwrap();
+    read_all(third).await;
+    server.stop.cancel();
+    assert_eq!(read_all(idle).await, "");
+    busy.write_all(b"{}").await.unwrap();
+    assert!(read_all(busy).await.starts_with("HTTP/1.1 400"));
+    server.end().await;
+}
+
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).unwrap();
+        roots
+    }
+
+    fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        (certificate, key)
+    }
+
+    fn write(&self, folder: &Path, name: &str) -> CertificateFiles {
+        let (certificate, key) = self.issue(name);
+        let files = CertificateFiles { certificate: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key")) };
+        std::fs::write(&files.certificate, certificate.pem()).unwrap();
+        std::fs::write(&files.key, key.serialize_pem()).unwrap();
+        files
+    }
+}
+
+async fn https(address: SocketAddr, config: ClientConfig, name: &'static str) -> std::io::Result<(String, Vec<u8>)> {
+    let stream = TcpStream::connect(address).await?;
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name).unwrap(), stream).await?;
+    let leaf = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    stream.write_all(REQUEST).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok((String::from_utf8_lossy(&answer).into_owned(), leaf))
+}
+
+fn client(roots: RootCertStore) -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    builder.with_root_certificates(roots).with_no_client_auth()
+}
+
+#[tokio::test]
+async fn https_with_several_certificates_next_to_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let mut config = plain();
+    config.listen.https = Some(Https {
+        address: ANY,
+        certificates: vec![authority.write(folder.path(), "one.test"), authority.write(folder.path(), "two.test")],
+        min_version: TlsVersion::Tls13,
+        client_ca: None,
+        client_auth: ClientAuth::None,
+    });
+    config.listen.strict_transport_security = 60;
+    let server = Running::start(config).await;
+    let address = server.handle.https.unwrap();
+    let (answer, one) = https(address, client(authority.roots()), "one.test").await.unwrap();
+    assert!(answer.contains("200 OK") && answer.contains("strict-transport-security: max-age=60"), "{answer}");
+    let (_, two) = https(address, client(authority.roots()), "two.test").await.unwrap();
+    assert_ne!(one, two);
+    assert!(https(address, client(Authority::new().roots()), "one.test").await.is_err());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let old = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(authority.roots())
+        .with_no_client_auth();
+    assert!(https(address, old, "one.test").await.is_err());
+    let mut stream = TcpStream::connect(server.handle.http.unwrap()).await.unwrap();
+    stream.write_all(REQUEST).await.unwrap();
+    assert!(!read_all(stream).await.contains("strict-transport-security"));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn client_certificates_are_verified_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let bundle = folder.path().join("clients.pem");
+    std::fs::write(&bundle, clients.0.pem()).unwrap();
+    let mut config = plain();
+    config.listen.https = Some(Https {
+        address: ANY,
+        certificates: vec![authority.write(folder.path(), "one.test")],
+        min_version: TlsVersion::Tls12,
+        client_ca: Some(bundle),
+        client_auth: ClientAuth::RequireAndVerify,
+    });
+    let server = Running::start(config).await;
+    let address = server.handle.https.unwrap();
+    assert!(https(address, client(authority.roots()), "one.test").await.is_err());
+    let with = |issuer: &Authority| {
+        let (certificate, key) = issuer.issue("client");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(authority.roots())
+            .with_client_auth_cert(chain, key)
+            .unwrap()
+    };
+    assert!(https(address, with(&clients), "one.test").await.unwrap().0.contains("200 OK"));
+    assert!(https(address, with(&authority), "one.test").await.is_err());
+    server.end().await;
+}
+
+#[tokio::test]
+async fn unusable_settings_are_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let good = authority.write(folder.path(), "one.test");
+    let other = authority.write(folder.path(), "two.test");
+    let refuse = |certificates: Vec<CertificateFiles>, client_auth| {
+        let https = Https { address: ANY, certificates, min_version: TlsVersion::Tls12, client_ca: None, client_auth };
+        coder_server::http::tls::acceptor(&https).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(refuse(vec![], ClientAuth::None).contains("--tls-cert-file"));
+    let mixed = CertificateFiles { certificate: good.certificate.clone(), key: other.key.clone() };
+    assert!(refuse(vec![mixed], ClientAuth::None).contains("do not work together"));
+    let missing = CertificateFiles { certificate: folder.path().join("none"), key: other.key.clone() };
+    assert!(refuse(vec![missing], ClientAuth::None).contains("cannot read certificates"));
+    assert!(refuse(vec![good.clone()], ClientAuth::RequireAndVerify).contains("--tls-client-ca-file"));
+    assert_eq!(refuse(vec![good], ClientAuth::RequireAny), "");
+}

@@ -1,0 +1,16 @@
+//! The server's tests: the real router in process, a clock moved by hand, both engines.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod builds;
+mod files;
+mod harness;
+mod limits;
+mod listeners;
+mod organizations;
+mod pages;
+mod templates;
+mod tokens;
+mod unauthorized;
+mod users;
+mod versions;
+mod workspaces;

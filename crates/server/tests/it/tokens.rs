@@ -1,0 +1,119 @@
+//! Sessions and API tokens (scheduling-and-auth 5.1).
+
+use http::Request;
+use serde_json::{Value, json};
+
+use crate::harness::{TestServer, on_both_engines};
+
+const HOUR_NS: i64 = 3_600_000_000_000;
+
+on_both_engines! {
+    async fn tok_1_malformed_unknown_and_expired_tokens_are_401(server: TestServer) {
+        let owner = server.owner().await;
+        let wrong_secret = format!("{}-{}", owner.split_once('-').unwrap().0, "x".repeat(22));
+        for token in ["x", "aaaaaaaaaa-bbbbbbbbbbbbbbbbbbbbbb", &wrong_secret, &format!("{owner}x")] {
+            let answer = server.get(token, "/api/v2/users/me").await;
+            assert!(answer.headers["www-authenticate"].to_str().unwrap().starts_with("Bearer"));
+            answer.expect(401);
+        }
+        server.advance(24 * 3600);
+        server.get(&owner, "/api/v2/users/me").await.expect(401);
+    }
+
+    async fn tok_5_use_pushes_the_end_of_a_session_forward(server: TestServer) {
+        let owner = server.owner().await;
+        for _ in 0..10 {
+            server.advance(12 * 3600);
+            server.get(&owner, "/api/v2/users/me").await.expect(200);
+        }
+        let before = server.app.store.statements().work;
+        server.get(&owner, "/api/v2/users/me").await.expect(200);
+        assert_eq!(server.app.store.statements().work - before, 1, "one indexed read, and no write within the hour");
+    }
+
+    async fn tok_6_tokens(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let config = async |token: &str| {
+            let answer = server.get(token, "/api/v2/users/me/keys/tokens/tokenconfig").await.expect(200);
+            answer["max_token_lifetime"].as_i64().unwrap() / HOUR_NS
+        };
+        assert_eq!(config(&owner).await, 168);
+        assert_eq!(config(&member).await, 876_600);
+
+        let path = "/api/v2/users/me/keys/tokens";
+        let create = async |token: &str, body: Value| server.post(token, path, body).await;
+        let key = create(&member, json!({ "token_name": "ci", "lifetime": 2 * HOUR_NS })).await.expect(201);
+        let key = key["key"].as_str().unwrap().to_owned();
+        assert_eq!(create(&member, json!({ "token_name": "ci" })).await.refused(409), "name");
+        assert_eq!(create(&member, json!({ "token_name": "not ok" })).await.refused(400), "token_name");
+        assert_eq!(create(&owner, json!({ "lifetime": 169 * HOUR_NS })).await.refused(400), "lifetime");
+        assert_eq!(create(&owner, json!({ "lifetime": -1 })).await.refused(400), "lifetime");
+        assert_eq!(create(&member, json!({ "scopes": ["workspace:read"] })).await.refused(400), "scopes");
+        assert_eq!(create(&member, json!({ "scope": "application_connect" })).await.refused(400), "scopes");
+
+        let list = server.get(&member, path).await.expect(200);
+        assert_eq!(list.as_array().unwrap().len(), 1);
+        assert_eq!(list[0]["token_name"], "ci");
+        assert_eq!(list[0]["lifetime_seconds"], 7200);
+        assert_eq!(list[0]["username"], "dev");
+        assert_eq!(server.get(&owner, path).await.expect(200), json!([]));
+        let all = server.get(&owner, &format!("{path}?include_all=true")).await.expect(200);
+        assert_eq!(all.as_array().unwrap().len(), 1);
+
+        let by_name = server.get(&key, &format!("{path}/ci")).await.expect(200);
+        let id = by_name["id"].as_str().unwrap();
+        server.get(&member, &format!("{path}/CI")).await.expect(404);
+        server.get(&member, &format!("/api/v2/users/me/keys/{id}")).await.expect(200);
+        server.get(&owner, &format!("/api/v2/users/me/keys/{id}")).await.expect(404);
+        server.delete(&member, &format!("/api/v2/users/me/keys/{id}")).await.expect(204);
+        server.get(&key, "/api/v2/users/me").await.expect(401);
+        server.delete(&member, &format!("/api/v2/users/me/keys/{id}")).await.expect(404);
+    }
+
+    async fn a_token_does_not_slide(server: TestServer) {
+        let owner = server.owner().await;
+        let created = server.post(&owner, "/api/v2/users/me/keys/tokens", json!({ "lifetime": 3 * HOUR_NS })).await;
+        let key = created.expect(201)["key"].as_str().unwrap().to_owned();
+        server.advance(2 * 3600);
+        server.get(&key, "/api/v2/users/me").await.expect(200);
+        server.advance(3601);
+        server.get(&key, "/api/v2/users/me").await.expect(401);
+    }
+
+    async fn another_session_key(server: TestServer) {
+        let owner = server.owner().await;
+        let key = server.post(&owner, "/api/v2/users/me/keys", Value::Null).await.expect(201);
+        let key = key["key"].as_str().unwrap().to_owned();
+        server.post(&owner, "/api/v2/users/logout", Value::Null).await.expect(200);
+        server.get(&key, "/api/v2/users/me").await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn tok_2_every_carrier_works_and_a_cookie_alone_changes_nothing() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let send = async |method: &str, headers: &[(&str, String)], path: &str| {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        server.send(request.body(axum::body::Body::empty()).unwrap()).await.status.as_u16()
+    };
+    let cookie = ("cookie", format!("a=b; coder_session_token={owner}"));
+    assert_eq!(send("GET", &[cookie.clone()], "/api/v2/users/me").await, 200);
+    assert_eq!(send("GET", &[("authorization", format!("Bearer {owner}"))], "/api/v2/users/me").await, 200);
+    assert_eq!(send("GET", &[], &format!("/api/v2/users/me?coder_session_token={owner}")).await, 200);
+    assert_eq!(send("GET", &[("coder-session-token", String::new())], "/api/v2/users/me").await, 401);
+
+    assert_eq!(send("POST", &[cookie.clone()], "/api/v2/users/me/keys").await, 400, "no CSRF token");
+    let with_token = ("cookie", format!("coder_session_token={owner}; csrf_token=abc"));
+    let header = |text: &str| ("x-csrf-token", text.to_owned());
+    assert_eq!(send("POST", &[with_token.clone(), header("abd")], "/api/v2/users/me/keys").await, 400);
+    assert_eq!(send("POST", &[with_token.clone(), header("abc")], "/api/v2/users/me/keys").await, 201);
+    let foreign = ("sec-fetch-site", "cross-site".to_owned());
+    assert_eq!(send("POST", &[with_token, header("abc"), foreign], "/api/v2/users/me/keys").await, 400);
+    let repeated = ("coder-session-token", owner.clone());
+    assert_eq!(send("POST", &[cookie, repeated], "/api/v2/users/me/keys").await, 201);
+}
