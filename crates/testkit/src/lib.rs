@@ -1,1 +1,7 @@
+//! What tests and benches share: a server on loopback, a scripted daemon, faulty streams, and the load driver. Only ever
+//! a dev-dependency, or a program of its own.
 
+pub mod daemon;
+pub mod load;
+pub mod server;
+pub mod stream;

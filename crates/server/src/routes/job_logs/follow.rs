@@ -44,7 +44,7 @@ enum Ended {
 }
 
 /// Sends lines after number `after` until the job has ended and all were sent.
-pub async fn follow(app: &App, job: JobId, after: i64, connection: Connection) {
+pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: Connection) {
     let config = WebSocketConfig::default()
         .read_buffer_size(1 << 10)
         .write_buffer_size(16 << 10)

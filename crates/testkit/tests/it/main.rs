@@ -1,0 +1,4 @@
+//! A real server on loopback and scripted daemons that join it over real WebSockets.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod flow;
