@@ -54,9 +54,10 @@ pub struct Listed {
     pub metadata: Metadata,
 }
 
-statements! { "provisioner_jobs";
-    /// The `case` repeats `Facts::status`, for filtering only; a test compares the two.
-    LIST = sql(concat!("select ", job_columns!(), ", coalesce(worker.name, '') as worker_name,
+/// The `case` repeats `Facts::status`, for filtering only; a test compares the two.
+macro_rules! select {
+    ($condition:literal) => {
+        concat!("select ", job_columns!(), ", coalesce(worker.name, '') as worker_name,
         coalesce(version.name, '') as template_version_name, template.id as template_id,
         coalesce(template.name, '') as template_name, coalesce(template.display_name, '') as template_display_name,
         coalesce(template.icon, '') as template_icon, workspace.id as workspace_id,
@@ -79,7 +80,16 @@ statements! { "provisioner_jobs";
         and (cast($3 as text) is null or job.id in (select value from json_each($3)))
         and (cast($4 as text) is null or job.tag_set_id in (select cast(value as bigint) from json_each($4)))
         and (cast($5 as text) is null or job.initiator_id = $5)
-        order by job.created_us desc, job.id desc limit $6"));
+        ", $condition, " order by job.created_us desc, job.id desc limit $6")
+    };
+}
+
+statements! { "provisioner_jobs";
+    LIST = sql(select!(""));
+    /// Open jobs are few and have an index of their own; the list of all would read the whole history for them.
+    LIST_OPEN = sql(select!("and job.completed_us is null"));
+    /// Named jobs are found by their key.
+    LIST_NAMED = sql(select!("and job.id in (select value from json_each($3))"));
 }
 
 /// The newest jobs that a filter lets through.
@@ -94,7 +104,13 @@ pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<Listed
     parameters.push(optional_list(filter.ids.as_deref()));
     parameters.push(optional_list(filter.tag_sets.as_deref()));
     parameters.extend(values![filter.initiator_id, limit]);
-    let rows = tx.fetch(&LIST, parameters).await?;
+    let only_open = filter.status.as_ref().is_some_and(|all| all.iter().all(|status| status.is_active()));
+    let statement = match &filter.ids {
+        Some(_) => &LIST_NAMED,
+        None if only_open => &LIST_OPEN,
+        None => &LIST,
+    };
+    let rows = tx.fetch(statement, parameters).await?;
     rows.iter()
         .map(|row| Ok(Listed { job: Job::from_row(row)?, metadata: Metadata::from_row(row)? }))
         .collect()

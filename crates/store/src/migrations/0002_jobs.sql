@@ -83,7 +83,7 @@ create index provisioner_jobs_waiting
     on provisioner_jobs (prebuild, created_us, id)
     where started_us is null and completed_us is null and canceled_us is null;
 create index provisioner_jobs_open on provisioner_jobs (updated_us) where completed_us is null;
-create index provisioner_jobs_by_organization on provisioner_jobs (organization_id, created_us, id);
+create index provisioner_jobs_by_age on provisioner_jobs (created_us, id);
 create index provisioner_jobs_by_worker on provisioner_jobs (worker_id, completed_us) where worker_id is not null;
 create index provisioner_jobs_by_file on provisioner_jobs (file_id);
 
