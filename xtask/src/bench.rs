@@ -8,7 +8,8 @@ use crate::{dist, postgres};
 /// Measures what `names` asks for, or everything.
 pub(crate) fn run(names: &[String]) -> Result<()> {
     let binary = dist::run()?;
-    command(&mut cargo(&["build", "--release", "--package", "coder-benches", "--bins"]))?;
+    let packages = ["--package", "coder-benches", "--package", "coder-testkit"];
+    command(cargo(&["build", "--release", "--bins"]).args(packages))?;
     let postgres = postgres::for_tests()?;
     let mut bench = std::process::Command::new(target().join("release/coder-benches"));
     bench.arg(binary).arg(target().join("bench")).args(names);

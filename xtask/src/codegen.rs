@@ -39,7 +39,9 @@ pub(crate) fn run(check: bool) -> Result<()> {
         if tools::in_ci() {
             bail!("go is not in PATH; with CI=true every tool must be there");
         }
-        println!("SKIPPED: go is not in PATH, so the code in interop/pb is not generated; install package golang");
+        println!(
+            "SKIPPED: go is not in PATH, so the code in interop/pb is not generated; install package golang"
+        );
         return Ok(());
     }
     for (path, text) in go(&files)? {

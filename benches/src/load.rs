@@ -1,0 +1,59 @@
+//! Imports through fake daemons: the load driver runs as a process of its own, so that it and the server share nothing.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::Setup;
+use crate::process::{Database, Deployment};
+use crate::report::Row;
+
+/// Latency with one client, throughput with eight; on SQLite, and on Postgres when there is one.
+pub(crate) fn imports(setup: &Setup) -> Result<Vec<Row>> {
+    let mut rows = measure(setup, &Database::Sqlite, "SQLite")?;
+    match &setup.postgres {
+        Some(url) => rows.extend(measure(setup, &Database::Postgres(url.clone()), "Postgres")?),
+        None => eprintln!("no Postgres: its rows are left out"),
+    }
+    Ok(rows)
+}
+
+fn measure(setup: &Setup, database: &Database, name: &str) -> Result<Vec<Row>> {
+    let deployment = Deployment::start(setup, database, &["--provisioner-daemons=0"])?;
+    let latency = drive(&deployment, &["latency"])?;
+    let throughput = drive(&deployment, &["throughput"])?;
+    let figure =
+        |report: &Value, key: &str| report[key].as_f64().with_context(|| format!("no {key} in {report}"));
+    let what = |text: &str| format!("{text} ({name})");
+    Ok(vec![
+        Row::at_most(
+            what("POST of an import → job in a fake daemon's hands, p50"),
+            figure(&latency, "p50_ms")?,
+            3.0,
+            "ms",
+        ),
+        Row::at_most(what("the same, p99"), figure(&latency, "p99_ms")?, 10.0, "ms"),
+        Row::at_least(
+            what("imports a second, 20 fake daemons, 8 clients"),
+            figure(&throughput, "per_second")?,
+            640.0,
+            "/s",
+        ),
+    ])
+}
+
+/// Runs the driver against a deployment; its last line is a JSON report.
+fn drive(deployment: &Deployment, mode: &[&str]) -> Result<Value> {
+    let driver = std::env::current_exe()?.with_file_name("load");
+    let output = std::process::Command::new(&driver)
+        .args(mode)
+        .args(["--url", &deployment.url()])
+        .env("CODER_SESSION_TOKEN", deployment.token()?)
+        .output()
+        .with_context(|| format!("cannot start {}", driver.display()))?;
+    if !output.status.success() {
+        bail!("the load driver failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let text = String::from_utf8(output.stdout)?;
+    let line = text.lines().last().context("the load driver said nothing")?;
+    serde_json::from_str(line).with_context(|| format!("the load driver said {line:?}"))
+}
