@@ -156,7 +156,8 @@ fn official_habits(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
         let absent =
             arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
-        let arg = if absent { arg.env(Resettable::Reset) } else { arg };
+        // Help is the same everywhere and shows no values, some of which are secret.
+        let arg = if absent { arg.env(Resettable::Reset) } else { arg.hide_env_values(true) };
         if !matches!(arg.get_action(), ArgAction::SetTrue) {
             return arg;
         }

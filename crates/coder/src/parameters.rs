@@ -14,6 +14,7 @@ use crate::{prompt, variables};
 
 /// Flags of commands that build.
 #[derive(Clone, Debug, Default, Args)]
+#[group(skip)]
 pub(crate) struct Flags {
     /// Parameter value as name=value; may be repeated.
     #[arg(long = "parameter", env = env::RICH_PARAMETER, value_delimiter = ',', value_name = "NAME=VALUE")]

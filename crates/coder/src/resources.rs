@@ -18,17 +18,16 @@ pub(crate) fn lines(
         let name = printer.paint(Look::Bold, &format!("{}.{}", resource.kind, resource.name));
         lines.push(format!("{name} {}", printer.paint(Look::Faint, &format!("({kind})"))));
         let mut children: Vec<String> = Vec::new();
-        for item in &resource.metadata {
+        // A plan does not know all values yet.
+        let known = resource.metadata.iter().filter(|item| workspace.is_some() || !item.value.is_empty());
+        for item in known {
             let value = if item.sensitive { "(sensitive)" } else { &item.value };
             children.push(format!("{} = {value}", item.key));
         }
         for agent in &resource.agents {
             children.extend(agent_lines(printer, agent, workspace.is_some()));
         }
-        let last = children.len().saturating_sub(1);
-        for (index, child) in children.iter().enumerate() {
-            lines.push(format!("{} {child}", if index == last { "└─" } else { "├─" }));
-        }
+        lines.extend(children.iter().map(|child| format!("  {child}")));
     }
     lines
 }

@@ -9,6 +9,7 @@ use crate::follow;
 
 /// Flags of commands that build.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[group(skip)]
 pub(crate) struct Flags {
     /// Show Terraform's debug output; owners only, and only when the server allows it.
     #[arg(long = "provisioner-log-debug", hide = true)]

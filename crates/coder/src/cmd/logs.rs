@@ -4,7 +4,7 @@ use coder_api::client::LogsOf;
 use coder_api::jobs::ProvisionerJobLog;
 
 use crate::context::Context;
-use crate::output::Look;
+use crate::output::{Look, Printer};
 use crate::{follow, remote};
 
 /// Arguments.
@@ -30,21 +30,36 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         let number = if args.build_number < 0 { last + args.build_number } else { args.build_number };
         client.build_by_number(&workspace.owner_name, &workspace.name, number).await?
     };
+    let mut shown = Lines { printer: ctx.printer, stage: String::new() };
     if !args.follow && !follow::has_ended(build.job.status) {
         let lines = client.job_logs(LogsOf::Build(build.id), 0).await?;
-        lines.iter().for_each(|line| print(ctx, line));
+        lines.iter().for_each(|line| shown.print(line));
         ctx.printer.note("The build is still under way; wait for more with --follow.");
         return Ok(());
     }
     let mut log = client.follow_job_logs(LogsOf::Build(build.id), 0);
     while let Some(line) = log.next().await? {
-        print(ctx, &line);
+        shown.print(&line);
     }
     Ok(())
 }
 
-fn print(ctx: &Context, line: &ProvisionerJobLog) {
-    let at = ctx.printer.paint(Look::Faint, &line.created_at.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string());
-    let text = if line.output.is_empty() { format!("=== {}", line.stage) } else { line.output.clone() };
-    ctx.printer.data(&format!("{at} [{}] {text}", line.log_level));
+/// Prints lines, with a heading wherever the stage changes.
+struct Lines {
+    printer: Printer,
+    stage: String,
+}
+
+impl Lines {
+    fn print(&mut self, line: &ProvisionerJobLog) {
+        let at = line.created_at.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string();
+        let at = self.printer.paint(Look::Faint, &at);
+        if !line.stage.is_empty() && line.stage != self.stage {
+            self.stage.clone_from(&line.stage);
+            self.printer.data(&format!("{at} [{}] === {}", line.log_level, line.stage));
+        }
+        if !line.output.is_empty() {
+            self.printer.data(&format!("{at} [{}] {}", line.log_level, line.output));
+        }
+    }
 }

@@ -56,7 +56,7 @@ pub(crate) struct PushArgs {
 #[derive(Debug, clap::Args)]
 struct Number {
     /// Number of the build; default the last one.
-    #[arg(short, long = "build", default_value_t = 0, value_name = "NUMBER")]
+    #[arg(short = 'b', long = "build", default_value_t = 0, value_name = "NUMBER")]
     number: i64,
 }
 

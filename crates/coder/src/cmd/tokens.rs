@@ -55,7 +55,8 @@ pub(crate) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ViewArgs {
     /// Name or id.
-    token: String,
+    #[arg(value_name = "TOKEN")]
+    wanted: String,
     #[command(flatten)]
     table: table::Options,
 }
@@ -64,7 +65,8 @@ pub(crate) struct ViewArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// Name or id.
-    token: String,
+    #[arg(value_name = "TOKEN")]
+    wanted: String,
 }
 
 const COLUMNS: &[Column<ApiKeyWithOwner>] = &[
@@ -84,7 +86,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::List(args) => list(ctx, args).await,
         Command::View(args) => {
             let client = remote::connect(ctx)?;
-            let key = client.token_by_name(&args.token).await?;
+            let key = client.token_by_name(&args.wanted).await?;
             let row = ApiKeyWithOwner { key, username: String::new() };
             if args.table.format == Format::Json {
                 ctx.printer.data(&serde_json::to_string_pretty(&row.key)?);
@@ -94,9 +96,9 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
         }
         Command::Remove(args) => {
             let client = remote::connect(ctx)?;
-            let key = client.token_by_name(&args.token).await?;
+            let key = client.token_by_name(&args.wanted).await?;
             client.delete_key(&key.id).await?;
-            ctx.printer.note(&format!("Token {:?} is deleted.", args.token));
+            ctx.printer.note(&format!("Token {:?} is deleted.", args.wanted));
             Ok(())
         }
     }

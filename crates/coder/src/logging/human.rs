@@ -20,7 +20,7 @@ pub(super) fn render(entry: &Entry<'_>) -> String {
         let quoted =
             value.is_empty() || value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
         // Writing to a String cannot fail.
-        drop(if quoted { write!(text, "  {name}={value:?}") } else { write!(text, "  {name}={value}") });
+        let _ = if quoted { write!(text, "  {name}={value:?}") } else { write!(text, "  {name}={value}") };
     }
     text
 }

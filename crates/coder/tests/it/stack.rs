@@ -41,10 +41,6 @@ impl Process {
         Self { child: command.spawn().unwrap(), log }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }

@@ -36,7 +36,7 @@ fn contradicting_flags_of_a_daemon() {
     start(&["--key", "k", "--org", "o"], "cannot use --org with a provisioner key");
     start(&["--psk", "p", "-O", "o"], "cannot use --org with a pre-shared key");
     start(&["--psk", "p", "--tag", "nonsense"], "nonsense");
-    start(&["--psk", "p", "--name", "-bad-"], "daemon name");
+    start(&["--psk", "p", "--name=-bad-"], "daemon name");
     start(&["--psk", "p", "--log-human="], "no log output");
     start(&["--psk", "p", "--log-filter", "("], "invalid log filter");
 }

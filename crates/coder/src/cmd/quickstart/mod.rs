@@ -77,11 +77,8 @@ fn place(given: Option<&Path>) -> anyhow::Result<Place> {
 async fn all(ctx: &Context, args: &Args, place: &Path) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     find_terraform(args, place).await?;
-    let store = Store::open(
-        &coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite"))),
-        SystemClock.now(),
-    );
-    let store = store.await.context("open the database")?;
+    let database = coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite")));
+    let store = Store::open(&database, SystemClock.now()).await.context("open the database")?;
     let (server, url) = server(args, store.clone()).await?;
     step(&ctx.printer, &format!("Server on {url}, without built-in daemons"));
     let stop = CancellationToken::new();

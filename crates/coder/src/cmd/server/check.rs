@@ -8,7 +8,7 @@ use crate::context::Context;
 
 pub(super) async fn run(ctx: &Context, flags: &Database) -> anyhow::Result<()> {
     let store = database::open(flags).await?;
-    let broken = coder_store::check::run(&store).await?;
+    let broken = coder_store::check::check(&store).await?;
     store.close().await;
     for rule in &broken {
         ctx.printer.data(&rule.to_string());
