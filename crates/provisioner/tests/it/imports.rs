@@ -135,15 +135,13 @@ async fn results_too_large_for_a_message_are_a_clean_failure() {
 case "$1" in
 init)
   mkdir -p .terraform/modules/m
-  head -c 3000000 /dev/urandom > .terraform/modules/m/data
+  head -c 4300000 /dev/zero > .terraform/modules/m/data
   echo '{"Modules":[{"Key":"m","Source":"git::x","Dir":".terraform/modules/m"}]}' > .terraform/modules/modules.json
   ;;
 esac"#;
     let server = Server::new();
     let _running = Running::with_stand_in(&server, &real, script);
-    let text = "x".repeat(700_000);
-    let template = format!("resource \"terraform_data\" \"a\" {{\n  input = \"{text}\"\n}}\n");
-    server.give(import(tar(&[("main.tf", &template)]), &[]));
+    server.give(import(tar(&[("main.tf", PLAIN)]), &[]));
     let record = server.wait_for("the end of the job", crate::server::Record::is_over).await;
     assert_eq!(record.uploads.len(), 1);
     let Some(Type::TemplateImport(result)) = &record.completed[0].r#type else { panic!("not an import") };
@@ -152,7 +150,11 @@ esac"#;
 
     let server = Server::new();
     let _running = Running::with_stand_in(&server, &real, script);
-    let template = format!("resource \"terraform_data\" \"a\" {{\n  input = \"{}\"\n}}\n", text.repeat(3));
+    // Three million characters, which a plan's JSON has twice.
+    let part = "x".repeat(3000);
+    let template = format!(
+        "resource \"terraform_data\" \"a\" {{\n  input = join(\"\", [for i in range(1000) : \"{part}\"])\n}}\n"
+    );
     server.give(import(tar(&[("main.tf", &template)]), &[]));
     let (_, failed) = server.failed().await;
     assert!(failed.error.contains("cannot be sent"), "{}", failed.error);
