@@ -198,8 +198,8 @@ impl Plugin {
             let url = call.url.get(&call.environment);
             let context = Context { environment: &call.environment, url: &url };
             (resource.create)(&mut state, &context, &mut report);
-            state =
-                if report.has_errors() { Value::Null } else { plan::settle(&resource.schema.block, &state) };
+            // With an error beside it, Terraform keeps the state and marks it for replacement.
+            state = plan::settle(&resource.schema.block, &state);
         }
         Ok(proto::ApplyResponse {
             new_state: Some(encode(&state)),

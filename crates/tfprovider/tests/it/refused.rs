@@ -58,6 +58,12 @@ async fn applies() {
     let Some(job) = Job::new(template, &[]) else { return };
     assert_eq!(job.diagnostics(&PLAN).await, []);
     check(template, job.diagnostics(&["apply", "-json", "-input=false", "plan"]).await);
+    let state: serde_json::Value = serde_json::from_slice(&job.run(&["show", "-json"]).await.stdout).unwrap();
+    let resources = state["values"]["root_module"]["resources"].as_array().unwrap();
+    let tainted: Vec<_> =
+        resources.iter().filter(|each| each["tainted"] == true).map(|each| &each["address"]).collect();
+    assert_eq!(tainted, ["coder_ai_task.none", "coder_script.blocks", "coder_script.never"]);
+    assert_eq!(resources.len(), 5);
 }
 
 #[tokio::test]
