@@ -73,7 +73,7 @@ impl Counters {
 }
 
 pub(crate) enum Engine {
-    Sqlite(sqlite::Lanes),
+    Sqlite(Box<sqlite::Lanes>),
     Postgres(Arc<postgres::Server>),
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum Mode {
 impl Engine {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         match &config.location {
-            Location::Sqlite(path) => Ok(Self::Sqlite(sqlite::Lanes::new(path, config))),
+            Location::Sqlite(path) => Ok(Self::Sqlite(Box::new(sqlite::Lanes::new(path, config)))),
             Location::Postgres(url) => Ok(Self::Postgres(Arc::new(postgres::Server::new(url, config)?))),
         }
     }
