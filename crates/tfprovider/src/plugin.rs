@@ -58,7 +58,7 @@ impl Plugin {
         };
         match method {
             "GetSchema" => Ok(self.described.get_or_init(|| self.describe().encode_to_vec().into()).clone()),
-            "PrepareProviderConfig" => answer(body, |request| self.prepare(&request, call)),
+            "PrepareProviderConfig" => answer(body, |request| self.prepare(request)),
             "Configure" => answer(body, |request| self.configure(&request, call)),
             "ValidateResourceTypeConfig" => answer(body, |request: proto::ValidateRequest| {
                 validate(&self.resource(&request.type_name)?.schema, &request)
@@ -90,21 +90,11 @@ impl Plugin {
         self.data.iter().find(|each| each.name == name).ok_or_else(|| Status::unknown_type(name))
     }
 
-    fn prepare(
-        &self,
-        request: &proto::PrepareConfigRequest,
-        call: &Call<'_>,
-    ) -> Result<proto::PrepareConfigResponse, Status> {
-        let mut config = decode(request.config.as_ref())?;
+    /// Terraform does not use what this returns: the default of the address is applied by `configure`.
+    fn prepare(&self, request: proto::PrepareConfigRequest) -> Result<proto::PrepareConfigResponse, Status> {
         let mut report = Report::default();
-        check::config(&self.provider.block, &config, &mut report);
-        if config.field("url").is_null() {
-            config.set("url", Value::text(default_url(&call.environment)));
-        }
-        Ok(proto::PrepareConfigResponse {
-            prepared_config: Some(encode(&config)),
-            diagnostics: diagnostics(report),
-        })
+        check::config(&self.provider.block, &decode(request.config.as_ref())?, &mut report);
+        Ok(proto::PrepareConfigResponse { prepared_config: request.config, diagnostics: diagnostics(report) })
     }
 
     fn configure(
