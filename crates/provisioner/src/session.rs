@@ -14,6 +14,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(40);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 const GROWTH: f64 = 1.618;
 
+/// One attempt of a call that is made until it succeeds; a server that hangs for so long may have forgotten it.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
+
 /// One attempt of a file transfer (wire-protocol 5.7).
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
@@ -108,7 +111,7 @@ impl Link {
     async fn call<T, Attempt>(
         &self,
         patience: Patience,
-        attempt: impl Fn(Client) -> Attempt,
+        make: impl Fn(Client) -> Attempt,
     ) -> Result<T, CallError>
     where
         Attempt: Future<Output = Result<T, daemon::Error>>,
@@ -126,8 +129,8 @@ impl Link {
                 client.ok_or_else(|| CallError::Refused("there is no way back to the server".to_owned()))?;
             let started_at = Instant::now();
             let result = match left {
-                None => attempt(client).await.map_err(CallError::from),
-                Some(left) => match tokio::time::timeout(left, attempt(client)).await {
+                None => make(client).await.map_err(CallError::from),
+                Some(left) => match tokio::time::timeout(left, make(client)).await {
                     Ok(result) => result.map_err(CallError::from),
                     Err(_) => Err(CallError::Timeout),
                 },
@@ -179,41 +182,51 @@ impl Link {
         &self,
         request: &pb::CommitQuotaRequest,
     ) -> Result<pb::CommitQuotaResponse, CallError> {
-        self.call(Patience::ENDLESS, |client| async move { client.commit_quota(request).await }).await
+        self.call(Patience::ENDLESS, |client| {
+            attempt(ATTEMPT_TIMEOUT, async move { client.commit_quota(request).await })
+        })
+        .await
     }
 
     pub(crate) async fn fail_job(&self, request: &pb::FailedJob) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |client| async move { client.fail_job(request).await }).await
+        self.call(Patience::ENDLESS, |client| {
+            attempt(ATTEMPT_TIMEOUT, async move { client.fail_job(request).await })
+        })
+        .await
     }
 
     pub(crate) async fn complete_job(&self, request: &pb::CompletedJob) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |client| async move { client.complete_job(request).await }).await
+        self.call(Patience::ENDLESS, |client| {
+            attempt(ATTEMPT_TIMEOUT, async move { client.complete_job(request).await })
+        })
+        .await
     }
 
     pub(crate) async fn upload_modules(&self, files: &Bytes) -> Result<(), CallError> {
         self.call(Patience::ENDLESS, |client| {
-            transfer(
-                async move { client.upload_file(DataUploadType::UploadTypeModuleFiles, files.clone()).await },
-            )
+            let files = files.clone();
+            let kind = DataUploadType::UploadTypeModuleFiles;
+            attempt(TRANSFER_TIMEOUT, async move { client.upload_file(kind, files).await })
         })
         .await
     }
 
     pub(crate) async fn download_modules(&self, file_id: &str) -> Result<Bytes, CallError> {
         self.call(Patience::ENDLESS, |client| {
-            transfer(
-                async move { client.download_file(file_id, DataUploadType::UploadTypeModuleFiles).await },
-            )
+            let kind = DataUploadType::UploadTypeModuleFiles;
+            attempt(TRANSFER_TIMEOUT, async move { client.download_file(file_id, kind).await })
         })
         .await
     }
 }
 
-/// One attempt to move a file; one that hangs is made again.
-async fn transfer<T>(attempt: impl Future<Output = Result<T, daemon::Error>>) -> Result<T, daemon::Error> {
-    tokio::time::timeout(TRANSFER_TIMEOUT, attempt)
-        .await
-        .unwrap_or_else(|_| Err(drpc::Error::Lost(std::io::ErrorKind::TimedOut.into()).into()))
+/// One attempt of a call; one that hangs is made again.
+async fn attempt<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, daemon::Error>>,
+) -> Result<T, daemon::Error> {
+    let timed_out = |_| Err(drpc::Error::Lost(std::io::ErrorKind::TimedOut.into()).into());
+    tokio::time::timeout(limit, call).await.unwrap_or_else(timed_out)
 }
 
 #[cfg(test)]

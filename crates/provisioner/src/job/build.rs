@@ -102,7 +102,7 @@ async fn module_files(bench: &Bench<'_>, metadata: &sdk::Metadata) -> Result<Opt
     if uuid::Uuid::parse_str(file_id).is_err() {
         return Err(empty_arm(format!("the template's modules file {file_id:?} is not a UUID")));
     }
-    match bench.link.download_modules(file_id).await {
+    match bench.unless_canceled(bench.link.download_modules(file_id)).await {
         Ok(files) => Ok(Some(files)),
         Err(error) => Err(empty_arm(format!("download the template's modules: {error}"))),
     }
@@ -112,7 +112,7 @@ async fn commit_quota(bench: &Bench<'_>, daily_cost: i32) -> Result<(), Failure>
     let log = bench.reporter.of_stage(QUOTA_STAGE, LogLevel::Trace);
     let request = pb::CommitQuotaRequest { job_id: bench.job_id.to_owned(), daily_cost };
     let empty_arm = |message: String| Failure::of_build(message, pb::failed_job::WorkspaceBuild::default());
-    let answer = match bench.link.commit_quota(&request).await {
+    let answer = match bench.unless_canceled(bench.link.commit_quota(&request)).await {
         Ok(answer) => answer,
         Err(error) => {
             log.line(LogLevel::Error, &format!("Quota could not be committed: {error}")).await;

@@ -19,7 +19,7 @@ use pb::acquired_job::Type;
 pub(crate) use self::outcome::{Failure, Finished, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::logs::{Pace, Reporter};
-use crate::session::Link;
+use crate::session::{CallError, Link};
 use crate::terraform::binary::Finder;
 use crate::terraform::environment::Environment;
 use crate::terraform::steps::{Steps, Tools};
@@ -46,7 +46,21 @@ struct Bench<'a> {
     steps: Steps<'a>,
     reporter: &'a Reporter,
     link: &'a Link,
+    cancel: &'a Cancel,
     job_id: &'a str,
+}
+
+impl Bench<'_> {
+    /// A call between two steps, which a canceled job does not wait for.
+    async fn unless_canceled<T>(
+        &self,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        tokio::select! {
+            result = call => result,
+            () = self.cancel.reached(Urgency::Graceful) => Err(CallError::Refused("the job was canceled".to_owned())),
+        }
+    }
 }
 
 /// Why a job was ended from outside before it could end by itself.
@@ -100,11 +114,10 @@ pub(crate) async fn run(workshop: &Workshop, link: &Link, job: pb::AcquiredJob, 
     if reports.await.is_err_and(|error| error.is_panic()) {
         tracing::error!(%job_id, "the job's reports ended by a panic");
     }
+    // The daemon's own trouble says more than what it made of Terraform. A job that succeeded all the same is reported
+    // as such: its state must not be lost over a heartbeat.
     let result = match cancel.reason() {
-        // The daemon's own trouble says more than what it made of Terraform.
-        Some(reason) => {
-            result.and_then(|_| Err(Failure::default())).map_err(|failure| failure.because(reason))
-        }
+        Some(reason) => result.map_err(|failure| failure.because(reason)),
         None => result,
     };
     outcome::report(link, shutdown, &job_id, result).await;
@@ -159,7 +172,7 @@ async fn work(
         _ => "",
     };
     let steps = Steps::new(tools, &work_dir, reporter, cancel, log_level);
-    let bench = Bench { steps, reporter, link, job_id: &job.job_id };
+    let bench = Bench { steps, reporter, link, cancel, job_id: &job.job_id };
     let result = match &kind {
         Type::TemplateImport(import) => import::run(bench, import, job.template_source_archive).await,
         Type::TemplateDryRun(dry_run) => {

@@ -2,6 +2,7 @@
 
 pub(crate) mod binary;
 pub(crate) mod bootstrap;
+mod cache;
 pub(crate) mod convert;
 pub(crate) mod environment;
 pub(crate) mod events;

@@ -133,3 +133,19 @@ async fn a_daemon_forbidden_in_mid_job_interrupts_terraform_before_it_ends() {
     assert!(error.to_string().contains("the key is gone"), "{error}");
     assert_eq!(running.sessions(), 0, "the job ended in good order");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_succeeded_is_reported_so_although_an_update_failed() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    server.script(|update| {
+        let last = update.logs.iter().any(|line| line.stage == "Cleaning Up");
+        last.then_some(Answer::Error("the log is full"))
+    });
+    let _running = Running::start(&server);
+    server.give(start(tar(&[("main.tf", PLAIN)])));
+    let (record, _) = server.completed().await;
+    assert!(!record.stages().contains(&"Cleaning Up"));
+}

@@ -1,0 +1,88 @@
+//! Applies, and what the state holds after them.
+
+use bytes::Bytes;
+use coder_wire::messages::provisioner as pb;
+use pb::LogLevel;
+
+use super::{GRAPH_STAGE, Graphed, StepError, Steps, args, failed};
+use crate::logs::StageLog;
+use crate::terraform::environment;
+use crate::terraform::run::Observer;
+use crate::terraform::state::{self, ShownState};
+use crate::terraform::timings::Step;
+
+pub(crate) struct Applied {
+    pub(crate) state: Bytes,
+    pub(crate) timings: Vec<pb::Timing>,
+}
+
+impl Steps<'_> {
+    pub(crate) async fn apply(
+        &mut self,
+        stage: &'static str,
+        metadata: &pb::Metadata,
+    ) -> Result<Applied, StepError> {
+        let log = self.log(stage);
+        let mut observer = Observer::start(Step::Apply, self.tools.clock);
+        let result = self.run_apply(metadata, &log, &mut observer).await;
+        let timings = observer.finish(result.is_ok());
+        let state = tokio::fs::read(self.work.state_file()).await;
+        let state_file = match state {
+            Ok(bytes) => Ok(Bytes::from(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Bytes::new()),
+            Err(error) => Err(failed("read statefile", error)),
+        };
+        match (result, state_file) {
+            (Ok(()), Ok(state)) => Ok(Applied { state, timings }),
+            (Ok(()), Err(error)) => Err(StepError { timings, ..error }),
+            (Err(error), state) => Err(StepError { timings, state: state.unwrap_or_default(), ..error }),
+        }
+    }
+
+    async fn run_apply(
+        &self,
+        metadata: &pb::Metadata,
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), StepError> {
+        let destroys = metadata.workspace_transition() == pb::WorkspaceTransition::Destroy;
+        if destroys && !tokio::fs::try_exists(self.work.state_file()).await.unwrap_or(false) {
+            log.line(LogLevel::Info, "The terraform state does not exist, there is nothing to do").await;
+            return Ok(());
+        }
+        let mut arguments = args(["apply", "-no-color", "-auto-approve", "-input=false", "-json"]);
+        arguments.push(self.work.private("terraform.tfplan").into_os_string());
+        let step_variables = self.with_debug(self.with_provider(environment::for_apply(metadata)));
+        let dir = self.work.template();
+        self.runner(&dir)?
+            .stream(&arguments, &step_variables, log, observer)
+            .await
+            .map_err(|error| failed("terraform apply", error))
+    }
+
+    /// Everything the state holds.
+    pub(crate) async fn graph_of_state(&self, state: &[u8]) -> Result<Graphed, StepError> {
+        let started_at = self.tools.clock.now();
+        if state.is_empty() && self.graph.is_none() {
+            return self.convert(&[], started_at);
+        }
+        let module = match state::from_state_file(state) {
+            Some(module) => module,
+            None => self.shown_state().await?,
+        };
+        self.convert(&[module], started_at)
+    }
+
+    /// Asks Terraform for the state, which may be kept elsewhere than in the file.
+    async fn shown_state(&self) -> Result<state::Module, StepError> {
+        let dir = self.work.template();
+        let json = self
+            .runner(&dir)?
+            .capture(&args(["show", "-json", "-no-color"]), &self.common_variables(), &self.log(GRAPH_STAGE))
+            .await
+            .map_err(|error| failed("load tfstate for graph", error))?;
+        let shown: ShownState =
+            serde_json::from_slice(&json).map_err(|error| failed("load tfstate for graph", error))?;
+        Ok(shown.values.unwrap_or_default().root_module)
+    }
+}

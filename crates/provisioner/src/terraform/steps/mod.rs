@@ -1,0 +1,188 @@
+//! The steps of a job: init, parse, plan, apply, and the graphs that go with plans and states (wire-protocol 7.2).
+//!
+//! Each step starts as few processes as it can. The configuration's graph does not change during a job, so it is made
+//! once, beside the first plan; a plan is shown only when something has to be read from it; the state is read from its
+//! file.
+
+mod apply;
+mod init;
+mod plan;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_domain::clock::Clock;
+use coder_tfprovider::Listening;
+use coder_wire::messages::provisioner as pb;
+use jiff::Timestamp;
+use pb::LogLevel;
+
+pub(crate) use self::plan::PlanRequest;
+use super::binary::{Binary, BinaryError, Finder};
+use super::convert::{self, Converted};
+use super::environment::{Environment, Variables};
+use super::graph::Graph;
+use super::parse::RootModule;
+use super::run::Runner;
+use super::state;
+use super::timings::{Step, Timings};
+use crate::cancel::Cancel;
+use crate::logs::{Reporter, StageLog};
+use crate::strays;
+use crate::workdir::WorkDir;
+
+pub(crate) const GRAPH_STAGE: &str = "Graphing Infrastructure";
+
+/// A step that failed: what to tell, and what it leaves behind.
+#[derive(Debug, Default)]
+pub(crate) struct StepError {
+    pub(crate) message: String,
+    pub(crate) timings: Vec<pb::Timing>,
+    /// State written before the failure; only an apply has one.
+    pub(crate) state: Bytes,
+}
+
+impl<E: std::fmt::Display> From<E> for StepError {
+    fn from(error: E) -> Self {
+        Self { message: error.to_string(), ..Self::default() }
+    }
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> StepError {
+    StepError::from(format!("{what}: {error}"))
+}
+
+/// What a daemon gives to each of its jobs.
+pub(crate) struct Tools<'a> {
+    pub(crate) finder: &'a Finder,
+    pub(crate) environment: &'a Environment,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) plugin_cache: PathBuf,
+    pub(crate) exit_timeout: Duration,
+}
+
+/// One job's Terraform: a directory, a program, and what has been learnt so far.
+pub(crate) struct Steps<'a> {
+    tools: Tools<'a>,
+    work: &'a WorkDir,
+    reporter: &'a Reporter,
+    cancel: &'a Cancel,
+    lowest: LogLevel,
+    debug: bool,
+    binary: Option<Binary>,
+    root: Option<RootModule>,
+    graph: Option<Graph>,
+    provider: Option<Listening>,
+}
+
+pub(crate) struct Graphed {
+    pub(crate) converted: Converted,
+    pub(crate) timings: Vec<pb::Timing>,
+}
+
+impl<'a> Steps<'a> {
+    pub(crate) fn new(
+        tools: Tools<'a>,
+        work: &'a WorkDir,
+        reporter: &'a Reporter,
+        cancel: &'a Cancel,
+        log_level: &str,
+    ) -> Self {
+        let lowest = lowest_level(log_level);
+        let debug = !log_level.is_empty();
+        Self {
+            tools,
+            work,
+            reporter,
+            cancel,
+            lowest,
+            debug,
+            binary: None,
+            root: None,
+            graph: None,
+            provider: None,
+        }
+    }
+
+    fn log(&self, stage: &'static str) -> StageLog {
+        self.reporter.of_stage(stage, self.lowest)
+    }
+
+    fn runner<'r>(&'r self, dir: &'r Path) -> Result<Runner<'r>, BinaryError> {
+        let binary = self.binary.as_ref().ok_or(BinaryError::NotInPath)?;
+        Ok(Runner {
+            program: &binary.path,
+            dir,
+            environment: self.tools.environment,
+            cancel: self.cancel,
+            exit_timeout: self.tools.exit_timeout,
+        })
+    }
+
+    fn convert(&self, modules: &[state::Module], started_at: Timestamp) -> Result<Graphed, StepError> {
+        let timings = Timings::start(Step::Graph, started_at);
+        let empty = Graph::default();
+        let result = convert::convert(modules, self.graph.as_ref().unwrap_or(&empty));
+        let timings = timings.finish(result.is_ok(), self.tools.clock.now());
+        match result {
+            Ok(converted) => Ok(Graphed { converted, timings }),
+            Err(error) => Err(StepError { timings, ..failed("convert state for graph", error) }),
+        }
+    }
+
+    /// Gives a step's variables to the provider, and adds those by which Terraform finds it.
+    fn with_provider(&self, mut variables: Variables) -> Variables {
+        if let Some(provider) = &self.provider {
+            provider.set_environment(
+                variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            );
+        }
+        variables.extend(self.common_variables());
+        variables
+    }
+
+    /// What every Terraform command of the job needs: the way to the provider (terraform 6.4), and the mark by which
+    /// its processes are recognised.
+    fn common_variables(&self) -> Variables {
+        let reattach =
+            |provider: &Listening| ("TF_REATTACH_PROVIDERS".to_owned(), provider.reattach().to_string());
+        let mut variables: Variables = self.provider.iter().map(reattach).collect();
+        variables.push((strays::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
+        variables
+    }
+
+    fn with_debug(&self, mut variables: Variables) -> Variables {
+        if self.debug {
+            variables.push(("TF_LOG".to_owned(), "JSON".to_owned()));
+        }
+        variables
+    }
+}
+
+fn lowest_level(name: &str) -> LogLevel {
+    match name.to_ascii_lowercase().as_str() {
+        "debug" => LogLevel::Debug,
+        "info" => LogLevel::Info,
+        "warn" | "warning" => LogLevel::Warn,
+        "error" => LogLevel::Error,
+        _ => LogLevel::Trace,
+    }
+}
+
+fn args<const N: usize>(words: [&str; N]) -> Vec<OsString> {
+    words.into_iter().map(OsString::from).collect()
+}
+
+fn joined(prefix: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(prefix);
+    argument.push(path);
+    argument
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
+) -> Result<T, StepError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| failed("internal error", error))?
+}

@@ -1,0 +1,172 @@
+//! Plans, and everything that is learnt from them.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use coder_wire::messages::provisioner as pb;
+use pb::LogLevel;
+
+use super::{GRAPH_STAGE, Graphed, StepError, Steps, args, blocking, failed, joined};
+use crate::logs::StageLog;
+use crate::terraform::environment::{self, StepInput, Variables};
+use crate::terraform::graph::Graph;
+use crate::terraform::plan::{Plan, Summary};
+use crate::terraform::run::{Observer, Planned, Runner};
+use crate::terraform::timings::Step;
+use crate::terraform::variables;
+
+/// A plan, and what was read from it.
+pub(crate) struct PlanResult {
+    pub(crate) summary: Summary,
+    pub(crate) json: Bytes,
+    pub(crate) timings: Vec<pb::Timing>,
+    plan: Option<Plan>,
+}
+
+/// What to plan.
+#[derive(Clone, Copy)]
+pub(crate) struct PlanRequest<'a> {
+    pub(crate) stage: &'static str,
+    pub(crate) input: StepInput<'a>,
+    pub(crate) variables: &'a [pb::VariableValue],
+    pub(crate) state: &'a [u8],
+    /// Whether the caller needs the plan itself, not only its summary.
+    pub(crate) wants_plan: bool,
+}
+
+impl Steps<'_> {
+    pub(crate) async fn plan(&mut self, request: PlanRequest<'_>) -> Result<PlanResult, StepError> {
+        let log = self.log(request.stage);
+        let mut observer = Observer::start(Step::Plan, self.tools.clock);
+        let result = self.run_plan(request, &log, &mut observer).await;
+        let timings = observer.finish(result.is_ok());
+        match result {
+            Ok(planned) => Ok(PlanResult { timings, ..planned }),
+            Err(error) => Err(StepError { timings, ..error }),
+        }
+    }
+
+    async fn run_plan(
+        &mut self,
+        request: PlanRequest<'_>,
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<PlanResult, StepError> {
+        let destroys = request.input.metadata.workspace_transition() == pb::WorkspaceTransition::Destroy;
+        if destroys && request.state.is_empty() {
+            log.line(LogLevel::Info, "The terraform state does not exist, there is nothing to do").await;
+            return Ok(PlanResult {
+                summary: Summary::default(),
+                json: Bytes::new(),
+                timings: Vec::new(),
+                plan: None,
+            });
+        }
+        if !request.state.is_empty() {
+            let (path, state) = (self.work.state_file(), request.state.to_owned());
+            blocking(move || write_private(&path, &state).map_err(|error| failed("write statefile", error)))
+                .await?;
+        }
+        let dir = self.work.template();
+        let plan_file = self.work.private("terraform.tfplan");
+        let mut arguments = args(["plan", "-no-color", "-input=false", "-json", "-refresh=true"]);
+        arguments.push(joined("-out=", &plan_file));
+        if destroys {
+            arguments.push("-destroy".into());
+        }
+        if !request.variables.is_empty() {
+            arguments.push(joined("-var-file=", &self.write_variables(request.variables).await?));
+        }
+        let step_variables = self.with_debug(self.with_provider(environment::for_plan(request.input)));
+
+        let runner = self.runner(&dir)?;
+        let planning = runner.stream(&arguments, &step_variables, log, observer);
+        // The graph needs the configuration only, so it is made while Terraform plans.
+        let graph_variables = self.common_variables();
+        let graphing = self.make_graph(&runner, &graph_variables);
+        let (planned, graphed) = tokio::join!(planning, graphing);
+        planned.map_err(|error| failed("terraform plan", error))?;
+        let planned = observer.planned;
+        let must_show = request.wants_plan || !self.summary_is_empty(planned, request.state);
+        let (summary, json, plan) = if must_show {
+            let mut arguments = args(["show", "-json", "-no-color"]);
+            arguments.push(plan_file.into_os_string());
+            let json = runner
+                .capture(&arguments, &graph_variables, log)
+                .await
+                .map_err(|error| failed("show terraform plan file", error))?;
+            let plan: Plan = serde_json::from_slice(&json).map_err(|error| failed("read plan", error))?;
+            (
+                plan.summary().map_err(|error| failed("convert plan state", error))?,
+                Bytes::from(json),
+                Some(plan),
+            )
+        } else {
+            (Summary::default(), Bytes::new(), None)
+        };
+        if let Some(graph) = graphed? {
+            self.graph = Some(graph);
+        }
+        Ok(PlanResult { summary, json, timings: Vec::new(), plan })
+    }
+
+    /// Whether a plan can only have a summary without cost, AI tasks and replacements. Everything a plan changes was
+    /// announced by it, and what it leaves alone is in the state.
+    fn summary_is_empty(&self, planned: Planned, state: &[u8]) -> bool {
+        let mentions = |text: &[u8]| state.windows(text.len()).any(|window| window == text);
+        !planned.replaces
+            && !planned.counted_types
+            && !mentions(b"coder_metadata")
+            && !mentions(b"coder_ai_task")
+    }
+
+    /// The graph, unless it is known already.
+    async fn make_graph(
+        &self,
+        runner: &Runner<'_>,
+        variables: &Variables,
+    ) -> Result<Option<Graph>, StepError> {
+        if self.graph.is_some() {
+            return Ok(None);
+        }
+        let mut arguments = args(["graph"]);
+        if self.binary.as_ref().is_some_and(|binary| binary.version.has_graph_types()) {
+            arguments.push("-type=plan".into());
+        }
+        let log = self.log(GRAPH_STAGE);
+        let text = runner
+            .capture(&arguments, variables, &log)
+            .await
+            .map_err(|error| failed("generate graph", error))?;
+        let graph =
+            Graph::parse(&String::from_utf8_lossy(&text)).map_err(|error| failed("parse graph", error))?;
+        Ok(Some(graph))
+    }
+
+    /// Everything a plan would make of the template.
+    pub(crate) fn graph_of_plan(&self, planned: PlanResult) -> Result<Graphed, StepError> {
+        let started_at = self.tools.clock.now();
+        let modules = planned.plan.map(Plan::into_modules).unwrap_or_default();
+        self.convert(&modules, started_at)
+    }
+
+    async fn write_variables(&mut self, values: &[pb::VariableValue]) -> Result<PathBuf, StepError> {
+        // A module that cannot be read here has its values written as text, as Terraform itself has accepted it.
+        let declared = match self.parse().await {
+            Ok(root) => root.variables.clone(),
+            Err(_) => Vec::new(),
+        };
+        let path = self.work.private(&format!("{}.tfvars", uuid::Uuid::new_v4()));
+        let (target, values) = (path.clone(), values.to_vec());
+        blocking(move || variables::write_file(&target, &values, &declared).map_err(StepError::from)).await?;
+        Ok(path)
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}
