@@ -25,6 +25,7 @@ type daemon struct {
 	conn    *watched
 	session *yamux.Session
 	socket  *websocket.Conn
+	url     string
 }
 
 func joinServer(url string) (*daemon, error) {
@@ -39,7 +40,7 @@ func joinServer(url string) (*daemon, error) {
 	socket.SetReadLimit(-1)
 	conn := &watched{Conn: websocket.NetConn(ctx, socket, websocket.MessageBinary)}
 	session, err := yamux.Client(conn, muxConfig())
-	return &daemon{conn: conn, session: session, socket: socket}, err
+	return &daemon{conn: conn, session: session, socket: socket, url: url}, err
 }
 
 // call opens a stream for one call, as official daemons do.
@@ -271,11 +272,14 @@ var scenarios = map[string]func(*daemon, string) error{
 		return nil
 	},
 	"text": func(d *daemon, _ string) error {
-		if err := d.socket.Write(context.Background(), websocket.MessageText, []byte("hello")); err != nil {
+		socket, _, err := websocket.Dial(context.Background(), d.url, nil)
+		if err != nil {
 			return err
 		}
-		<-d.session.CloseChan()
-		_, _, err := d.socket.Read(context.Background())
+		if err := socket.Write(context.Background(), websocket.MessageText, []byte("hello")); err != nil {
+			return err
+		}
+		_, _, err = socket.Read(context.Background())
 		return want(int(websocket.CloseStatus(err)), 1003)
 	},
 	"cut": func(d *daemon, _ string) error {

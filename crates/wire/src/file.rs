@@ -205,7 +205,6 @@ pub fn pieces(kind: DataUploadType, data: Bytes) -> Result<impl Iterator<Item = 
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::messages::provisioner::FailedFile;

@@ -4,6 +4,7 @@
 //! bounded before it is kept, and what it does wrong is a value. Decoders that fuzzers call on plain byte strings:
 //! [`ws::frame::Decoder::decode`], [`ws::handshake::parse`], [`mux::frame::parse`], [`drpc::frame::parse`],
 //! [`drpc::Status::decode`], `Message::decode` of every message, and [`file::Receiver::take`].
+#![warn(missing_docs)]
 
 pub mod bytes;
 pub mod daemon;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::rpc;
 use super::service::{Acquire, Service};
 use crate::bytes::BoxedStream;
+use crate::drpc::frame::FrameError;
 use crate::drpc::server::{Event, Exchange};
 use crate::drpc::{Error, Status};
 use crate::file::{self, Receiver};
@@ -165,10 +166,10 @@ impl Called {
         .await
     }
 
-    /// A request that does not decode spoils its own call only; everything else spoils the byte stream.
+    /// A request that does not decode or is too long spoils its own call only; everything else spoils the byte stream.
     async fn broken(self, error: Error) -> Outcome {
         match error {
-            Error::Decode(_) => {
+            Error::Decode(_) | Error::Frame(FrameError::TooLarge { .. }) => {
                 let status = Status::chain(&error);
                 self.finish(async |exchange| exchange.fail(&status).await).await
             }

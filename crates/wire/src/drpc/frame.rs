@@ -9,6 +9,10 @@ pub const SPLIT: usize = 64 << 10;
 /// Longest header: a control byte and three variable-length numbers.
 pub const HEADER: usize = 31;
 
+/// A packet of up to this many limits is skipped to its end before it is refused: a Go caller that is answered while
+/// it still writes sees the end of the stream and not the error.
+const SKIPPED: u64 = 16;
+
 const DONE: u8 = 1;
 const CONTROL: u8 = 0x80;
 
@@ -69,10 +73,11 @@ pub enum FrameError {
         /// Position in the stream.
         at: u64,
     },
-    /// The packet is longer than allowed.
-    #[error("a packet of at least {size} bytes exceeds the limit of {limit} bytes, at byte {at}")]
+    /// The packet is longer than allowed. The decoder has skipped it and goes on with the next, unless it is longer
+    /// than anything that is worth skipping.
+    #[error("a packet of {size} bytes exceeds the limit of {limit} bytes, at byte {at}")]
     TooLarge {
-        /// Bytes of the packet as far as announced.
+        /// Bytes of the packet, or of its part that was announced.
         size: u64,
         /// Bytes that are allowed.
         limit: usize,
@@ -95,6 +100,8 @@ struct Header {
 struct Partial {
     kind: u8,
     control: bool,
+    /// Bytes announced so far; beyond the limit they are not kept.
+    size: u64,
     data: BytesMut,
 }
 
@@ -133,7 +140,7 @@ impl Decoder {
     /// Takes bytes until a packet is complete; none when all bytes are taken before.
     ///
     /// # Errors
-    /// [`FrameError`]; the decoder is of no use after it.
+    /// [`FrameError`]; the decoder is of no use after it, but for [`FrameError::TooLarge`].
     pub fn decode(&mut self, input: &mut impl Buf) -> Result<Option<Packet>, FrameError> {
         while input.has_remaining() {
             match self.frame {
@@ -148,7 +155,9 @@ impl Decoder {
                 Some((remaining, done)) => {
                     let chunk = input.chunk();
                     let count = usize::try_from(remaining).unwrap_or(usize::MAX).min(chunk.len());
-                    if let Some(packet) = &mut self.packet {
+                    if let Some(packet) = &mut self.packet
+                        && packet.size <= self.limit as u64
+                    {
                         packet.data.extend_from_slice(&chunk[..count]);
                     }
                     input.advance(count);
@@ -159,7 +168,7 @@ impl Decoder {
             if let Some((0, done)) = self.frame {
                 self.frame = None;
                 if done && let Some(packet) = self.packet.take() {
-                    return Ok(Some(self.finish(packet)));
+                    return self.finish(packet).map(Some);
                 }
             }
         }
@@ -179,30 +188,31 @@ impl Decoder {
             self.packet = None;
             self.ids = ids;
         }
-        let packet =
-            self.packet.get_or_insert_with(|| Partial { kind, control: false, data: BytesMut::new() });
+        let fresh = || Partial { kind, control: false, size: 0, data: BytesMut::new() };
+        let packet = self.packet.get_or_insert_with(fresh);
         if packet.kind != kind {
             return Err(FrameError::KindChange { at });
         }
         packet.control |= header.control & CONTROL != 0;
-        let size = length.saturating_add(packet.data.len() as u64);
-        if size > self.limit as u64 {
-            return Err(FrameError::TooLarge { size, limit: self.limit, at });
+        packet.size = packet.size.saturating_add(length);
+        if packet.size > self.limit as u64 {
+            packet.data = BytesMut::new();
+        }
+        if packet.size > (self.limit as u64).saturating_mul(SKIPPED) {
+            return Err(FrameError::TooLarge { size: packet.size, limit: self.limit, at });
         }
         self.frame = Some((length, header.control & DONE != 0));
         Ok(())
     }
 
-    fn finish(&mut self, packet: Partial) -> Packet {
+    fn finish(&mut self, packet: Partial) -> Result<Packet, FrameError> {
         let (stream, message) = self.ids;
         self.ids.1 = message.saturating_add(1);
-        Packet {
-            kind: Kind(packet.kind),
-            stream,
-            message,
-            control: packet.control,
-            data: packet.data.freeze(),
+        if packet.size > self.limit as u64 {
+            return Err(FrameError::TooLarge { size: packet.size, limit: self.limit, at: self.at });
         }
+        let data = packet.data.freeze();
+        Ok(Packet { kind: Kind(packet.kind), stream, message, control: packet.control, data })
     }
 }
 
@@ -278,7 +288,6 @@ fn push_varint(out: &mut Vec<u8>, mut number: u64) {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use proptest::prelude::*;
 

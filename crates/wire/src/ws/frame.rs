@@ -211,7 +211,6 @@ pub(super) fn encode(out: &mut Vec<u8>, opcode: u8, payload: &[u8], mask: Option
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use proptest::prelude::*;
 

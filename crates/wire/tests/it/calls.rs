@@ -1,0 +1,250 @@
+//! Calls between our own two ends, and captured requests replayed against our server.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coder_wire::daemon::{Client, Error, Limits, rpc, serve_stream};
+use coder_wire::drpc::client::Call;
+use coder_wire::drpc::frame::{self, Kind, Packet};
+use coder_wire::drpc::{self, MESSAGE, Status};
+use coder_wire::messages::provisioner::DataUploadType;
+use coder_wire::messages::provisionerd::{AcquiredJob, CompletedJob, Empty, FailedJob, UpdateJobRequest};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use super::rig::{JOB, Script, content, in_memory};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn update(job_id: &str, readme: usize) -> UpdateJobRequest {
+    UpdateJobRequest {
+        job_id: job_id.to_owned(),
+        readme: vec![1; readme].into(),
+        ..UpdateJobRequest::default()
+    }
+}
+
+/// Writes bytes to our server, ends our side, and returns the packets of the answer.
+async fn answer(script: &Arc<Script>, request: &[u8], end: bool) -> Vec<Packet> {
+    let (mut near, far) = tokio::io::duplex(16 << 20);
+    let serving = tokio::spawn(serve_stream(Box::new(far), Arc::clone(script), Limits::default()));
+    near.write_all(request).await.unwrap();
+    if end {
+        near.shutdown().await.unwrap();
+    }
+    let mut bytes = Vec::new();
+    timeout(LONG, near.read_to_end(&mut bytes)).await.unwrap().unwrap();
+    timeout(LONG, serving).await.unwrap().unwrap();
+    let (packets, end) = frame::parse(&bytes);
+    assert_eq!(end, Ok(()));
+    packets
+}
+
+/// Like [`answer`], but keeps our side open until as many packets came as are wanted.
+async fn answer_of(script: &Arc<Script>, request: &[u8], count: usize) -> Vec<Packet> {
+    let (mut near, far) = tokio::io::duplex(16 << 20);
+    let serving = tokio::spawn(serve_stream(Box::new(far), Arc::clone(script), Limits::default()));
+    near.write_all(request).await.unwrap();
+    let mut bytes = Vec::new();
+    while frame::parse(&bytes).0.len() < count {
+        let read = timeout(LONG, near.read_buf(&mut bytes)).await.unwrap().unwrap();
+        assert!(read > 0, "{:?}", frame::parse(&bytes));
+    }
+    drop(near);
+    timeout(LONG, serving).await.unwrap().unwrap();
+    frame::parse(&bytes).0
+}
+
+fn captured(name: &str, wanted: char) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/{name}.hex"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let groups = text.lines().filter_map(|line| line.strip_prefix(wanted)).flat_map(str::split_whitespace);
+    let group = |group: &str| match group.split_once('*') {
+        Some((byte, count)) => hex::decode(byte).unwrap().repeat(count.parse().unwrap()),
+        None => hex::decode(group).unwrap(),
+    };
+    groups.flat_map(group).collect()
+}
+
+/// Kind and ids of packets, without the Close of a caller.
+fn shape(packets: &[Packet]) -> Vec<(Kind, u64, u64)> {
+    packets.iter().map(|packet| (packet.kind, packet.stream, packet.message)).collect()
+}
+
+#[tokio::test]
+async fn captured_requests_get_answers_of_the_captured_shape() {
+    for (name, deliver) in [
+        ("drpc-unary-heartbeat", None),
+        ("drpc-unary-commit-quota", None),
+        ("drpc-unary-metadata", None),
+        ("drpc-unary-split", None),
+        ("drpc-unknown-rpc", None),
+        ("drpc-two-calls-one-conn", None),
+        ("drpc-acquire-canceled", None),
+        ("drpc-acquire-delivered", Some(Duration::ZERO)),
+        ("drpc-upload-file", None),
+    ] {
+        let script = Script::new(deliver);
+        let request = captured(name, '>');
+        let want = shape(&frame::parse(&captured(name, '<')).0);
+        assert_eq!(shape(&answer_of(&script, &request, want.len()).await), want, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_ends_with_close_and_not_with_close_send() {
+    let packets =
+        answer_of(&Script::new(Some(Duration::ZERO)), &captured("drpc-acquire-delivered", '>'), 2).await;
+    assert_eq!(shape(&packets), [(Kind::MESSAGE, 1, 1), (Kind::CLOSE, 1, 2)]);
+    let packets = answer_of(&Script::new(None), &captured("drpc-acquire-canceled", '>'), 2).await;
+    assert_eq!(shape(&packets), [(Kind::MESSAGE, 1, 1), (Kind::CLOSE, 1, 2)]);
+    assert!(packets[0].data.is_empty());
+}
+
+#[tokio::test]
+async fn soft_cancel_and_close_break_an_acquire() {
+    for name in ["drpc-soft-cancel", "drpc-stream-client-close", "drpc-stream-context-cancel"] {
+        let script = Script::new(None);
+        answer(&script, &captured(name, '>'), true).await;
+        script.noted("broken").await;
+    }
+}
+
+#[tokio::test]
+async fn our_requests_are_the_captured_bytes() {
+    let written = |request: UpdateJobRequest| async move {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut call = Call::new(near, rpc::UPDATE_JOB);
+        call.send(&request).await.unwrap();
+        call.close_send().await.unwrap();
+        drop(call);
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).await.unwrap();
+        bytes
+    };
+    let job_id = "0c8f4d7e-52b1-4b8a-9d65-7f3e1a2b4c6d".to_owned();
+    for (name, readme) in [("drpc-unary-heartbeat", &b""[..]), ("drpc-unary-split", &[b'r'; 140_000])] {
+        let readme = readme.to_vec().into();
+        let bytes =
+            written(UpdateJobRequest { job_id: job_id.clone(), readme, ..UpdateJobRequest::default() }).await;
+        let mut want = captured(name, '>');
+        // The Close after the answer.
+        want.truncate(want.len() - 4);
+        assert!(bytes == want, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_old_acquire_is_unary() {
+    let mut request = Vec::new();
+    frame::encode(&mut request, Kind::INVOKE, false, (1, 1), rpc::ACQUIRE_JOB.as_bytes());
+    frame::encode(&mut request, Kind::MESSAGE, false, (1, 2), b"");
+    frame::encode(&mut request, Kind::CLOSE_SEND, false, (1, 3), b"");
+    let packets = answer_of(&Script::new(Some(Duration::ZERO)), &request, 2).await;
+    assert_eq!(shape(&packets), [(Kind::MESSAGE, 1, 1), (Kind::CLOSE_SEND, 1, 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_old_acquire_gives_up_after_5_s() {
+    let script = Script::new(None);
+    let (session, _serving) = in_memory(&script);
+    let start = tokio::time::Instant::now();
+    let stream = session.open().await.unwrap();
+    let job: AcquiredJob = drpc::client::unary(stream, rpc::ACQUIRE_JOB, &Empty {}).await.unwrap();
+    assert_eq!((job.job_id.as_str(), start.elapsed().as_secs()), ("", 5));
+}
+
+#[tokio::test]
+async fn every_call_goes_through() {
+    let script = Script::new(Some(Duration::ZERO));
+    let (session, serving) = in_memory(&script);
+    let client = Client::new(session);
+    assert_eq!(client.acquire(std::future::pending()).await.unwrap().unwrap().job_id, JOB);
+    client.update_job(&update("job", 3)).await.unwrap();
+    client.fail_job(&FailedJob { job_id: "a".to_owned(), ..FailedJob::default() }).await.unwrap();
+    script.noted("failed a").await;
+    client.complete_job(&CompletedJob { job_id: "b".to_owned(), ..CompletedJob::default() }).await.unwrap();
+    script.noted("completed b").await;
+    let kind = DataUploadType::UploadTypeModuleFiles;
+    client.upload_file(kind, content(3_000_000)).await.unwrap();
+    script.noted("uploaded 3000000").await;
+    assert_eq!(client.download_file("3000000", kind).await.unwrap(), content(3_000_000));
+    assert!(client.download_file("nothing", kind).await.unwrap_err().to_string().contains("no such file"));
+    client.session().close().await;
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_that_loses_its_connection_is_broken() {
+    let script = Script::new(None);
+    let (session, serving) = in_memory(&script);
+    let client = Client::new(session);
+    let acquire = tokio::spawn({
+        let client = client.clone();
+        async move { client.acquire(std::future::pending()).await }
+    });
+    script.noted("acquire").await;
+    client.session().close().await;
+    assert!(acquire.await.unwrap().unwrap_err().is_retryable());
+    script.noted("broken").await;
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_handler_is_told_that_its_caller_left_and_runs_to_its_end() {
+    let script = Script::new(None);
+    let (session, _serving) = in_memory(&script);
+    let client = Client::new(session);
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.update_job(&update("wait", 0)).await }
+    });
+    script.noted("waiting").await;
+    call.abort();
+    script.noted("told").await;
+    client.update_job(&update("job", 0)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_ends_its_own_call_only() {
+    let script = Script::new(None);
+    let (session, _serving) = in_memory(&script);
+    let client = Client::new(session);
+    let error = client.update_job(&update("panic", 0)).await.unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    client.update_job(&update("job", 0)).await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_beyond_the_limit_are_refused_with_a_reason() {
+    let script = Script::new(None);
+    let (session, _serving) = in_memory(&script);
+    let client = Client::new(session);
+    let mut waiting = Vec::new();
+    for _ in 0..Limits::default().calls {
+        let mut call = Call::new(client.session().open().await.unwrap(), rpc::ACQUIRE_JOB_WITH_CANCEL);
+        call.flush().await.unwrap();
+        waiting.push(call);
+    }
+    match client.update_job(&update("job", 0)).await {
+        Err(Error::Call(drpc::Error::Refused(Status { text, .. }))) => {
+            assert!(text.contains("too many calls"))
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(waiting);
+}
+
+#[tokio::test]
+async fn an_answer_over_the_limit_becomes_an_error() {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let mut exchange = drpc::server::Exchange::new(Box::new(far));
+    let mut call = Call::new(near, "/x");
+    call.flush().await.unwrap();
+    exchange.next().await.unwrap().unwrap();
+    let result = exchange.send(&update("", MESSAGE)).await;
+    assert!(matches!(result, Err(drpc::Error::TooLarge { limit: MESSAGE, .. })), "{result:?}");
+    exchange.fail(&Status::new("too long")).await.unwrap();
+    assert!(matches!(call.recv::<Empty>().await, Err(drpc::Error::Refused(_))));
+}

@@ -1,0 +1,12 @@
+//! Integration tests of the wire crate: captured bytes, both ends in memory, and the Go libraries in both directions.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, and what they skip is said aloud")]
+
+mod calls;
+mod faults;
+mod go_client;
+mod go_server;
+mod growth;
+mod mux;
+mod rig;
+mod socket;
+mod vectors;

@@ -1,0 +1,173 @@
+//! The WebSocket layer against itself and against another implementation.
+
+use std::time::Duration;
+
+use coder_wire::ws::{Error, Socket, handshake};
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::HeaderMap;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, frame::coding::CloseCode};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Our server and the other implementation's client.
+async fn server() -> (Socket<DuplexStream>, WebSocketStream<DuplexStream>) {
+    let (near, far) = tokio::io::duplex(64 << 10);
+    (Socket::server(near), WebSocketStream::from_raw_socket(far, Role::Client, None).await)
+}
+
+/// Our client and the other implementation's server.
+async fn client() -> (Socket<DuplexStream>, WebSocketStream<DuplexStream>) {
+    let (near, far) = tokio::io::duplex(64 << 10);
+    (Socket::client(near), WebSocketStream::from_raw_socket(far, Role::Server, None).await)
+}
+
+async fn exchange(mut ours: Socket<DuplexStream>, mut other: WebSocketStream<DuplexStream>) {
+    let data: Vec<u8> = (0..300_000_u32).map(|index| u8::try_from(index % 253).unwrap()).collect();
+    let sent = data.clone();
+    let writing = tokio::spawn(async move {
+        ours.write_all(&sent).await.unwrap();
+        ours.flush().await.unwrap();
+        let mut got = vec![0; sent.len()];
+        ours.read_exact(&mut got).await.unwrap();
+        assert!(got == sent);
+        ours.shutdown().await.unwrap();
+        assert_eq!(ours.read(&mut [0; 10]).await.unwrap(), 0);
+    });
+    let mut got = Vec::new();
+    while got.len() < data.len() {
+        let message = other.next().await.unwrap().unwrap().into_data();
+        assert!(message.len() <= 256 << 10);
+        got.extend_from_slice(&message);
+    }
+    assert!(got == data);
+    other.send(Message::Ping("are you there".into())).await.unwrap();
+    for part in data.chunks(70_001) {
+        other.send(Message::binary(part.to_vec())).await.unwrap();
+    }
+    let mut ponged = false;
+    loop {
+        match other.next().await {
+            Some(Ok(Message::Pong(payload))) => ponged = payload == "are you there",
+            Some(Ok(Message::Close(frame))) => {
+                assert_eq!(frame.unwrap().code, CloseCode::Normal);
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(ponged);
+    // The other implementation answers the close while it is polled.
+    while other.next().await.is_some() {}
+    timeout(LONG, writing).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn bytes_go_both_ways_as_server() {
+    let (ours, other) = server().await;
+    exchange(ours, other).await;
+}
+
+#[tokio::test]
+async fn bytes_go_both_ways_as_client() {
+    let (ours, other) = client().await;
+    exchange(ours, other).await;
+}
+
+#[tokio::test]
+async fn a_text_message_is_closed_with_1003() {
+    let (mut ours, mut other) = server().await;
+    other.send(Message::text("hello")).await.unwrap();
+    let error = ours.read_u8().await.unwrap_err();
+    assert_eq!(error.get_ref().unwrap().downcast_ref(), Some(&Error::Text));
+    match other.next().await {
+        Some(Ok(Message::Close(Some(frame)))) => assert_eq!(frame.code, CloseCode::Unsupported),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn close_codes_end_or_fail_the_reader() {
+    for (code, clean) in [(CloseCode::Normal, true), (CloseCode::Away, true), (CloseCode::Error, false)] {
+        let (mut ours, mut other) = server().await;
+        other.send(Message::binary("x")).await.unwrap();
+        other.close(Some(CloseFrame { code, reason: "".into() })).await.unwrap();
+        let mut got = Vec::new();
+        let result = ours.read_to_end(&mut got).await;
+        assert_eq!((got.as_slice(), result.is_ok()), (&b"x"[..], clean), "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reason_is_cut_to_what_a_close_frame_holds() {
+    let (ours, mut other) = server().await;
+    let closing = tokio::spawn(async move { ours.close(1011, &"ä".repeat(100)).await });
+    match other.next().await {
+        Some(Ok(Message::Close(Some(frame)))) => {
+            assert_eq!((frame.code, frame.reason.as_str()), (CloseCode::Error, "ä".repeat(61).as_str()));
+        }
+        other => panic!("{other:?}"),
+    }
+    while other.next().await.is_some() {}
+    timeout(LONG, closing).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn single_bytes_and_fragments_mean_nothing() {
+    let (near, mut far) = tokio::io::duplex(16);
+    let mut ours = Socket::client(near);
+    let reading = tokio::spawn(async move {
+        let mut got = [0; 6];
+        ours.read_exact(&mut got).await.unwrap();
+        got
+    });
+    // A message in three frames with a ping between, then one whole message.
+    let bytes = [0x02, 2, b'a', b'b', 0x89, 0, 0x00, 1, b'c', 0x80, 1, b'd', 0x82, 2, b'e', b'f'];
+    for byte in bytes {
+        far.write_all(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(&timeout(LONG, reading).await.unwrap().unwrap(), b"abcdef");
+}
+
+#[tokio::test]
+async fn a_slow_peer_holds_the_writer_back() {
+    let (near, _far) = tokio::io::duplex(1024);
+    let mut ours = Socket::server(near);
+    let mut taken = 0;
+    while let Ok(count) = timeout(Duration::from_millis(50), ours.write(&[0; 100_000])).await {
+        taken += count.unwrap();
+        assert!(taken <= 128 << 10, "{taken}");
+    }
+}
+
+#[test]
+fn the_answer_to_an_upgrade_never_agrees_to_more() {
+    let request = |pairs: &[(&'static str, &'static str)]| {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect::<HeaderMap>()
+    };
+    let good = [
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "WebSocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-protocol", "chat"),
+        ("sec-websocket-extensions", "permessage-deflate"),
+    ];
+    let answer = handshake::answer(&request(&good)).unwrap();
+    assert_eq!(answer["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    assert!(
+        !answer.contains_key("sec-websocket-protocol") && !answer.contains_key("sec-websocket-extensions")
+    );
+    for missing in 0..4 {
+        let mut pairs = good.to_vec();
+        pairs.remove(missing);
+        assert!(handshake::answer(&request(&pairs)).is_err(), "without {}", good[missing].0);
+    }
+}
