@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use coder_domain::secret::Secret;
@@ -25,6 +26,9 @@ use crate::Location;
 pub const URL_VARIABLE: &str = "CODER_TEST_PG_URL";
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many free ports are tried.
+const PORTS: u32 = 5;
 
 /// A database that nobody else uses.
 pub struct Database {
@@ -100,7 +104,7 @@ async fn schema_on(url: &str, server: Option<Arc<Server>>) -> Database {
 
 /// A Postgres server of this process. It ends with the process, however that ends.
 pub struct Server {
-    port: u16,
+    port: AtomicU16,
     folder: PathBuf,
     program: PathBuf,
     user: Option<(u32, u32)>,
@@ -142,21 +146,33 @@ impl Server {
         let made = as_user(&mut init, user).output().expect("initdb can be started");
         assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
         let server = Self {
-            port: free_port(),
+            port: AtomicU16::new(0),
             // The watchdog removes it: a static is never dropped.
             folder: cluster.keep(),
             program: folder.join("postgres"),
             user,
             running: std::sync::Mutex::new(None),
         };
-        server.resume().await;
-        Some(server)
+        for _ in 0..PORTS {
+            server.port.store(free_port(), Ordering::Relaxed);
+            *server.running.lock().expect("nobody panics while holding it") = Some(server.spawn());
+            match server.answers().await {
+                Ok(()) => return Some(server),
+                // Somebody else took the port in between.
+                Err(log) if log.contains("could not bind") => server.crash(),
+                Err(log) => panic!("Postgres did not start:\n{log}"),
+            }
+        }
+        panic!("Postgres found no free port in {PORTS} attempts");
     }
 
     /// Where it listens.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+        format!(
+            "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
+            self.port.load(Ordering::Relaxed)
+        )
     }
 
     /// A schema of its own on this server.
@@ -174,14 +190,22 @@ impl Server {
     pub async fn resume(&self) {
         let child = self.spawn();
         *self.running.lock().expect("nobody panics while holding it") = Some(child);
+        if let Err(log) = self.answers().await {
+            panic!("Postgres did not start again:\n{log}");
+        }
+    }
+
+    /// Waits until it answers; otherwise its log.
+    async fn answers(&self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
-        while let Err(error) = PgConnection::connect(&self.url()).await {
-            if Instant::now() > deadline {
-                let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-                panic!("Postgres did not start: {error}\n{log}");
+        while PgConnection::connect(&self.url()).await.is_err() {
+            let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            if Instant::now() > deadline || log.contains("could not bind") {
+                return Err(log);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        Ok(())
     }
 
     /// Ends it at once, as a crash would; its data stay.
@@ -203,7 +227,7 @@ impl Server {
     fn spawn(&self) -> Child {
         const WATCHDOG: &str = r#"
             folder=$1; shift
-            "$@" >>"$folder/log" 2>&1 &
+            "$@" >"$folder/log" 2>&1 &
             server=$!
             word=end
             read -r word
@@ -213,7 +237,11 @@ impl Server {
         "#;
         let mut watchdog = Command::new("sh");
         watchdog.args(["-c", WATCHDOG, "watchdog"]).arg(&self.folder).arg(&self.program);
-        watchdog.arg("-D").arg(self.folder.join("data")).arg("-p").arg(self.port.to_string());
+        watchdog
+            .arg("-D")
+            .arg(self.folder.join("data"))
+            .arg("-p")
+            .arg(self.port.load(Ordering::Relaxed).to_string());
         let settings = [
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",

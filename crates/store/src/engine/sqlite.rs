@@ -1,5 +1,6 @@
 //! The adapter for SQLite: one connection that writes, a few that only read, all on one file in WAL mode.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,6 +61,9 @@ impl Lanes {
         };
         let mut lease = lane.place().await?.lease;
         if lease.get().is_none() {
+            if mode != Mode::Read {
+                make_private(options.get_filename());
+            }
             let opened = SqliteConnection::connect_with(options).await;
             lease.put(opened.map_err(|error| classify("open the database file", error).error)?);
         }
@@ -76,6 +80,15 @@ impl Lanes {
                 tracing::warn!(%error, "could not close the database file cleanly");
             }
         }
+    }
+}
+
+/// Makes a missing file readable by its owner only: it holds hashes, keys and Terraform states. SQLite gives its log
+/// files the same rights. What goes wrong here goes wrong again, and is reported, when SQLite opens the file.
+fn make_private(path: &Path) {
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    if made.is_ok() {
+        tracing::debug!(path = %path.display(), "made the database file");
     }
 }
 

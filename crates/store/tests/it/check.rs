@@ -170,7 +170,7 @@ async fn every_broken_invariant_is_reported(fixture: Fixture) {
     // Foreign keys are off behind the store's back, so that orders of repair do not matter.
     let guard = if fixture.store.is_postgres() { "set session_replication_role = replica;" } else { "" };
     for table in tables.lines() {
-        fixture.database.execute(&format!("create table copy_of_{table} as select * from {table}")).await;
+        fixture.database().execute(&format!("create table copy_of_{table} as select * from {table}")).await;
     }
     for (change, want) in BREAKS {
         let change = if fixture.store.is_postgres() {
@@ -178,7 +178,7 @@ async fn every_broken_invariant_is_reported(fixture: Fixture) {
         } else {
             (*change).to_owned()
         };
-        fixture.database.execute(&format!("{guard} {change}")).await;
+        fixture.database().execute(&format!("{guard} {change}")).await;
         let found = broken(&fixture).await;
         assert_eq!(found, want.iter().copied().collect(), "{change}");
         seen.extend(found);
@@ -186,7 +186,7 @@ async fn every_broken_invariant_is_reported(fixture: Fixture) {
         for table in tables.lines() {
             repair += &format!("delete from {table}; insert into {table} select * from copy_of_{table};");
         }
-        fixture.database.execute(&repair).await;
+        fixture.database().execute(&repair).await;
     }
     assert_eq!(seen, check::invariants().into_iter().collect(), "an invariant without a test");
     assert_eq!(broken(&fixture).await, BTreeSet::new());

@@ -15,13 +15,12 @@ async fn bad_values_are_named(fixture: Fixture) {
     ];
     for (change, want) in cases {
         let user = fixture.user;
-        fixture.database.execute(&format!("update users set {change} where id = '{user}'")).await;
+        fixture.database().execute(&format!("update users set {change} where id = '{user}'")).await;
         let error = users::get(&mut fixture.store.reader().await.unwrap(), user).await.unwrap_err();
         let Error::Corrupt { table, column, id, .. } = &error else { panic!("{error:?}") };
         assert_eq!((*table, *column, id.as_str()), ("users", want, user.to_string().as_str()));
         assert!(!error.to_string().contains("secret"), "{error}");
-        fixture
-            .database
+        fixture.database()
             .execute("update users set site_roles = '[]', created_us = 0, login_type = 'password' where not is_system")
             .await;
     }
@@ -30,7 +29,7 @@ async fn bad_values_are_named(fixture: Fixture) {
 
 async fn a_bad_job_is_found_by_the_check(fixture: Fixture) {
     let job = fixture.job(&TagSet::untagged()).await;
-    fixture.database.execute("update provisioner_jobs set input = '{'").await;
+    fixture.database().execute("update provisioner_jobs set input = '{'").await;
     let error = jobs::get(&mut fixture.store.reader().await.unwrap(), job).await.unwrap_err();
     assert!(matches!(error, Error::Corrupt { column: "input", .. }), "{error:?}");
     let found = check::check(&fixture.store).await.unwrap();

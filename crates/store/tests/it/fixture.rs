@@ -8,7 +8,7 @@ use coder_domain::job::Type;
 use coder_domain::tags::TagSet;
 use coder_store::testing::Database;
 use coder_store::users::{LoginType, Status, User};
-use coder_store::{Config, Document, Store, daemons, files, jobs, organizations, testing, users};
+use coder_store::{Config, Document, Location, Store, daemons, files, jobs, organizations, testing, users};
 use jiff::Timestamp;
 
 /// Declares, for each function, one test per engine.
@@ -33,10 +33,11 @@ macro_rules! on_both_engines {
 }
 pub(crate) use on_both_engines;
 
-/// A store on an empty database with one user.
+/// A store with one user.
 pub(crate) struct Fixture {
     pub(crate) store: Store,
-    pub(crate) database: Database,
+    /// None when somebody else keeps it.
+    database: Option<Database>,
     pub(crate) organization: OrganizationId,
     pub(crate) user: UserId,
     pub(crate) file: FileId,
@@ -45,34 +46,51 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn sqlite() -> Self {
-        Self::on(testing::sqlite()).await
+        let database = testing::sqlite();
+        Self::on(database.location.clone()).await.keep(database)
     }
 
     pub(crate) async fn postgres() -> Option<Self> {
-        Some(Self::on(testing::postgres().await?).await)
+        let database = testing::postgres().await?;
+        Some(Self::on(database.location.clone()).await.keep(database))
     }
 
-    async fn on(database: Database) -> Self {
-        let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
+    /// On an empty database.
+    pub(crate) async fn on(location: Location) -> Self {
+        let store = Store::open(&Config::new(location.clone()), at(0)).await.unwrap();
         let user = new_user("ada");
-        let (organization, file) = store
+        store
             .write(async |tx| {
                 users::insert(tx, &user).await?;
-                let organization = organizations::get_default(tx).await?;
-                let (file, _) = files::insert(
-                    tx,
-                    &files::hash(b"tar"),
-                    user.id,
-                    "application/x-tar",
-                    b"tar".to_vec(),
-                    at(0),
-                )
-                .await?;
-                Ok::<_, coder_store::Error>((organization.id, file.id))
+                let data = b"tar".to_vec();
+                files::insert(tx, &files::hash(&data), user.id, "application/x-tar", data, at(0)).await
             })
             .await
             .unwrap();
-        Self { store, database, organization, user: user.id, file, seconds: AtomicI64::new(1) }
+        Self::with(store).await
+    }
+
+    /// On a database that another fixture made.
+    pub(crate) async fn reopen(location: Location) -> Self {
+        Self::with(Store::open(&Config::new(location), at(0)).await.unwrap()).await
+    }
+
+    async fn with(store: Store) -> Self {
+        let mut tx = store.reader().await.unwrap();
+        let organization = organizations::get_default(&mut tx).await.unwrap().id;
+        let user = users::find_by_username(&mut tx, "ada").await.unwrap().unwrap().id;
+        let file = files::find_by_hash(&mut tx, &files::hash(b"tar"), user).await.unwrap().unwrap().id;
+        drop(tx);
+        Self { store, database: None, organization, user, file, seconds: AtomicI64::new(1) }
+    }
+
+    fn keep(mut self, database: Database) -> Self {
+        self.database = Some(database);
+        self
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        self.database.as_ref().unwrap()
     }
 
     /// A later instant with each call.
@@ -100,7 +118,8 @@ impl Fixture {
     pub(crate) async fn job(&self, tags: &TagSet) -> JobId {
         let job = self.new_job(tags);
         let now = self.tick();
-        self.store.write(async |tx| jobs::insert(tx, &job, now).await).await.unwrap();
+        coder_store::transaction!(self.store, coder_store::Error, |tx| { jobs::insert(tx, &job, now).await })
+            .unwrap();
         job.id
     }
 

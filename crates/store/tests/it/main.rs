@@ -5,6 +5,7 @@ mod accounts;
 mod check;
 mod claim;
 mod corrupt;
+mod crash;
 mod daemons;
 mod fixture;
 mod job_machine;

@@ -14,25 +14,24 @@ on_both_engines!(
 
 async fn the_second_start_changes_nothing(fixture: Fixture) {
     let first = organizations::get_default(&mut fixture.store.reader().await.unwrap()).await.unwrap();
-    let again = Store::open(&Config::new(fixture.database.location.clone()), at(99)).await.unwrap();
+    let again = Store::open(&Config::new(fixture.database().location.clone()), at(99)).await.unwrap();
     assert_eq!(again.statements().work, 2, "one look at the catalogue, one at the list of migrations");
     assert_eq!(organizations::get_default(&mut again.reader().await.unwrap()).await.unwrap(), first);
 }
 
 async fn a_newer_database_is_refused(fixture: Fixture) {
-    fixture
-        .database
+    fixture.database()
         .execute("insert into schema_migrations (version, name, checksum, applied_us) values (9999, 'future', '', 0)")
         .await;
-    let refused = Store::open(&Config::new(fixture.database.location.clone()), at(99)).await.err().unwrap();
+    let refused = Store::open(&Config::new(fixture.database().location.clone()), at(99)).await.err().unwrap();
     assert!(matches!(refused, Error::Newer { found: 9999, .. }), "{refused:?}");
     assert!(refused.to_string().contains("start a release at least as new"), "{refused}");
     assert!(!refused.is_retryable());
 }
 
 async fn a_changed_migration_is_refused(fixture: Fixture) {
-    fixture.database.execute("update schema_migrations set checksum = 'x' where version = 2").await;
-    let refused = Store::open(&Config::new(fixture.database.location.clone()), at(99)).await.err().unwrap();
+    fixture.database().execute("update schema_migrations set checksum = 'x' where version = 2").await;
+    let refused = Store::open(&Config::new(fixture.database().location.clone()), at(99)).await.err().unwrap();
     assert!(matches!(refused, Error::Changed { version: 2 }), "{refused:?}");
 }
 
@@ -40,7 +39,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
     // The other engine's half of this test compares with the same file.
     let text = include_str!("tables.txt");
     for table in text.lines() {
-        fixture.database.execute(&format!("select count(*) from {table}")).await;
+        fixture.database().execute(&format!("select count(*) from {table}")).await;
     }
     let mut created: Vec<_> =
         ["0001_accounts", "0002_jobs", "0003_templates", "0004_workspaces", "0005_records"]
@@ -96,4 +95,19 @@ async fn a_bad_url_is_refused_without_showing_it() {
     let refused = Store::open(&Config::new(coder_store::Location::Postgres(url)), at(0)).await.err().unwrap();
     assert!(matches!(refused, Error::Location(_)), "{refused:?}");
     assert!(!format!("{refused:?} {refused}").contains("hunter2"));
+}
+
+/// It holds hashes, keys and Terraform states.
+#[tokio::test]
+async fn the_file_belongs_to_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let database = coder_store::testing::sqlite();
+    let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
+    let coder_store::Location::Sqlite(path) = &database.location else { panic!("a file") };
+    for name in ["coder.db", "coder.db-wal", "coder.db-shm"] {
+        let mode = std::fs::metadata(path.with_file_name(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    drop(store);
 }

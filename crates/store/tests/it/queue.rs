@@ -41,8 +41,10 @@ async fn place(fixture: &Fixture, id: JobId, takers: &[Taker]) -> (i64, i64) {
     (position, size)
 }
 
+type Case = (&'static [&'static str], &'static [&'static str], &'static [(i64, i64)]);
+
 /// scheduling-and-auth 1.6: jobs oldest first, online daemons, position and size of each.
-const TABLE: &[(&[&str], &[&str], &[(i64, i64)])] = &[
+const TABLE: &[Case] = &[
     (&["a1b2", "a1", "a1c3"], &["a1b2", "a1"], &[(1, 2), (1, 2), (0, 0)]),
     (&["a1b2", "a1", "a1c3"], &["a1b2", "a1", "a1b2c3"], &[(1, 3), (1, 3), (3, 3)]),
     (&["", "", "a1b2", "a1", "a1c3"], &["a1b2", "a1", "a1b2c3"], &[(1, 5), (2, 5), (3, 5), (3, 5), (5, 5)]),

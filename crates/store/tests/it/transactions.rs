@@ -71,7 +71,7 @@ async fn waiting_for_a_connection_is_bounded(fixture: Fixture) {
     let config = Config {
         patience: Duration::from_millis(50),
         connections: 2,
-        ..Config::new(fixture.database.location.clone())
+        ..Config::new(fixture.database().location.clone())
     };
     let store = Store::open(&config, at(0)).await.unwrap();
     let mut held = Vec::new();
@@ -130,6 +130,6 @@ async fn a_closed_store_refuses(fixture: Fixture) {
     fixture.store.close().await;
     let refused = fixture.store.reader().await.err().unwrap();
     assert!(refused.is_retryable());
-    let again = Store::open(&Config::new(fixture.database.location.clone()), at(0)).await.unwrap();
+    let again = Store::open(&Config::new(fixture.database().location.clone()), at(0)).await.unwrap();
     assert_eq!(value(&again, "a").await, None);
 }
