@@ -3,6 +3,7 @@
 mod form_type;
 mod kind;
 mod options;
+mod pattern;
 mod validation;
 
 use super::DataSource;

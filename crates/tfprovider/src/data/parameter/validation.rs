@@ -1,8 +1,6 @@
 //! The `validation` block of a parameter (terraform 3.5, step 7).
 
-use regex::Regex;
-
-use super::kind;
+use super::{kind, pattern};
 use crate::value::Value;
 
 /// Checks a value against the block; the error says what is wrong.
@@ -36,16 +34,16 @@ pub(super) fn check(rules: &Value, kind: &str, value: &str, previous: Option<&st
     }
 }
 
-fn check_regex(pattern: &str, error: &str, value: &str) -> Result<(), String> {
-    let regex = Regex::new(pattern).map_err(|problem| format!("compile regex {pattern:?}: {problem}"))?;
+fn check_regex(regex: &str, error: &str, value: &str) -> Result<(), String> {
+    let compiled =
+        pattern::compile(regex).map_err(|problem| format!("compile regex {regex:?}: {problem}"))?;
     if error.is_empty() {
         return Err("an error must be specified with a regex validation".to_owned());
     }
-    if regex.is_match(value) {
-        Ok(())
-    } else {
-        Err(format!("{error} (value {value:?} does not match {pattern:?})"))
+    if compiled.is_match(value) {
+        return Ok(());
     }
+    Err(format!("{error} (value {value:?} does not match {regex:?})"))
 }
 
 fn check_number(rules: &Value, value: &str, previous: Option<&str>) -> Result<(), String> {

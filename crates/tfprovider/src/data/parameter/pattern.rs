@@ -1,0 +1,170 @@
+//! Regular expressions as template authors write them, in Go's syntax, for an engine with a slightly different one.
+//!
+//! Both are built alike. What differs is rewritten: `\d`, `\w`, `\s` and `\b` mean ASCII only, `\Q…\E` quotes, a brace that
+//! begins no repetition is a brace, an escaped punctuation mark is that mark, and brackets in classes do not nest.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use regex::Regex;
+
+/// Compiles an expression of Go's syntax.
+pub(super) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    Regex::new(&translate(pattern))
+}
+
+fn translate(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut rest = pattern.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => escape(&mut rest, &mut out, false),
+            '[' => class(&mut rest, &mut out),
+            '{' if !is_repetition(rest.clone()) => out.push_str(r"\{"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// What follows a backslash.
+fn escape(rest: &mut Peekable<Chars<'_>>, out: &mut String, in_class: bool) {
+    match rest.next() {
+        Some('d') => out.push_str("[0-9]"),
+        Some('D') => out.push_str("[^0-9]"),
+        Some('w') => out.push_str("[0-9A-Za-z_]"),
+        Some('W') => out.push_str("[^0-9A-Za-z_]"),
+        Some('s') => out.push_str(r"[\t\n\f\r ]"),
+        Some('S') => out.push_str(r"[^\t\n\f\r ]"),
+        Some('b') if !in_class => out.push_str(r"(?-u:\b)"),
+        Some('Q') if !in_class => quote(rest, out),
+        Some(c @ ('p' | 'P' | 'x')) => {
+            out.extend(['\\', c]);
+            if rest.peek() == Some(&'{') {
+                for c in rest.by_ref() {
+                    out.push(c);
+                    if c == '}' {
+                        break;
+                    }
+                }
+            }
+        }
+        Some(c) if c.is_ascii_punctuation() => push_literal(out, c),
+        Some(c) => out.extend(['\\', c]),
+        None => out.push('\\'),
+    }
+}
+
+/// Everything up to `\E`, or to the end, is itself.
+fn quote(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+    while let Some(c) = rest.next() {
+        if c == '\\' && rest.peek() == Some(&'E') {
+            rest.next();
+            return;
+        }
+        push_literal(out, c);
+    }
+}
+
+/// A character that means itself, inside of a class or outside.
+fn push_literal(out: &mut String, c: char) {
+    // These have a meaning with a backslash, or none without.
+    if c.is_ascii_punctuation() && !matches!(c, '<' | '>' | '_') {
+        out.push('\\');
+    }
+    out.push(c);
+}
+
+/// The inside of brackets, after the opening one.
+fn class(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+    out.push('[');
+    if rest.next_if_eq(&'^').is_some() {
+        out.push('^');
+    }
+    // A closing bracket right at the beginning is a member.
+    if rest.next_if_eq(&']').is_some() {
+        out.push_str(r"\]");
+    }
+    while let Some(c) = rest.next() {
+        match c {
+            ']' => return out.push(']'),
+            '\\' => escape(rest, out, true),
+            '[' if rest.peek() == Some(&':') => named_class(rest, out),
+            '[' | '&' | '~' => push_literal(out, c),
+            // A second hyphen ends a range; unescaped it would subtract a class.
+            '-' if out.ends_with('-') => out.push_str(r"\-"),
+            c => out.push(c),
+        }
+    }
+}
+
+/// A name such as `[:alpha:]`, after its opening bracket.
+fn named_class(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+    let name: String = rest.clone().skip(1).take_while(|c| c.is_ascii_lowercase() || *c == '^').collect();
+    let mut after = rest.clone().skip(1 + name.len());
+    if (after.next(), after.next()) != (Some(':'), Some(']')) {
+        return out.push_str(r"\[");
+    }
+    out.push_str(&format!("[:{name}:]"));
+    rest.nth(name.len() + 2);
+}
+
+/// Whether a count, or two with a comma, and a closing brace follow.
+fn is_repetition(rest: Peekable<Chars<'_>>) -> bool {
+    let inside: String = rest.take_while(|c| c.is_ascii_digit() || matches!(c, ',' | '}')).collect();
+    let Some((counts, _)) = inside.split_once('}') else { return false };
+    let (least, most) = counts.split_once(',').unwrap_or((counts, ""));
+    !least.is_empty() && !most.contains(',')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, matching: &[&str], other: &[&str]) {
+        let regex = compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+        for text in matching {
+            assert!(regex.is_match(text), "{pattern} should match {text:?}");
+        }
+        for text in other {
+            assert!(!regex.is_match(text), "{pattern} should not match {text:?}");
+        }
+    }
+
+    #[test]
+    fn classes_are_ascii() {
+        check(r"^\d+$", &["12"], &["٣", ""]);
+        check(r"^\w+$", &["aZ_0"], &["ä"]);
+        check(r"^[\w.-]+$", &["a.b-c"], &["ä", "a b"]);
+        check(r"^[^\s]+$", &["a\u{a0}b"], &["a b"]);
+        check(r"^\S$", &["\u{a0}"], &[" "]);
+        check(r"^\p{L}+$", &["ä"], &["1"]);
+        check(r"a\b", &["aä", "a b"], &["ab"]);
+    }
+
+    #[test]
+    fn brackets_braces_and_quotes_mean_themselves() {
+        check(r"^[[]$", &["["], &["a"]);
+        check(r"^[]a]$", &["]", "a"], &["b"]);
+        check(r"^[^]a]$", &["b"], &["]", "a"]);
+        check(r"^[a&&b]$", &["a", "b", "&"], &["c"]);
+        check(r"^[[:alpha:]\-_]+$", &["a-_"], &["1"]);
+        check(r"^[+--]$", &["+", ",", "-"], &["a"]);
+        check(r"^[[:x]$", &["[", ":", "x"], &["a"]);
+        check(r"^{a}$", &["{a}"], &["a"]);
+        check(r"^a{2}b{1,}c{1,2}$", &["aabbc"], &["abc"]);
+        check(r"^a{,2}$", &["a{,2}"], &["aa"]);
+        check(r"^\Qa.b[\E+$", &["a.b[["], &["axb["]);
+        check(r"^\<\>\_\/\@$", &["<>_/@"], &[""]);
+        check(r"^(?i)abc$", &["ABC"], &["abd"]);
+    }
+
+    #[test]
+    fn what_neither_knows_is_refused() {
+        for pattern in ["(", "(?=x)", r"\1", "[a", r"\p{Nothing}", r"\x{41", "\\"] {
+            assert!(compile(pattern).is_err(), "{pattern}");
+        }
+        check("a{2", &["a{2"], &["aa"]);
+        check(r"^\x{41}\x42$", &["AB"], &["ab"]);
+    }
+}
