@@ -38,7 +38,8 @@ async fn main() {
 }
 
 fn say(line: &str) {
-    writeln!(std::io::stdout(), "{line}").unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}").unwrap();
 }
 
 /// User and system time of this process; on a busy machine it says more than the clock on the wall.

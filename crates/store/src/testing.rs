@@ -254,7 +254,13 @@ impl Server {
         for setting in settings {
             watchdog.args(["-c", setting]);
         }
-        watchdog.current_dir(&self.folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // A group of its own: a signal to the test program's group must not end the watchdog before its work.
+        watchdog
+            .process_group(0)
+            .current_dir(&self.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         as_user(&mut watchdog, self.user).spawn().expect("sh can be started")
     }
 }
