@@ -47,6 +47,8 @@ pub struct Config {
     pub tags: BTreeMap<String, String>,
     /// Jobs at a time.
     pub slots: usize,
+    /// Runs inside a server, whose own log says that it is there: connections are mentioned at debug level only.
+    pub built_in: bool,
     /// Directory of its own: plugins are kept here, and jobs run in `work` below it.
     pub cache_dir: PathBuf,
     pub terraform: TerraformSource,
@@ -69,6 +71,7 @@ impl Config {
             name: name.into(),
             tags: BTreeMap::new(),
             slots: 1,
+            built_in: false,
             cache_dir: cache_dir.into(),
             terraform: TerraformSource::SearchPath,
             update_interval: Duration::from_millis(500),
@@ -218,6 +221,14 @@ impl Daemon {
         }
     }
 
+    fn mention(&self, message: &str) {
+        if self.config.built_in {
+            tracing::debug!(target: "provisioner", "{message}");
+        } else {
+            tracing::info!(target: "provisioner", "{message}");
+        }
+    }
+
     /// Connects, again and again; ends only when the server will never let this daemon in.
     async fn connect_loop(&self, current: watch::Sender<Option<Client>>) -> ConnectError {
         let mut backoff = Backoff::new(FIRST_REDIAL, LAST_REDIAL);
@@ -226,7 +237,7 @@ impl Daemon {
                 Ok(stream) => {
                     let connected_at = Instant::now();
                     let client = Client::new(mux::Session::client(stream, mux::Config::default()));
-                    tracing::info!(target: "provisioner", "successfully connected to coderd");
+                    self.mention("successfully connected to coderd");
                     self.status.send_modify(|status| {
                         status.connected = true;
                         status.last_error = None;
@@ -235,7 +246,7 @@ impl Daemon {
                     let ended = client.session().closed().await;
                     current.send_replace(None);
                     self.status.send_modify(|status| status.connected = false);
-                    tracing::info!(target: "provisioner", reason = %ended, "connection to coderd closed");
+                    self.mention(&format!("connection to coderd closed: {ended}"));
                     if connected_at.elapsed() >= STABLE_AFTER {
                         backoff.reset();
                     }

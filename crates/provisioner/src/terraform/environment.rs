@@ -84,6 +84,10 @@ impl Environment {
             .iter()
             .filter_map(|(name, value)| {
                 let name = name.to_str().filter(|name| name.starts_with("TF_"))?;
+                if name == "TF_CLI_CONFIG_FILE" && self.missing_config.is_some() {
+                    // Said once, in the daemon's own log.
+                    return None;
+                }
                 let shown =
                     if SHOWN.contains(&name) { value.to_string_lossy() } else { "<value redacted>".into() };
                 Some(format!("terraform environment variable: {name}={shown}"))
@@ -234,6 +238,7 @@ mod tests {
         let environment = environment(&[("TF_CLI_CONFIG_FILE", "/nowhere/terraformrc")]);
         assert_eq!(environment.missing_config().unwrap(), std::path::Path::new("/nowhere/terraformrc"));
         assert!(environment.variables.contains(&("TF_CLI_CONFIG_FILE".into(), "/dev/null".into())));
+        assert!(environment.announcements().is_empty(), "jobs do not repeat what the daemon has said");
     }
 
     #[test]

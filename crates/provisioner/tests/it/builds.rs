@@ -203,3 +203,18 @@ async fn a_result_the_server_refuses_still_leaves_the_state() {
     let Some(pb::failed_job::Type::WorkspaceBuild(build)) = failed.r#type else { panic!("no arm") };
     assert!(!build.state.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_packed_with_the_template_is_not_the_workspaces() {
+    if terraform().is_none() {
+        return;
+    }
+    let (_, first) = run(start(tar(&[("main.tf", crate::setup::PLAIN)]))).await;
+    let packed = String::from_utf8(first.state.to_vec()).unwrap();
+    let (record, second) =
+        run(start(tar(&[("main.tf", crate::setup::PLAIN), ("terraform.tfstate", &packed)]))).await;
+    assert!(record.has_line("1 added"));
+    let lineage =
+        |state: &[u8]| serde_json::from_slice::<serde_json::Value>(state).unwrap()["lineage"].to_string();
+    assert_ne!(lineage(&first.state), lineage(&second.state));
+}

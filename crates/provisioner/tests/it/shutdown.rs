@@ -94,3 +94,19 @@ async fn a_forced_end_is_quick_and_still_told() {
     assert!(started_at.elapsed() < Duration::from_secs(5));
     assert!(server.record().failed[0].error.contains("shut down"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_slots_run_two_jobs_at_once() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let mut running = Running::with(&server, |config, _| config.slots = 2);
+    for _ in 0..2 {
+        server.give(start(tar(&[("main.tf", WAITING)])));
+    }
+    running.status.wait_for(|status| status.jobs.len() == 2).await.unwrap();
+    running.shutdown.drain();
+    running.ended().await.unwrap();
+    assert_eq!(server.record().completed.len(), 2);
+}

@@ -62,6 +62,8 @@ impl Steps<'_> {
                 archive::extract(&files, &target, Limits::MODULES)
                     .map_err(|error| failed("extract module archive", error))?;
             }
+            // State comes with the job; one that was packed by mistake would be taken for this workspace's.
+            let _ = std::fs::remove_file(target.join("terraform.tfstate"));
             let has_source = std::fs::read_dir(&target)
                 .map_err(|error| failed("read the template's folder", error))?
                 .flatten()
