@@ -26,5 +26,6 @@ fn write(name: &str, value: &str, http_only: bool, sessions: &Sessions, more: &s
     };
     let http_only = if http_only { "; HttpOnly" } else { "" };
     let secure = if sessions.secure_cookie { "; Secure" } else { "" };
-    HeaderValue::from_str(&format!("{name}={value}; Path=/{http_only}{secure}; SameSite={same_site}{more}")).ok()
+    HeaderValue::from_str(&format!("{name}={value}; Path=/{http_only}{secure}; SameSite={same_site}{more}"))
+        .ok()
 }

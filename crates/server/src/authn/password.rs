@@ -70,7 +70,11 @@ impl Hasher {
 fn hash_with(password: &Secret, salt: &[u8], rounds: u32) -> Secret {
     let mut hash = [0; HASH_BYTES];
     pbkdf2::pbkdf2_hmac::<Sha256>(password.expose().as_bytes(), salt, rounds, &mut hash);
-    Secret::new(format!("${SCHEME}${rounds}${}${}", STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(hash)))
+    Secret::new(format!(
+        "${SCHEME}${rounds}${}${}",
+        STANDARD_NO_PAD.encode(salt),
+        STANDARD_NO_PAD.encode(hash)
+    ))
 }
 
 fn parse(stored: &str) -> Option<(u32, Vec<u8>, Vec<u8>)> {
@@ -103,7 +107,13 @@ mod tests {
     #[tokio::test]
     async fn no_hash_and_a_broken_hash_never_match() {
         let hasher = Hasher::new(1);
-        for stored in [None, Some(""), Some("$pbkdf2-sha256$1$AAAA$"), Some("$other$1$AAAA$AAAA"), Some("$pbkdf2-sha256$0$AA$AA")] {
+        for stored in [
+            None,
+            Some(""),
+            Some("$pbkdf2-sha256$1$AAAA$"),
+            Some("$other$1$AAAA$AAAA"),
+            Some("$pbkdf2-sha256$0$AA$AA"),
+        ] {
             let stored = stored.map(Secret::new);
             assert!(!hasher.verify(Secret::new(""), stored).await.unwrap());
         }

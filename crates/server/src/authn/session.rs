@@ -8,8 +8,8 @@ use coder_domain::key::ApiToken;
 use coder_domain::rbac::Subject;
 use coder_domain::secret::Secret;
 use coder_store::sessions::{self, Session};
-use coder_store::users::{self, LoginType, Status};
 use coder_store::tokens;
+use coder_store::users::{self, LoginType, Status};
 use http::{HeaderMap, Uri, header};
 use jiff::SignedDuration;
 
@@ -39,12 +39,14 @@ pub struct Presented {
 /// Finds the token of a request; the first carrier that is not empty wins.
 #[must_use]
 pub fn presented(headers: &HeaderMap, uri: &Uri) -> Option<Presented> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty());
+    let text =
+        |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty());
     let bearer = || {
         let (scheme, token) = text(header::AUTHORIZATION.as_str())?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
     };
-    let explicit = |token: &str| Presented { token: Secret::new(token), carrier: Carrier::Explicit, repeated: true };
+    let explicit =
+        |token: &str| Presented { token: Secret::new(token), carrier: Carrier::Explicit, repeated: true };
     if let Some(token) = cookie(headers, SESSION_COOKIE) {
         let repeated = text(SESSION_TOKEN).is_some() || bearer().is_some();
         return Some(Presented { token: Secret::new(token), carrier: Carrier::Cookie, repeated });
@@ -80,7 +82,10 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 fn query(uri: &Uri, name: &str) -> Option<String> {
     let pairs = url::form_urlencoded::parse(uri.query()?.as_bytes());
-    pairs.into_iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.into_owned())
+    pairs
+        .into_iter()
+        .find(|(key, value)| key == name && !value.is_empty())
+        .map(|(_, value)| value.into_owned())
 }
 
 /// Finds out whose token it is. Nothing is remembered between requests, so a revoked token is refused everywhere at once.
@@ -96,14 +101,18 @@ pub async fn authenticate(app: &App, presented: &Presented) -> Result<Caller, Er
         return Err(signed_out(&format!("The token expired at {}.", session.key.expires_at)));
     }
     if session.user.status == Status::Suspended || session.user.is_system {
-        return Err(Error::unauthorized("User is not active (status = \"suspended\"). Contact an admin to reactivate your account."));
+        return Err(Error::unauthorized(
+            "User is not active (status = \"suspended\"). Contact an admin to reactivate your account.",
+        ));
     }
     let session = note_use(app, session, now).await?;
     // Roles of a newer release are left out: they grant nothing here.
     let organizations = session
         .memberships
         .iter()
-        .map(|(organization, roles)| (*organization, roles.iter().filter_map(|role| role.parse().ok()).collect()))
+        .map(|(organization, roles)| {
+            (*organization, roles.iter().filter_map(|role| role.parse().ok()).collect())
+        })
         .collect();
     let site = session.user.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
     let subject = Subject { user: session.user.id, site, organizations };
@@ -149,7 +158,8 @@ async fn note_use(app: &App, mut session: Session, now: Timestamp) -> Result<Ses
 /// 401.
 #[must_use]
 pub fn signed_out(detail: &str) -> Error {
-    Error::unauthorized("You are signed out or your session has expired. Please sign in again to continue.").detail(detail)
+    Error::unauthorized("You are signed out or your session has expired. Please sign in again to continue.")
+        .detail(detail)
 }
 
 #[cfg(test)]
@@ -168,7 +178,11 @@ mod tests {
 
     #[test]
     fn tok_2_first_carrier_that_is_not_empty_wins() {
-        let all = [("cookie", "a=b; coder_session_token=c"), ("coder-session-token", "h"), ("authorization", "Bearer z")];
+        let all = [
+            ("cookie", "a=b; coder_session_token=c"),
+            ("coder-session-token", "h"),
+            ("authorization", "Bearer z"),
+        ];
         let uri = "/x?access_token=t&coder_session_token=q";
         let explicit = |text: &str| Some((text.to_owned(), Carrier::Explicit, true));
         assert_eq!(find(&all, uri), Some(("c".to_owned(), Carrier::Cookie, true)));

@@ -4,8 +4,8 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use coder_api::error::Message;
-use http::header::{self, HeaderValue};
 use http::StatusCode;
+use http::header::{self, HeaderValue};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,7 +34,8 @@ impl<T: DeserializeOwned, S: Sync, const LIMIT: usize> FromRequest<S> for Json<T
 
 /// Reads a JSON document.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    let refuse = |error: serde_json::Error| Error::bad_request("Request body must be valid JSON.").detail(error);
+    let refuse =
+        |error: serde_json::Error| Error::bad_request("Request body must be valid JSON.").detail(error);
     serde_json::from_slice(bytes).map_err(refuse)
 }
 
@@ -49,7 +50,8 @@ pub async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Error> {
 
 /// 413.
 pub fn too_large(limit: usize) -> Error {
-    Error::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body too large.").detail(format!("The limit is {limit} bytes."))
+    Error::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body too large.")
+        .detail(format!("The limit is {limit} bytes."))
 }
 
 /// A body that ended early or stopped coming.

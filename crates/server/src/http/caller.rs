@@ -57,7 +57,10 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
         parts.extensions.get::<Self>().cloned().ok_or_else(|| {
-            Error::internal("Internal error.", "a handler asks for its caller but its row in the table is not Signed")
+            Error::internal(
+                "Internal error.",
+                "a handler asks for its caller but its row in the table is not Signed",
+            )
         })
     }
 }

@@ -21,9 +21,7 @@ pub fn check(request: &Request, presented: &Presented) -> Result<(), Error> {
     let cookie = crate::authn::session::cookie(request.headers(), COOKIE);
     let header = request.headers().get(HEADER).and_then(|value| value.to_str().ok());
     let same = match (cookie, header) {
-        (Some(cookie), Some(header)) => {
-            !header.is_empty() && coder_domain::key::same_secret(cookie, header)
-        }
+        (Some(cookie), Some(header)) => !header.is_empty() && coder_domain::key::same_secret(cookie, header),
         _ => false,
     };
     let site = request.headers().get("sec-fetch-site").map(header::HeaderValue::as_bytes);

@@ -4,8 +4,8 @@
 
 use axum::response::{IntoResponse, Response};
 use coder_api::error::{ErrorBody, Validation};
-use http::header::{self, HeaderValue};
 use http::StatusCode;
+use http::header::{self, HeaderValue};
 
 /// What handlers return.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -107,10 +107,13 @@ impl From<coder_store::Error> for Error {
         use coder_store::Error as E;
         match error {
             E::NotFound { .. } => Self::not_found(),
-            E::Conflict { .. } => Self { source: Some(error.into()), ..Self::conflict("Resource already exists.") },
-            E::Stale { .. } => {
-                Self { source: Some(error.into()), ..Self::conflict("The resource changed at the same time, try again.") }
+            E::Conflict { .. } => {
+                Self { source: Some(error.into()), ..Self::conflict("Resource already exists.") }
             }
+            E::Stale { .. } => Self {
+                source: Some(error.into()),
+                ..Self::conflict("The resource changed at the same time, try again.")
+            },
             E::Unavailable { .. } => Self {
                 source: Some(error.into()),
                 ..Self::new(
@@ -152,9 +155,19 @@ impl IntoResponse for Error {
         if let Some(source) = &self.source {
             let chain = chain(source.as_ref());
             if self.status.is_server_error() {
-                tracing::error!(status = self.status.as_u16(), message = self.body.message, error = chain, "request failed");
+                tracing::error!(
+                    status = self.status.as_u16(),
+                    message = self.body.message,
+                    error = chain,
+                    "request failed"
+                );
             } else {
-                tracing::debug!(status = self.status.as_u16(), message = self.body.message, error = chain, "request refused");
+                tracing::debug!(
+                    status = self.status.as_u16(),
+                    message = self.body.message,
+                    error = chain,
+                    "request refused"
+                );
             }
         }
         if self.compact {
@@ -162,9 +175,10 @@ impl IntoResponse for Error {
         }
         let mut response = super::body::json(self.status, &self.body);
         if matches!(self.status, StatusCode::UNAUTHORIZED) {
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"coder\", error=\"invalid_token\""));
+            response.headers_mut().insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"coder\", error=\"invalid_token\""),
+            );
         }
         response
     }

@@ -12,11 +12,11 @@ use http::{HeaderMap, StatusCode};
 use uuid::Uuid;
 
 use super::caller::Caller;
+use super::csrf;
 use super::error::Error;
 use super::limits::Group;
 use super::peer::Peer;
 use super::stall::Guarded;
-use super::csrf;
 use crate::authn::session;
 use crate::context::App;
 
@@ -42,7 +42,13 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     let stall = app.config.limits.stall_timeout;
     let request = request.map(|body| Guarded::body(body, stall));
 
-    let answer = AssertUnwindSafe(answer(&app, request, next)).catch_unwind().await;
+    let answer = AssertUnwindSafe(async {
+        match elsewhere(&app, &request) {
+            Some(redirect) => redirect,
+            None => answer(&app, request, next).await,
+        }
+    });
+    let answer = answer.catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(request_id = %id, %method, path, "a handler panicked");
         Error::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal error.").into_response()
@@ -57,6 +63,25 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         tracing::debug!(request_id = %id, %method, path, status, took_ms, peer = %peer.address, "request");
     }
     response
+}
+
+/// Sends browsers to the access URL when they came by another name and that is wished for. Only pages are meant:
+/// clients and daemons follow no redirects.
+fn elsewhere(app: &App, request: &Request) -> Option<Response> {
+    let url = app.config.access_url.as_ref().filter(|_| app.config.redirect_to_access_url)?;
+    let path = request.uri().path();
+    let is_page = matches!(path, "/" | "/login" | "/cli-auth") && request.method() == http::Method::GET;
+    let host = request.headers().get(header::HOST)?.to_str().ok()?;
+    let wanted = url.port().map_or_else(
+        || url.host_str().map(str::to_owned),
+        |port| Some(format!("{}:{port}", url.host_str()?)),
+    )?;
+    if !is_page || host.eq_ignore_ascii_case(&wanted) {
+        return None;
+    }
+    let target = request.uri().path_and_query().map_or(path, http::uri::PathAndQuery::as_str);
+    let location = url.join(target).ok()?;
+    Some(axum::response::Redirect::temporary(location.as_str()).into_response())
 }
 
 /// The limit of the whole API, which runs before anybody is known (http-api 1.9), then the route.
@@ -100,13 +125,23 @@ fn describe(app: &App, headers: &mut HeaderMap, id: Uuid, secure: bool) {
 /// The path for the log: without query, and without the key that daemons put into it (http-api 5.1).
 fn loggable(request: &Request) -> String {
     let path = request.uri().path();
-    if path.starts_with("/api/v2/provisionerkeys/") { "/api/v2/provisionerkeys/…".to_owned() } else { path.to_owned() }
+    if path.starts_with("/api/v2/provisionerkeys/") {
+        "/api/v2/provisionerkeys/…".to_owned()
+    } else {
+        path.to_owned()
+    }
 }
 
 /// Finds out who calls, refuses whoever presents nothing valid, and refuses forged browser requests.
-pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Result<Response, Error> {
+pub async fn authenticate(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Error> {
     let Some(presented) = session::presented(request.headers(), request.uri()) else {
-        return Err(session::signed_out("Cookie \"coder_session_token\" or query parameter must be provided."));
+        return Err(session::signed_out(
+            "Cookie \"coder_session_token\" or query parameter must be provided.",
+        ));
     };
     csrf::check(&request, &presented)?;
     let caller: Caller = session::authenticate(&app, &presented).await?;
@@ -196,9 +231,13 @@ mod tests {
 
     #[test]
     fn keys_in_paths_are_not_logged() {
-        let request = Request::builder().uri("/api/v2/provisionerkeys/SECRET?x=y").body(Body::empty()).unwrap();
+        let request =
+            Request::builder().uri("/api/v2/provisionerkeys/SECRET?x=y").body(Body::empty()).unwrap();
         assert!(!loggable(&request).contains("SECRET"));
-        let request = Request::builder().uri("/api/v2/users/me?coder_session_token=SECRET").body(Body::empty()).unwrap();
+        let request = Request::builder()
+            .uri("/api/v2/users/me?coder_session_token=SECRET")
+            .body(Body::empty())
+            .unwrap();
         assert!(!loggable(&request).contains("SECRET"));
     }
 }

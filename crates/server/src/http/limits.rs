@@ -61,9 +61,11 @@ impl RateLimits {
     /// Limiters as configured.
     #[must_use]
     pub fn new(limits: &crate::config::Limits) -> Self {
-        let limits = limits
-            .rate_limits
-            .then_some([limits.api_per_minute, limits.login_per_minute, limits.files_per_minute]);
+        let limits = limits.rate_limits.then_some([
+            limits.api_per_minute,
+            limits.login_per_minute,
+            limits.files_per_minute,
+        ]);
         Self { limits, keys: RandomState::new(), windows: Mutex::default() }
     }
 
@@ -119,7 +121,8 @@ impl Verdict {
     /// The 429.
     #[must_use]
     pub fn refuse(&self) -> Response {
-        let message = format!("You've been rate limited for sending more than {} requests in 1m0s.", self.limit);
+        let message =
+            format!("You've been rate limited for sending more than {} requests in 1m0s.", self.limit);
         let mut response = Error::new(StatusCode::TOO_MANY_REQUESTS, message).into_response();
         self.describe(response.headers_mut());
         response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(self.retry_after));
@@ -165,7 +168,10 @@ mod tests {
         let rates = limits(2);
         let first = rates.count(Group::Api, &1, "/", at(610)).unwrap();
         assert_eq!((first.remaining, first.reset, first.retry_after), (1, 660, 50));
-        let refused = { rates.count(Group::Api, &1, "/", at(610)); rates.count(Group::Api, &1, "/", at(610)).unwrap() };
+        let refused = {
+            rates.count(Group::Api, &1, "/", at(610));
+            rates.count(Group::Api, &1, "/", at(610)).unwrap()
+        };
         let response = refused.refuse();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()["retry-after"], "50");

@@ -45,7 +45,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
 impl Names {
     /// The parameters of a route with `N` of them.
     pub fn take<const N: usize>(self) -> Result<[String; N]> {
-        self.0.try_into().map_err(|_| Error::internal("Internal error.", "a route has another number of parameters"))
+        self.0
+            .try_into()
+            .map_err(|_| Error::internal("Internal error.", "a route has another number of parameters"))
     }
 }
 
@@ -144,7 +146,8 @@ mod tests {
     use super::*;
 
     async fn query(text: &str) -> Query {
-        let (mut parts, ()) = http::Request::builder().uri(format!("/?{text}")).body(()).unwrap().into_parts();
+        let (mut parts, ()) =
+            http::Request::builder().uri(format!("/?{text}")).body(()).unwrap().into_parts();
         Query::from_request_parts(&mut parts, &()).await.unwrap()
     }
 

@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn networks() {
-        let check = |network: &str, bits, address: &str| contains(network.parse().unwrap(), bits, address.parse().unwrap());
+        let check = |network: &str, bits, address: &str| {
+            contains(network.parse().unwrap(), bits, address.parse().unwrap())
+        };
         assert!(check("10.0.0.0", 8, "10.200.3.4"));
         assert!(!check("10.0.0.0", 8, "11.0.0.1"));
         assert!(check("0.0.0.0", 0, "8.8.8.8"));
@@ -65,8 +67,10 @@ mod tests {
                 headers: vec!["X-Forwarded-For".to_owned()],
                 origins: vec![("10.0.0.0".parse().unwrap(), 8)],
             };
-            let mut request =
-                Request::builder().header("x-forwarded-for", "1.2.3.4, 10.0.0.9").body(axum::body::Body::empty()).unwrap();
+            let mut request = Request::builder()
+                .header("x-forwarded-for", "1.2.3.4, 10.0.0.9")
+                .body(axum::body::Body::empty())
+                .unwrap();
             request.extensions_mut().insert(ConnectInfo(SocketAddr::from((from, 1))));
             Peer::of(&request, &proxies).address.to_string()
         };

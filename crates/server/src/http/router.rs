@@ -6,8 +6,8 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use coder_api::paths;
 use std::convert::Infallible;
-use tower::util::BoxCloneSyncService;
 use tower::ServiceBuilder;
+use tower::util::BoxCloneSyncService;
 
 use super::layers;
 use super::limits::Group::{Files, Login};

@@ -16,13 +16,18 @@ impl Search {
             let parts = split(&term, ':');
             let colons = parts.len() - 1;
             let (key, value) = match (parts.as_slice(), colons) {
-                ([word], 0) => (default.to_owned(), unquote(word)),
-                ([key, value], 1) if !key.is_empty() && !value.is_empty() => (key.replace('_', "-"), unquote(value)),
+                ([word], 0) => (default.replace('_', "-"), unquote(word)),
+                ([key, value], 1) if !key.is_empty() && !value.is_empty() => {
+                    (key.replace('_', "-"), unquote(value))
+                }
                 _ => return Err(refuse(format!("query element {term:?} can only contain 1 ':'"))),
             };
             let matches = |candidate: &&&str| candidate.replace('_', "-") == key;
             let Some(name) = known.iter().chain([&default]).find(matches) else {
-                return Err(refuse(format!("{key:?} is not a valid query param, use one of {}", known.join(", "))));
+                return Err(refuse(format!(
+                    "{key:?} is not a valid query param, use one of {}",
+                    known.join(", ")
+                )));
             };
             terms.push(((*name).to_owned(), value));
         }
@@ -38,14 +43,17 @@ impl Search {
     /// The value of `key` read as `T`.
     pub fn read<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, Error> {
         self.get(key)
-            .map(|value| value.parse().map_err(|_| refuse(format!("{key:?} has the invalid value {value:?}"))))
+            .map(|value| {
+                value.parse().map_err(|_| refuse(format!("{key:?} has the invalid value {value:?}")))
+            })
             .transpose()
     }
 
     /// The comma-separated values of `key` read as `T`.
     pub fn words<T: std::str::FromStr>(&self, key: &str) -> Result<Option<Vec<T>>, Error> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let read = |word: &str| word.parse().map_err(|_| refuse(format!("{key:?} has the invalid value {word:?}")));
+        let read =
+            |word: &str| word.parse().map_err(|_| refuse(format!("{key:?} has the invalid value {word:?}")));
         value.split(',').map(read).collect::<Result<_, _>>().map(Some)
     }
 }
@@ -99,6 +107,12 @@ mod tests {
         check("word", &[("name", "word")]);
         check("name:\"a b:c\"", &[("name", "a b:c")]);
         check("has_agent:connected", &[("has-agent", "connected")]);
+    }
+
+    #[test]
+    fn a_bare_word_belongs_to_the_default_key() {
+        let search = Search::parse("word", "display_name", &["display_name"]).unwrap();
+        assert_eq!(search.get("display_name"), Some("word"));
     }
 
     #[test]

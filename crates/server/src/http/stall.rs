@@ -35,7 +35,10 @@ impl Patience {
     /// Ready when the peer has been waited for too long.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let limit = self.limit;
-        self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit))).as_mut().poll(cx)
+        self.sleep
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)))
+            .as_mut()
+            .poll(cx)
     }
 }
 
@@ -56,7 +59,10 @@ impl HttpBody for Guarded {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(frame) => {
                 self.patience.relax();
@@ -101,7 +107,11 @@ impl<S> Unclogged<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Unclogged<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

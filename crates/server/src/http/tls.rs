@@ -8,7 +8,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, NoClientAuth, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoClientAuth, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use tokio_rustls::TlsAcceptor;
@@ -115,11 +117,15 @@ fn load_pair(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Cert
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let refuse = |source| Error::Pem { what: "certificates", path: path.to_owned(), source };
-    let chain: Vec<_> = CertificateDer::pem_file_iter(path).map_err(refuse)?.collect::<Result<_, _>>().map_err(refuse)?;
+    let chain: Vec<_> =
+        CertificateDer::pem_file_iter(path).map_err(refuse)?.collect::<Result<_, _>>().map_err(refuse)?;
     if chain.is_empty() { Err(Error::Empty(path.to_owned())) } else { Ok(chain) }
 }
 
-fn client_verifier(https: &Https, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+fn client_verifier(
+    https: &Https,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let unverified = |mandatory| Arc::new(AnyCertificate { mandatory, provider: Arc::clone(provider) });
     let (ClientAuth::VerifyIfGiven | ClientAuth::RequireAndVerify) = https.client_auth else {
         return Ok(match https.client_auth {

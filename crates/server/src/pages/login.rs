@@ -23,7 +23,11 @@ struct Page<'a> {
 }
 
 /// `GET /login`
-pub async fn show(State(app): State<App>, headers: HeaderMap, RawQuery(query): RawQuery) -> Result<Response, Error> {
+pub async fn show(
+    State(app): State<App>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Error> {
     let query = query.unwrap_or_default();
     let wanted = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "redirect");
     let redirect = wanted.map_or_else(|| "/".to_owned(), |(_, path)| local(&path).to_owned());

@@ -32,7 +32,8 @@ fn render(status: StatusCode, page: &impl Template) -> Result<Response, Error> {
 
 /// The token that forms repeat: the one of the cookie, or a fresh one together with its cookie.
 fn csrf(app: &App, headers: &HeaderMap) -> (String, Option<HeaderValue>) {
-    if let Some(present) = session::cookie(headers, crate::http::csrf::COOKIE).filter(|text| text.len() == 32) {
+    if let Some(present) = session::cookie(headers, crate::http::csrf::COOKIE).filter(|text| text.len() == 32)
+    {
         return (present.to_owned(), None);
     }
     let fresh = token::csrf();

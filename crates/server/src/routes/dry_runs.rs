@@ -82,14 +82,22 @@ pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result
 }
 
 /// `GET …/dry-run/{job}/matched-provisioners`
-pub async fn matched(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<MatchedProvisioners>> {
+pub async fn matched(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+) -> Result<Json<MatchedProvisioners>> {
     let mut tx = app.store.reader().await?;
     let job = find(&mut tx, &caller, names).await?.1;
     Ok(Json(matched::for_job(&mut tx, &job, app.now()).await?))
 }
 
 /// `GET …/dry-run/{job}/resources`
-pub async fn resources(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Vec<WorkspaceResource>>> {
+pub async fn resources(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+) -> Result<Json<Vec<WorkspaceResource>>> {
     let mut tx = app.store.reader().await?;
     let job = find(&mut tx, &caller, names).await?.1;
     if job.completed_at.is_none() {
@@ -102,7 +110,8 @@ pub async fn resources(State(app): State<App>, caller: Caller, names: Names) -> 
 pub async fn cancel(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
     let mut tx = app.store.reader().await?;
     let (version, job) = find(&mut tx, &caller, names).await?;
-    let workspace = Object::in_organization(Resource::Workspace, job.organization_id).owned_by(job.initiator_id);
+    let workspace =
+        Object::in_organization(Resource::Workspace, job.organization_id).owned_by(job.initiator_id);
     if !caller.may(Action::Update, workspace) {
         return Err(Error::not_found());
     }
@@ -122,7 +131,8 @@ pub async fn find(tx: &mut Tx, caller: &Caller, names: Names) -> Result<(Version
     if job.kind != Type::TemplateVersionDryRun || job.template_version_id != Some(version.id) {
         return Err(Error::not_found());
     }
-    let workspace = Object::in_organization(Resource::Workspace, job.organization_id).owned_by(job.initiator_id);
+    let workspace =
+        Object::in_organization(Resource::Workspace, job.organization_id).owned_by(job.initiator_id);
     caller.require_visible(Action::Read, workspace)?;
     Ok((version, job))
 }

@@ -33,7 +33,9 @@ pub async fn find(app: &App, tx: &mut Tx, name: &str) -> Result<store::Organizat
     let found = match name.parse::<coder_domain::ids::OrganizationId>() {
         Ok(id) if !id.is_nil() => store::find(tx, id).await?,
         Ok(_) => store::find(tx, app.default_organization).await?,
-        Err(_) if name.eq_ignore_ascii_case(DEFAULT_ORGANIZATION) => store::find(tx, app.default_organization).await?,
+        Err(_) if name.eq_ignore_ascii_case(DEFAULT_ORGANIZATION) => {
+            store::find(tx, app.default_organization).await?
+        }
         Err(_) => store::find_by_name(tx, name).await?,
     };
     found.ok_or_else(Error::not_found)
@@ -49,8 +51,9 @@ pub async fn named(app: &App, tx: &mut Tx, caller: &Caller, name: &str) -> Resul
 /// `GET /organizations`
 pub async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Vec<Organization>>> {
     let all = store::list(&mut app.store.reader().await?).await?;
-    let visible =
-        |row: &&store::Organization| caller.may(Action::Read, Object::in_organization(Resource::Organization, row.id));
+    let visible = |row: &&store::Organization| {
+        caller.may(Action::Read, Object::in_organization(Resource::Organization, row.id))
+    };
     Ok(Json(all.iter().filter(visible).map(view).collect()))
 }
 
@@ -61,7 +64,11 @@ pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result
 }
 
 /// `GET /organizations/{organization}/members`
-pub async fn members(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Vec<MemberWithUserData>>> {
+pub async fn members(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+) -> Result<Json<Vec<MemberWithUserData>>> {
     Ok(Json(load_members(&app, &caller, names).await?))
 }
 
@@ -82,11 +89,14 @@ async fn load_members(app: &App, caller: &Caller, names: Names) -> Result<Vec<Me
     let [name] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = named(app, &mut tx, caller, &name).await?;
-    caller
-        .require_visible(Action::Read, Object::in_organization(Resource::OrganizationMember, organization.id))?;
+    caller.require_visible(
+        Action::Read,
+        Object::in_organization(Resource::OrganizationMember, organization.id),
+    )?;
     let members = store::list_members(&mut tx, organization.id, UNLIMITED, 0).await?;
     let ids: Vec<_> = members.iter().map(|member| member.user_id).collect();
-    let people: HashMap<_, _> = users::find_many(&mut tx, &ids).await?.into_iter().map(|row| (row.id, row)).collect();
+    let people: HashMap<_, _> =
+        users::find_many(&mut tx, &ids).await?.into_iter().map(|row| (row.id, row)).collect();
     let with_data = |member: store::Member| {
         let person = people.get(&member.user_id)?;
         Some(MemberWithUserData {
@@ -112,7 +122,11 @@ fn view_member(row: store::Member) -> OrganizationMember {
 }
 
 /// `POST /organizations/{organization}/members/{user}`
-pub async fn add_member(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<OrganizationMember>> {
+pub async fn add_member(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+) -> Result<Json<OrganizationMember>> {
     let [name, user] = names.take()?;
     let mut tx = app.store.begin().await?;
     let organization = named(&app, &mut tx, &caller, &name).await?;

@@ -23,7 +23,11 @@ pub async fn of_job(app: &App, tx: &mut Tx, job: JobId) -> Result<Vec<WorkspaceR
 }
 
 /// The resources of several jobs, read with one statement per table.
-pub async fn of_jobs(app: &App, tx: &mut Tx, jobs: &[JobId]) -> Result<HashMap<JobId, Vec<WorkspaceResource>>> {
+pub async fn of_jobs(
+    app: &App,
+    tx: &mut Tx,
+    jobs: &[JobId],
+) -> Result<HashMap<JobId, Vec<WorkspaceResource>>> {
     let rows = resources::list(tx, jobs).await?;
     let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
     let mut on_resource = agents_of(app, tx, &ids).await?;
@@ -35,7 +39,11 @@ pub async fn of_jobs(app: &App, tx: &mut Tx, jobs: &[JobId]) -> Result<HashMap<J
     Ok(by_job)
 }
 
-async fn agents_of(app: &App, tx: &mut Tx, ids: &[ResourceId]) -> Result<HashMap<ResourceId, Vec<WorkspaceAgent>>> {
+async fn agents_of(
+    app: &App,
+    tx: &mut Tx,
+    ids: &[ResourceId],
+) -> Result<HashMap<ResourceId, Vec<WorkspaceAgent>>> {
     let mut found: HashMap<ResourceId, Vec<_>> = HashMap::new();
     if ids.is_empty() {
         return Ok(found);
@@ -156,9 +164,10 @@ fn health(status: &AgentStatus, lifecycle: &AgentLifecycle) -> AgentHealth {
         (AgentStatus::Disconnected, _) => "agent has lost connection",
         (AgentStatus::Connecting, _) => "agent has not yet connected",
         (_, AgentLifecycle::StartError) => "agent startup script exited with an error",
-        (_, AgentLifecycle::ShuttingDown | AgentLifecycle::ShutdownError | AgentLifecycle::ShutdownTimeout) => {
-            "agent is shutting down"
-        }
+        (
+            _,
+            AgentLifecycle::ShuttingDown | AgentLifecycle::ShutdownError | AgentLifecycle::ShutdownTimeout,
+        ) => "agent is shutting down",
         _ => "",
     };
     AgentHealth { healthy: reason.is_empty(), reason: reason.to_owned() }

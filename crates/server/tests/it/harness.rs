@@ -6,17 +6,23 @@ use axum::body::Body;
 use coder_domain::Timestamp;
 use coder_domain::clock::{Clock, ManualClock};
 use coder_domain::ids::{FileId, JobId, TemplateId, TemplateVersionId, UserId};
+use coder_domain::secret::Secret;
+use coder_server::http::peer::Peer;
 use coder_server::http::router::{self, Service};
+use coder_server::routes::keys::create::open_session;
+use coder_server::routes::users::create;
 use coder_server::server::context;
 use coder_server::{App, Build, Config, Deps};
 use coder_store::testing::{self, Database};
-use coder_store::{Store, jobs};
+use coder_store::{Store, jobs, organizations, users};
 use http::{Method, Request, Response, StatusCode};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 pub(crate) const PASSWORD: &str = "SomeSecurePassword!";
+/// Its hash with a fixed salt, computed once.
+const PASSWORD_HASH: &str = "$pbkdf2-sha256$65535$MDEyMzQ1Njc4OWFiY2RlZg$le2wYY346GXcp5uaS4+9b2ypyeOPuoPJqX2L6ZDUXYmy8auRVhWbc8a5WR8PbP/wNMt1iIWcO+x8uxB/2IufWw";
 pub(crate) const START: Timestamp = Timestamp::constant(1_780_000_000, 0);
 
 /// Runs a test on SQLite, and on Postgres where there is one.
@@ -67,7 +73,8 @@ impl TestServer {
 
     async fn start(database: Database, config: Config) -> Self {
         let clock = Arc::new(ManualClock::new(START));
-        let store = Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await.unwrap();
+        let store =
+            Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await.unwrap();
         let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "0.0.0-test".to_owned() };
         let app = context(config, Deps { store, clock: clock.clone(), build }).await.unwrap();
         Self { service: router::service(app.clone()), app, clock, _database: database }
@@ -111,32 +118,37 @@ impl TestServer {
         self.ask(token, Method::DELETE, path, Value::Null).await
     }
 
-    /// Makes the first user and signs in.
+    /// A user who owns the deployment, signed in.
     pub(crate) async fn owner(&self) -> String {
-        let first = json!({ "email": "admin@example.com", "username": "admin", "password": PASSWORD });
-        self.post("", "/api/v2/users/first", first).await.expect(201);
-        self.login("admin@example.com").await
+        self.insert("admin", &["owner"]).await
+    }
+
+    /// Writes a user with [`PASSWORD`] and a session, without the seconds that hashing takes unoptimised.
+    async fn insert(&self, name: &str, roles: &[&str]) -> String {
+        let now = self.clock.now();
+        let mut user = create::row(UserId::random(), &format!("{name}@example.com"), name, "", now);
+        user.status = users::Status::Active;
+        user.password_hash = Some(Secret::new(PASSWORD_HASH));
+        user.site_roles = roles.iter().map(|role| (*role).to_owned()).collect();
+        let mut tx = self.app.store.begin().await.unwrap();
+        users::insert(&mut tx, &user).await.unwrap();
+        let member = create::membership(self.app.default_organization, user.id, now);
+        organizations::insert_member(&mut tx, &member).await.unwrap();
+        tx.commit().await.unwrap();
+        let peer = Peer { address: std::net::Ipv4Addr::LOCALHOST.into() };
+        let token = open_session(&self.app, user.id, users::LoginType::Password, peer).await.unwrap();
+        token.expose().to_owned()
     }
 
     pub(crate) async fn login(&self, email: &str) -> String {
-        let answer = self.post("", "/api/v2/users/login", json!({ "email": email, "password": PASSWORD })).await;
+        let answer =
+            self.post("", "/api/v2/users/login", json!({ "email": email, "password": PASSWORD })).await;
         answer.expect(201)["session_token"].as_str().unwrap().to_owned()
     }
 
-    /// Makes another user with these site roles and signs in.
-    pub(crate) async fn user(&self, owner: &str, name: &str, roles: &[&str]) -> String {
-        let request = json!({
-            "email": format!("{name}@example.com"),
-            "username": name,
-            "password": PASSWORD,
-            "organization_ids": ["00000000-0000-0000-0000-000000000000"],
-        });
-        self.post(owner, "/api/v2/users", request).await.expect(201);
-        if !roles.is_empty() {
-            let path = format!("/api/v2/users/{name}/roles");
-            self.put(owner, &path, json!({ "roles": roles })).await.expect(200);
-        }
-        self.login(&format!("{name}@example.com")).await
+    /// Another user with these site roles, signed in. `_owner` shows that there is one.
+    pub(crate) async fn user(&self, _owner: &str, name: &str, roles: &[&str]) -> String {
+        self.insert(name, roles).await
     }
 
     pub(crate) async fn user_id(&self, token: &str) -> UserId {
@@ -162,7 +174,8 @@ impl TestServer {
     pub(crate) async fn version(&self, token: &str, more: Value) -> (TemplateVersionId, JobId) {
         let mut request = json!({ "file_id": self.file(token).await, "storage_method": "file", "provisioner": "terraform" });
         request.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
-        let answer = self.post(token, "/api/v2/organizations/default/templateversions", request).await.expect(201);
+        let answer =
+            self.post(token, "/api/v2/organizations/default/templateversions", request).await.expect(201);
         let id = |value: &Value| value.as_str().unwrap().to_owned();
         (id(&answer["id"]).parse().unwrap(), id(&answer["job"]["id"]).parse().unwrap())
     }
@@ -183,7 +196,12 @@ impl TestServer {
     }
 
     /// A workspace whose first build waits: its id, its build's and its job's.
-    pub(crate) async fn workspace(&self, token: &str, template: TemplateId, name: &str) -> (String, String, JobId) {
+    pub(crate) async fn workspace(
+        &self,
+        token: &str,
+        template: TemplateId,
+        name: &str,
+    ) -> (String, String, JobId) {
         let request = json!({ "template_id": template, "name": name });
         let answer = self.post(token, "/api/v2/users/me/workspaces", request).await.expect(201);
         let text = |value: &Value| value.as_str().unwrap().to_owned();

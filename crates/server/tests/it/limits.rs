@@ -46,8 +46,9 @@ async fn owners_may_bypass_the_file_limit_and_others_are_told_not_to() {
     let owner = server.owner().await;
     let member = server.user(&owner, "dev", &[]).await;
     let upload = async |token: &str, bypass: bool| {
-        let mut request =
-            Request::post("/api/v2/files").header("coder-session-token", token).header("content-type", "application/x-tar");
+        let mut request = Request::post("/api/v2/files")
+            .header("coder-session-token", token)
+            .header("content-type", "application/x-tar");
         if bypass {
             request = request.header("x-coder-bypass-ratelimit", "true");
         }

@@ -58,7 +58,8 @@ fn plain() -> Config {
 
 async fn read_all(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
     let mut bytes = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes)).await.expect("an end");
+    let read =
+        tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes)).await.expect("an end");
     // A peer that is cut off may see a reset instead of an end.
     drop(read);
     String::from_utf8_lossy(&bytes).into_owned()
@@ -93,7 +94,8 @@ async fn stalled_heads_and_bodies_are_cut_off() {
         .await
         .unwrap();
     let mut first = [0; 64];
-    let read = tokio::time::timeout(Duration::from_secs(20), half_a_body.read(&mut first)).await.unwrap().unwrap();
+    let read =
+        tokio::time::timeout(Duration::from_secs(20), half_a_body.read(&mut first)).await.unwrap().unwrap();
     assert!(String::from_utf8_lossy(&first[..read]).starts_with("HTTP/1.1 408"));
     server.end().await;
 }
@@ -118,7 +120,9 @@ async fn a_stop_lets_a_request_finish_and_closes_idle_connections() {
     let address = server.handle.http.unwrap();
     let idle = TcpStream::connect(address).await.unwrap();
     let mut busy = TcpStream::connect(address).await.unwrap();
-    busy.write_all(b"POST /api/v2/users/first HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n").await.unwrap();
+    busy.write_all(b"POST /api/v2/users/first HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n")
+        .await
+        .unwrap();
     // Both connections are accepted once a third one was answered.
     let mut third = TcpStream::connect(address).await.unwrap();
     third.write_all(REQUEST).await.unwrap();
@@ -147,22 +151,31 @@ impl Authority {
 
     fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        let certificate =
+            CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
         (certificate, key)
     }
 
     fn write(&self, folder: &Path, name: &str) -> CertificateFiles {
         let (certificate, key) = self.issue(name);
-        let files = CertificateFiles { certificate: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key")) };
+        let files = CertificateFiles {
+            certificate: folder.join(format!("{name}.pem")),
+            key: folder.join(format!("{name}.key")),
+        };
         std::fs::write(&files.certificate, certificate.pem()).unwrap();
         std::fs::write(&files.key, key.serialize_pem()).unwrap();
         files
     }
 }
 
-async fn https(address: SocketAddr, config: ClientConfig, name: &'static str) -> std::io::Result<(String, Vec<u8>)> {
+async fn https(
+    address: SocketAddr,
+    config: ClientConfig,
+    name: &'static str,
+) -> std::io::Result<(String, Vec<u8>)> {
     let stream = TcpStream::connect(address).await?;
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name).unwrap(), stream).await?;
+    let mut stream =
+        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name).unwrap(), stream).await?;
     let leaf = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
     stream.write_all(REQUEST).await?;
     let mut answer = Vec::new();
@@ -172,7 +185,8 @@ async fn https(address: SocketAddr, config: ClientConfig, name: &'static str) ->
 
 fn client(roots: RootCertStore) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     builder.with_root_certificates(roots).with_no_client_auth()
 }
 
@@ -183,7 +197,10 @@ async fn https_with_several_certificates_next_to_http() {
     let mut config = plain();
     config.listen.https = Some(Https {
         address: ANY,
-        certificates: vec![authority.write(folder.path(), "one.test"), authority.write(folder.path(), "two.test")],
+        certificates: vec![
+            authority.write(folder.path(), "one.test"),
+            authority.write(folder.path(), "two.test"),
+        ],
         min_version: TlsVersion::Tls13,
         client_ca: None,
         client_auth: ClientAuth::None,
@@ -192,7 +209,10 @@ async fn https_with_several_certificates_next_to_http() {
     let server = Running::start(config).await;
     let address = server.handle.https.unwrap();
     let (answer, one) = https(address, client(authority.roots()), "one.test").await.unwrap();
-    assert!(answer.contains("200 OK") && answer.contains("strict-transport-security: max-age=60"), "{answer}");
+    assert!(
+        answer.contains("200 OK") && answer.contains("strict-transport-security: max-age=60"),
+        "{answer}"
+    );
     let (_, two) = https(address, client(authority.roots()), "two.test").await.unwrap();
     assert_ne!(one, two);
     assert!(https(address, client(Authority::new().roots()), "one.test").await.is_err());
@@ -250,7 +270,13 @@ async fn unusable_settings_are_refused_with_a_reason() {
     let good = authority.write(folder.path(), "one.test");
     let other = authority.write(folder.path(), "two.test");
     let refuse = |certificates: Vec<CertificateFiles>, client_auth| {
-        let https = Https { address: ANY, certificates, min_version: TlsVersion::Tls12, client_ca: None, client_auth };
+        let https = Https {
+            address: ANY,
+            certificates,
+            min_version: TlsVersion::Tls12,
+            client_ca: None,
+            client_auth,
+        };
         coder_server::http::tls::acceptor(&https).err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(refuse(vec![], ClientAuth::None).contains("--tls-cert-file"));

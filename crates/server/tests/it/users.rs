@@ -82,6 +82,13 @@ on_both_engines! {
         let taken = json!({ "email": "other@example.com", "username": "Dev", "password": PASSWORD,
             "organization_ids": ["00000000-0000-0000-0000-000000000000"] });
         assert_eq!(server.post(&owner, "/api/v2/users", taken).await.refused(409), "username");
+        let made = json!({ "email": "New@example.com", "username": "newbie", "password": PASSWORD,
+            "organization_ids": ["00000000-0000-0000-0000-000000000000"], "user_status": null });
+        let made = server.post(&owner, "/api/v2/users", made).await.expect(201);
+        assert_eq!((made["status"].as_str(), made["login_type"].as_str()), (Some("dormant"), Some("password")));
+        let newbie = server.login("new@example.com").await;
+        assert_eq!(server.get(&newbie, "/api/v2/users/me").await.expect(200)["status"], "active", "by use");
+        server.delete(&owner, "/api/v2/users/newbie").await.expect(200);
         assert_eq!(server.post(&member, "/api/v2/users", json!({})).await.status, 403);
 
         server.put(&owner, "/api/v2/users/dev/status/suspend", json!({})).await.expect(200);
@@ -142,7 +149,10 @@ async fn server_facts_need_no_token() {
     let info = info.expect(200);
     assert_eq!(info["provisioner_api_version"], "1.14");
     let entitled = server.get("", "/api/v2/entitlements").await.expect(200);
-    assert_eq!(entitled["features"]["external_provisioner_daemons"], json!({ "entitlement": "entitled", "enabled": true }));
+    assert_eq!(
+        entitled["features"]["external_provisioner_daemons"],
+        json!({ "entitlement": "entitled", "enabled": true })
+    );
 }
 
 #[tokio::test]

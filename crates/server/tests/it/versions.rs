@@ -74,6 +74,7 @@ on_both_engines! {
     async fn names_are_unique_in_a_template(server: TestServer) {
         let owner = server.owner().await;
         let (template, first) = server.template(&owner, "one").await;
+        server.advance(1);
         let (second, _) = server.version(&owner, json!({ "template_id": template, "name": "v2" })).await;
         let file = server.file(&owner).await;
         let request = json!({ "file_id": file, "template_id": template, "name": "v2" });

@@ -13,7 +13,11 @@ use crate::http::{Caller, Error, Json, Result};
 use crate::routes::workspaces;
 
 /// `GET /workspacebuilds/{build}`
-pub async fn get(State(app): State<App>, caller: Caller, Id(id): Id<BuildId>) -> Result<Json<WorkspaceBuild>> {
+pub async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<BuildId>,
+) -> Result<Json<WorkspaceBuild>> {
     let mut tx = app.store.reader().await?;
     let (build, workspace) = find::by_id(&mut tx, &caller, id, Action::Read).await?;
     Ok(Json(view::load_one(&app, &mut tx, build, workspace, false).await?))
@@ -28,7 +32,8 @@ pub async fn by_number(
 ) -> Result<Json<WorkspaceBuild>> {
     let [user, workspace, number] = names.take()?;
     let number: i64 = number.parse().map_err(|_| {
-        Error::bad_request("Failed to parse build number as integer.").detail(format!("{number:?} is no integer."))
+        Error::bad_request("Failed to parse build number as integer.")
+            .detail(format!("{number:?} is no integer."))
     })?;
     let mut tx = app.store.reader().await?;
     let deleted = query.flag("include_deleted")?;

@@ -86,11 +86,17 @@ pub async fn make(
     let import = jobs::get(tx, version.job_id).await?;
     match import.status() {
         Status::Pending | Status::Running | Status::Canceling => {
-            let text = format!("The provided template version is {}. Wait for it to complete importing!", import.status());
+            let text = format!(
+                "The provided template version is {}. Wait for it to complete importing!",
+                import.status()
+            );
             return Err(Error::new(StatusCode::NOT_ACCEPTABLE, text));
         }
         Status::Failed | Status::Canceled => {
-            let text = format!("The provided template version {:?} has failed to import: {:?}. You cannot build workspaces with it!", version.name, import.error);
+            let text = format!(
+                "The provided template version {:?} has failed to import: {:?}. You cannot build workspaces with it!",
+                version.name, import.error
+            );
             return Err(Error::bad_request(text));
         }
         Status::Succeeded => {}
@@ -135,7 +141,8 @@ pub async fn make(
         })),
         trace_metadata: BTreeMap::new(),
     };
-    let build = write(tx, caller.user.id, workspace, wanted, &job, &version, last.as_ref(), &values, now).await?;
+    let build =
+        write(tx, caller.user.id, workspace, wanted, &job, &version, last.as_ref(), &values, now).await?;
     let finished = wanted.orphan && finish_orphan(tx, workspace, &job, now).await?;
     Ok(Made { build, job, finished })
 }
@@ -148,7 +155,10 @@ async fn version_for(
     wanted: &Wanted,
     last: Option<&Build>,
 ) -> Result<Version> {
-    let missing = || Error::bad_request("Template version does not exist.").field("template_version_id", "template version not found");
+    let missing = || {
+        Error::bad_request("Template version does not exist.")
+            .field("template_version_id", "template version not found")
+    };
     let active = template.active_version_id;
     let free = caller.may(Action::Update, templates::find::object(template.organization_id));
     let bound = wanted.transition == Transition::Start && template.settings.require_active_version && !free;
@@ -164,7 +174,10 @@ async fn version_for(
             .field("template_version_id", "template version doesn't match template"));
     }
     if bound && version.id != active {
-        return Err(Error::new(StatusCode::FORBIDDEN, "The template requires its active version, use that one."));
+        return Err(Error::new(
+            StatusCode::FORBIDDEN,
+            "The template requires its active version, use that one.",
+        ));
     }
     Ok(version)
 }
@@ -184,10 +197,14 @@ fn extras(app: &App, caller: &Caller, template: &Template, wanted: &Wanted) -> R
     }
     if wanted.debug {
         if !caller.may(Action::Read, Object::site(Resource::Deployment)) {
-            return Err(Error::bad_request("Workspace builds with a custom log level are restricted to administrators only."));
+            return Err(Error::bad_request(
+                "Workspace builds with a custom log level are restricted to administrators only.",
+            ));
         }
         if !app.config.workspaces.terraform_debug {
-            return Err(Error::bad_request("Terraform debug mode is disabled in the deployment configuration."));
+            return Err(Error::bad_request(
+                "Terraform debug mode is disabled in the deployment configuration.",
+            ));
         }
     }
     Ok(())

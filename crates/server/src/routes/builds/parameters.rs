@@ -29,7 +29,8 @@ pub async fn resolve(
     version: TemplateVersionId,
     given: &Given<'_>,
 ) -> Result<BTreeMap<String, String>> {
-    let definitions: Vec<_> = details::list_parameters(tx, version).await?.into_iter().map(definition).collect();
+    let definitions: Vec<_> =
+        details::list_parameters(tx, version).await?.into_iter().map(definition).collect();
     let preset = match given.preset {
         Some(id) => Some(find_preset(tx, version, id).await?),
         None => None,
@@ -39,7 +40,9 @@ pub async fn resolve(
         // A preset may name parameters that the version does not have any more; those are nobody's fault here.
         preset: preset.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
         request: given.request.clone(),
-        last: given.last.map(|last| last.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()),
+        last: given
+            .last
+            .map(|last| last.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()),
     };
     let transition = given.transition.unwrap_or(Transition::Start);
     match parameter::resolve(&definitions, transition, &sources) {

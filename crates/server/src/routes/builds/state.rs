@@ -34,7 +34,9 @@ pub async fn update(
     let mut tx = app.store.begin().await?;
     let build = find(&mut tx, &caller, id).await?;
     if jobs::get(&mut tx, build.job_id).await?.completed_at.is_none() {
-        return Err(Error::conflict("The build's job has not ended, its state will be replaced by the result."));
+        return Err(Error::conflict(
+            "The build's job has not ended, its state will be replaced by the result.",
+        ));
     }
     builds::update_state(&mut tx, build.id, request.state.0).await?;
     tx.commit().await?;

@@ -24,8 +24,10 @@ pub async fn resolve(
         return Ok(base);
     }
     let variables = details::list_variables(tx, version).await?;
-    let variables: BTreeMap<_, _> =
-        variables.into_iter().map(|row| (row.name, effective(row.value.expose(), row.default_value.expose()))).collect();
+    let variables: BTreeMap<_, _> = variables
+        .into_iter()
+        .map(|row| (row.name, effective(row.value.expose(), row.default_value.expose())))
+        .collect();
     let values = Values { parameters, variables: &variables };
     let mut all = base.as_map().clone();
     let mut error = None;
@@ -36,7 +38,8 @@ pub async fn resolve(
                 all.insert(key, value);
             }
             Err(detail) => {
-                let wrong = error.take().unwrap_or_else(|| Error::bad_request("Unable to parse workspace tags."));
+                let wrong =
+                    error.take().unwrap_or_else(|| Error::bad_request("Unable to parse workspace tags."));
                 error = Some(Error::field(wrong, key, detail));
             }
         }
@@ -73,7 +76,8 @@ impl Values<'_> {
             return self.reference(expression);
         }
         // A bare word is a key written without quotes.
-        let word = !expression.is_empty() && expression.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        let word = !expression.is_empty()
+            && expression.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
         if word && expression != "null" { Ok(expression.to_owned()) } else { Err(unsupported(expression)) }
     }
 
@@ -149,7 +153,9 @@ mod tests {
         check("\"a$b 5% \\\"q\\\" $${x}\"", Some("a$b 5% \"q\" ${x}"));
         check("true", Some("true"));
         check("1.5", Some("1.5"));
-        for wrong in ["var.missing", "local.x", "null", "", "upper(\"x\")", "\"${upper(var.env)}\"", "\"%{if true}\""] {
+        for wrong in
+            ["var.missing", "local.x", "null", "", "upper(\"x\")", "\"${upper(var.env)}\"", "\"%{if true}\""]
+        {
             check(wrong, None);
         }
     }

@@ -31,16 +31,22 @@ pub async fn load(
     let mut made = resources::of_jobs(app, tx, &job_ids).await?;
     let people: Vec<UserId> =
         rows.iter().map(|row| row.initiator_id).chain(owners.values().map(|row| row.owner_id)).collect();
-    let people: HashMap<_, _> = users::find_many(tx, &people).await?.into_iter().map(|row| (row.id, row)).collect();
+    let people: HashMap<_, _> =
+        users::find_many(tx, &people).await?.into_iter().map(|row| (row.id, row)).collect();
     let version_ids: Vec<TemplateVersionId> = rows.iter().map(|row| row.template_version_id).collect();
     let names = versions::find_many(tx, &version_ids).await?;
     let names: HashMap<_, _> = names.into_iter().map(|version| (version.id, version.name)).collect();
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
-        let (Some(job), Some(workspace)) = (found.get(&row.job_id), owners.get(&row.workspace_id)) else { continue };
+        let (Some(job), Some(workspace)) = (found.get(&row.job_id), owners.get(&row.workspace_id)) else {
+            continue;
+        };
         let waits = with_matches && job.status() == Status::Pending;
-        let matching =
-            if waits { matched::for_job(tx, job, row.created_at).await? } else { MatchedProvisioners::default() };
+        let matching = if waits {
+            matched::for_job(tx, job, row.created_at).await?
+        } else {
+            MatchedProvisioners::default()
+        };
         let owner = people.get(&workspace.owner_id);
         views.push(one(Parts {
             build: row,
@@ -49,7 +55,10 @@ pub async fn load(
             workspace,
             owner_name: owner.map(|user| user.username.clone()).unwrap_or_default(),
             owner_avatar_url: owner.map(|user| user.avatar_url.clone()).unwrap_or_default(),
-            initiator_name: people.get(&row.initiator_id).map(|user| user.username.clone()).unwrap_or_default(),
+            initiator_name: people
+                .get(&row.initiator_id)
+                .map(|user| user.username.clone())
+                .unwrap_or_default(),
             version_name: names.get(&row.template_version_id).cloned().unwrap_or_default(),
             resources: made.remove(&job.id).unwrap_or_default(),
             matched: matching,

@@ -131,8 +131,14 @@ impl Budget {
 }
 
 fn unix_seconds(at: &zip::DateTime) -> u64 {
-    let [year, month, day, hour, minute, second] =
-        [at.year().cast_signed(), i16::from(at.month()), i16::from(at.day()), i16::from(at.hour()), i16::from(at.minute()), i16::from(at.second())];
+    let [year, month, day, hour, minute, second] = [
+        at.year().cast_signed(),
+        i16::from(at.month()),
+        i16::from(at.day()),
+        i16::from(at.hour()),
+        i16::from(at.minute()),
+        i16::from(at.second()),
+    ];
     let small = |value: i16| i8::try_from(value).unwrap_or_default();
     jiff::civil::DateTime::new(year, small(month), small(day), small(hour), small(minute), small(second), 0)
         .ok()
@@ -148,7 +154,8 @@ mod tests {
     fn zip_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
         let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
         for (name, content) in entries {
-            let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+            let options =
+                zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
             zip.start_file(*name, options).unwrap();
             zip.write_all(content).unwrap();
         }

@@ -50,5 +50,7 @@ async fn visible(tx: &mut Tx, caller: &Caller, file: &files::Info) -> Result<boo
         return Ok(true);
     }
     let organizations = files::list_organizations(tx, file.id).await?;
-    Ok(organizations.into_iter().any(|id| caller.may(Action::Read, Object::in_organization(Resource::File, id))))
+    Ok(organizations
+        .into_iter()
+        .any(|id| caller.may(Action::Read, Object::in_organization(Resource::File, id))))
 }

@@ -15,7 +15,8 @@ use crate::http::{Caller, Error, Result, body};
 pub async fn upload(State(app): State<App>, caller: Caller, request: Request) -> Result<Response> {
     caller.require(Action::Create, Object::site(Resource::File).owned_by(caller.user.id))?;
     let limit = app.config.limits.upload_bytes;
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind =
+        request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     let is_zip = match kind {
         TAR => false,
@@ -25,7 +26,8 @@ pub async fn upload(State(app): State<App>, caller: Caller, request: Request) ->
                 .detail(format!("Send {TAR} or {ZIP}.")));
         }
     };
-    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
+    let declared =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|bytes| bytes > limit as u64) {
         return Err(body::too_large(limit));
     }
@@ -34,7 +36,8 @@ pub async fn upload(State(app): State<App>, caller: Caller, request: Request) ->
         let data = if is_zip { archive::zip_to_tar(&bytes, limit)? } else { bytes.into() };
         Ok((files::hash(&data), data))
     };
-    let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|e| Error::internal("Internal error.", e))?;
+    let prepared =
+        tokio::task::spawn_blocking(prepare).await.map_err(|e| Error::internal("Internal error.", e))?;
     let (hash, data) = prepared.map_err(|e| Error::bad_request("The archive cannot be used.").detail(e))?;
 
     let owner = caller.user.id;

@@ -51,7 +51,8 @@ pub async fn token(
     let name = if request.token_name.is_empty() {
         random_name::generate().replace('_', "-")
     } else {
-        names::name(&request.token_name).map_err(|e| Error::invalid("token_name", format!("The token name {e}.")))?;
+        names::name(&request.token_name)
+            .map_err(|e| Error::invalid("token_name", format!("The token name {e}.")))?;
         request.token_name
     };
     let longest = max_lifetime(&app, &user);
@@ -75,10 +76,16 @@ pub async fn token(
 fn check_scope(request: &CreateTokenRequest) -> Result<()> {
     let narrow = |scope: &&String| !matches!(scope.as_str(), "" | "all" | SCOPE_ALL);
     if let Some(scope) = request.scopes.iter().chain([&request.scope]).find(narrow) {
-        return Err(Error::invalid("scopes", format!("The scope {scope:?} is not supported, leave it out or use {SCOPE_ALL:?}.")));
+        return Err(Error::invalid(
+            "scopes",
+            format!("The scope {scope:?} is not supported, leave it out or use {SCOPE_ALL:?}."),
+        ));
     }
     if let Some(entry) = request.allow_list.iter().find(|entry| *entry != ALLOW_ALL) {
-        return Err(Error::invalid("allow_list", format!("The entry {entry:?} is not supported, leave it out.")));
+        return Err(Error::invalid(
+            "allow_list",
+            format!("The entry {entry:?} is not supported, leave it out."),
+        ));
     }
     Ok(())
 }

@@ -22,15 +22,21 @@ fn own_name() -> String {
 }
 
 /// `GET /bin/{name}`
-pub async fn binary(State(app): State<App>, Path(name): Path<String>, headers: HeaderMap) -> Result<Response> {
+pub async fn binary(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response> {
     let path = app.config.executable.as_ref().filter(|_| name == own_name()).ok_or_else(|| {
         Error::new(StatusCode::NOT_FOUND, "This server has no binary of that name.")
             .detail(format!("It serves only its own: {}", own_name()))
     })?;
-    let file = tokio::fs::File::open(path).await.map_err(|e| Error::internal("The binary cannot be read.", e))?;
+    let file =
+        tokio::fs::File::open(path).await.map_err(|e| Error::internal("The binary cannot be read.", e))?;
     let metadata = file.metadata().await.map_err(|e| Error::internal("The binary cannot be read.", e))?;
     let etag = format!("\"{}-{}\"", app.build.product, metadata.len());
-    let etag = HeaderValue::from_str(&etag).map_err(|e| Error::internal("The binary cannot be described.", e))?;
+    let etag =
+        HeaderValue::from_str(&etag).map_err(|e| Error::internal("The binary cannot be described.", e))?;
     if headers.get(header::IF_NONE_MATCH) == Some(&etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
     }

@@ -29,7 +29,9 @@ pub async fn activate(
         .filter(|version| version.organization_id == template.organization_id)
         .ok_or_else(|| Error::new(StatusCode::NOT_FOUND, "Template version not found."))?;
     if version.template_id != Some(id) {
-        return Err(Error::bad_request("The provided template version doesn't belong to the specified template."));
+        return Err(Error::bad_request(
+            "The provided template version doesn't belong to the specified template.",
+        ));
     }
     if version.archived {
         return Err(Error::bad_request("The provided template version is archived."));

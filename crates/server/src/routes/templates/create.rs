@@ -22,10 +22,12 @@ pub async fn create(
     Json(request): Json<CreateTemplateRequest>,
 ) -> Result<body::Created<Template>> {
     let [organization] = names.take()?;
-    let organization = organizations::named(&app, &mut app.store.reader().await?, &caller, &organization).await?;
+    let organization =
+        organizations::named(&app, &mut app.store.reader().await?, &caller, &organization).await?;
     caller.require(Action::Create, find::object(organization.id))?;
-    let version_id =
-        request.version_id.ok_or_else(|| Error::invalid("template_version_id", "A template version is required."))?;
+    let version_id = request
+        .version_id
+        .ok_or_else(|| Error::invalid("template_version_id", "A template version is required."))?;
     let now = app.now();
     let mut row = templates::Template {
         id: TemplateId::random(),
@@ -46,7 +48,8 @@ pub async fn create(
     settings::check(&row)?;
 
     let mut tx = app.store.begin().await?;
-    let version = versions::find(&mut tx, version_id).await?.filter(|found| found.organization_id == organization.id);
+    let version =
+        versions::find(&mut tx, version_id).await?.filter(|found| found.organization_id == organization.id);
     let version = version.ok_or_else(|| {
         Error::new(StatusCode::NOT_FOUND, "Template version does not exist.")
             .field("template_version_id", "Template version does not exist")
@@ -90,7 +93,10 @@ fn policy(request: &CreateTemplateRequest) -> Settings {
             .max_port_share_level
             .as_ref()
             .map_or(base.max_port_share_level, |level| level.as_str().to_owned()),
-        cors_behavior: request.cors_behavior.as_ref().map_or(base.cors_behavior, |word| word.as_str().to_owned()),
+        cors_behavior: request
+            .cors_behavior
+            .as_ref()
+            .map_or(base.cors_behavior, |word| word.as_str().to_owned()),
         use_classic_parameter_flow: request
             .template_use_classic_parameter_flow
             .unwrap_or(base.use_classic_parameter_flow),

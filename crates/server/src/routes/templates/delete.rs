@@ -18,7 +18,9 @@ pub async fn delete(State(app): State<App>, caller: Caller, Id(id): Id<TemplateI
     match templates::delete(&mut tx, id, app.now()).await {
         Ok(()) => {}
         Err(coder_store::Error::Stale { .. }) => {
-            return Err(Error::bad_request("All workspaces must be deleted before a template can be removed."));
+            return Err(Error::bad_request(
+                "All workspaces must be deleted before a template can be removed.",
+            ));
         }
         Err(error) => return Err(error.into()),
     }

@@ -15,7 +15,8 @@ pub const fn object(organization: OrganizationId) -> Object {
 /// Whether the caller may do this to the template. Members reach it through "everyone", unless that was taken away.
 pub fn may(caller: &Caller, action: Action, template: &Template) -> bool {
     let object = object(template.organization_id);
-    let through_role = caller.may(Action::Update, object) || caller.may(Action::Read, Object::site(Resource::Template));
+    let through_role =
+        caller.may(Action::Update, object) || caller.may(Action::Read, Object::site(Resource::Template));
     caller.may(action, object) && (template.settings.everyone_may_use || through_role)
 }
 

@@ -24,7 +24,8 @@ pub async fn by_name(State(app): State<App>, caller: Caller, names: Names) -> Re
     let [organization, name] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
-    let template = templates::find_by_name(&mut tx, organization.id, &name).await?.ok_or_else(Error::not_found)?;
+    let template =
+        templates::find_by_name(&mut tx, organization.id, &name).await?.ok_or_else(Error::not_found)?;
     find::require(&caller, Action::Read, &template)?;
     Ok(Json(view::load_one(&mut tx, template).await?))
 }

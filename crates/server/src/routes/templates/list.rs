@@ -14,8 +14,18 @@ use crate::http::{Caller, Json, Result};
 use crate::routes::organizations;
 
 const KEYS: &[&str] = &[
-    "organization", "exact_name", "exact_display_name", "name", "display_name", "ids", "deprecated", "deleted",
-    "author", "author_id", "has-ai-task", "has_external_agent",
+    "organization",
+    "exact_name",
+    "exact_display_name",
+    "name",
+    "display_name",
+    "ids",
+    "deprecated",
+    "deleted",
+    "author",
+    "author_id",
+    "has-ai-task",
+    "has_external_agent",
 ];
 
 /// `GET /templates`
@@ -43,7 +53,9 @@ async fn search(
 ) -> Result<Vec<Template>> {
     let search = Search::parse(query.text("q"), "display_name", KEYS)?;
     let mut tx = app.store.reader().await?;
-    let Some(filter) = filter(app, &mut tx, caller, &search, organization).await? else { return Ok(Vec::new()) };
+    let Some(filter) = filter(app, &mut tx, caller, &search, organization).await? else {
+        return Ok(Vec::new());
+    };
     let mut rows = templates::list(&mut tx, &filter).await?;
     rows.retain(|row| find::may(caller, Action::Read, row));
     view::load(&mut tx, rows).await
@@ -58,7 +70,8 @@ async fn filter(
     organization: Option<OrganizationId>,
 ) -> Result<Option<templates::Filter>> {
     // Deleted templates are never listed, and no template here runs tasks or outside agents.
-    let flags = [search.read::<bool>("deleted")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
+    let flags =
+        [search.read::<bool>("deleted")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
     if flags.contains(&Some(true)) {
         return Ok(None);
     }

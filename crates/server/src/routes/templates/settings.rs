@@ -58,7 +58,8 @@ fn words(settings: &Settings, wrong: &mut Vec<(&str, String)>) {
     if !(0..=16).contains(&settings.autostop_weeks) {
         wrong.push(("autostop_requirement.weeks", "Must be between 1 and 16.".to_owned()));
     }
-    if !["owner", "authenticated", "organization", "public"].contains(&settings.max_port_share_level.as_str()) {
+    if !["owner", "authenticated", "organization", "public"].contains(&settings.max_port_share_level.as_str())
+    {
         wrong.push(("max_port_share_level", "Unknown sharing level.".to_owned()));
     }
     if !["simple", "passthru"].contains(&settings.cors_behavior.as_str()) {

@@ -63,7 +63,10 @@ fn apply(mut row: templates::Template, request: UpdateTemplateRequest) -> templa
     if let Some(wanted) = request.autostart_requirement {
         policy.autostart_days = wanted.days_of_week;
     }
-    keep(&mut policy.max_port_share_level, request.max_port_share_level.map(|level| level.as_str().to_owned()));
+    keep(
+        &mut policy.max_port_share_level,
+        request.max_port_share_level.map(|level| level.as_str().to_owned()),
+    );
     keep(&mut policy.cors_behavior, request.cors_behavior.map(|word| word.as_str().to_owned()));
     if let Some(classic) = request.use_classic_parameter_flow {
         policy.use_classic_parameter_flow = classic;

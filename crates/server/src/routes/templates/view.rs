@@ -22,7 +22,9 @@ pub async fn load(tx: &mut Tx, rows: Vec<templates::Template>) -> Result<Vec<Tem
     }
     let view = |row: templates::Template| {
         let organization = known.get(&row.organization_id);
-        let text = |pick: fn(&organizations::Organization) -> &String| organization.map(pick).cloned().unwrap_or_default();
+        let text = |pick: fn(&organizations::Organization) -> &String| {
+            organization.map(pick).cloned().unwrap_or_default()
+        };
         let (name, display_name, icon) =
             (text(|organization| &organization.name), text(|o| &o.display_name), text(|o| &o.icon));
         let creator = creators.get(&row.created_by).cloned().unwrap_or_default();
@@ -37,7 +39,11 @@ pub async fn load_one(tx: &mut Tx, row: templates::Template) -> Result<Template>
     Ok(loaded.remove(0))
 }
 
-fn one(row: templates::Template, organization: (String, String, String), created_by_name: String) -> Template {
+fn one(
+    row: templates::Template,
+    organization: (String, String, String),
+    created_by_name: String,
+) -> Template {
     let settings = row.settings;
     Template {
         id: row.id,

@@ -37,7 +37,10 @@ pub async fn create(
         LoginType::Unset | LoginType::Password => users::LoginType::Password,
         LoginType::None => users::LoginType::None,
         other => {
-            return Err(Error::invalid("login_type", format!("{other:?} log-in is not set up on this server.")));
+            return Err(Error::invalid(
+                "login_type",
+                format!("{other:?} log-in is not set up on this server."),
+            ));
         }
     };
     let hash = if login_type == users::LoginType::Password {
@@ -49,8 +52,10 @@ pub async fn create(
         return Err(Error::invalid("password", "A password needs the login type \"password\"."));
     };
     let status = request.user_status.unwrap_or(UserStatus::Dormant);
-    let status: users::Status =
-        status.as_str().parse().map_err(|_| Error::invalid("user_status", format!("{status} is not a user status.")))?;
+    let status: users::Status = status
+        .as_str()
+        .parse()
+        .map_err(|_| Error::invalid("user_status", format!("{status} is not a user status.")))?;
 
     let now = app.now();
     let mut user = row(UserId::random(), &request.email, &request.username, &request.name, now);
@@ -110,9 +115,8 @@ pub fn check_password(password: &Secret) -> Result<()> {
     if password.expose().is_empty() {
         return Err(Error::invalid("password", "A password is required."));
     }
-    password::validate(password.expose()).map_err(|error| {
-        Error::bad_request("Password not strong enough!").field("password", error)
-    })
+    password::validate(password.expose())
+        .map_err(|error| Error::bad_request("Password not strong enough!").field("password", error))
 }
 
 /// 409 for a user name or e-mail address that somebody else has.

@@ -32,7 +32,8 @@ pub async fn create(
     }
     check_identity(&request.email, &request.username, &request.name)?;
     check_password(&request.password)?;
-    let hash = app.passwords.hash(request.password).await.map_err(|e| Error::internal("Internal error.", e))?;
+    let hash =
+        app.passwords.hash(request.password).await.map_err(|e| Error::internal("Internal error.", e))?;
     let now = app.now();
     let mut user = create::row(UserId::random(), &request.email, &request.username, &request.name, now);
     user.status = users::Status::Active;

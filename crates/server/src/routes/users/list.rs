@@ -13,8 +13,15 @@ use crate::http::params::Query;
 use crate::http::search::Search;
 use crate::http::{Caller, Json, Result};
 
-const KEYS: &[&str] =
-    &["status", "role", "login_type", "last_seen_after", "last_seen_before", "created_after", "created_before"];
+const KEYS: &[&str] = &[
+    "status",
+    "role",
+    "login_type",
+    "last_seen_after",
+    "last_seen_before",
+    "created_after",
+    "created_before",
+];
 
 /// `GET /users`: everybody for those who may see accounts, oneself for others.
 pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Result<Json<UsersResponse>> {
@@ -48,6 +55,7 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
     for member in organizations::list_memberships(&mut tx, &ids).await? {
         memberships.entry(member.user_id).or_default().push(member.organization_id);
     }
-    let users = rows.iter().map(|user| view::user(user, memberships.remove(&user.id).unwrap_or_default())).collect();
+    let users =
+        rows.iter().map(|user| view::user(user, memberships.remove(&user.id).unwrap_or_default())).collect();
     Ok(Json(UsersResponse { users, count }))
 }

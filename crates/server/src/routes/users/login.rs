@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use coder_api::users::{AuthMethod, AuthMethods, LoginRequest, LoginResponse};
 use coder_domain::secret::Secret;
 use coder_store::{tokens, users};
-use http::header::SET_COOKIE;
 use http::StatusCode;
+use http::header::SET_COOKIE;
 
 use crate::authn::cookies;
 use crate::context::App;
@@ -40,19 +40,25 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, peer: Peer) -> Re
     let found = users::find_by_email(&mut app.store.reader().await?, email).await?;
     let found = found.filter(|user| !user.is_system);
     let stored = found.as_ref().and_then(|user| user.password_hash.clone());
-    let right = app.passwords.verify(password, stored).await.map_err(|e| Error::internal("Internal error.", e))?;
+    let right =
+        app.passwords.verify(password, stored).await.map_err(|e| Error::internal("Internal error.", e))?;
     let Some(user) = found else { return Err(wrong()) };
     if user.login_type != users::LoginType::Password {
         return Err(Error::new(
             StatusCode::FORBIDDEN,
-            format!("Incorrect login type, attempting to use \"password\" but user is of login type {:?}.", user.login_type.as_str()),
+            format!(
+                "Incorrect login type, attempting to use \"password\" but user is of login type {:?}.",
+                user.login_type.as_str()
+            ),
         ));
     }
     if !right {
         return Err(wrong());
     }
     if user.status == users::Status::Suspended {
-        return Err(Error::unauthorized("Your account is suspended. Contact an admin to reactivate your account."));
+        return Err(Error::unauthorized(
+            "Your account is suspended. Contact an admin to reactivate your account.",
+        ));
     }
     open_session(app, user.id, users::LoginType::Password, peer).await
 }

@@ -33,8 +33,14 @@ pub async fn update(
     check_password(&request.password)?;
     let failed = |e| Error::internal("Internal error.", e);
     if own {
-        if !app.passwords.verify(request.old_password.clone(), user.password_hash.clone()).await.map_err(failed)? {
-            return Err(Error::bad_request("Old password is incorrect.").field("old_password", "Old password is incorrect."));
+        if !app
+            .passwords
+            .verify(request.old_password.clone(), user.password_hash.clone())
+            .await
+            .map_err(failed)?
+        {
+            return Err(Error::bad_request("Old password is incorrect.")
+                .field("old_password", "Old password is incorrect."));
         }
         if request.old_password == request.password {
             return Err(Error::bad_request("New password cannot match old password."));

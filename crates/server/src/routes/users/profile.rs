@@ -28,7 +28,9 @@ pub async fn update(
     user.username = request.username;
     user.name = request.name.trim().to_owned();
     user.updated_at = app.now();
-    users::update_profile(&mut tx, user.id, &user.username, &user.name, user.updated_at).await.map_err(create::taken)?;
+    users::update_profile(&mut tx, user.id, &user.username, &user.name, user.updated_at)
+        .await
+        .map_err(create::taken)?;
     let memberships = organizations::list_of_user(&mut tx, user.id).await?;
     tx.commit().await?;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))

@@ -53,7 +53,8 @@ pub async fn update(
     roles.sort();
     roles.dedup();
     if let Some(unknown) = roles.iter().find(|role| role.parse::<SiteRole>().is_err()) {
-        return Err(Error::bad_request("One or more roles are invalid.").field("roles", format!("unknown role {unknown:?}")));
+        return Err(Error::bad_request("One or more roles are invalid.")
+            .field("roles", format!("unknown role {unknown:?}")));
     }
     let mut before = user.site_roles.clone();
     before.sort();

@@ -30,7 +30,9 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) ->
             return Err(Error::bad_request("You cannot suspend yourself."));
         }
         if user.site_roles.iter().any(|role| role == SiteRole::Owner.as_str()) {
-            return Err(Error::bad_request("You cannot suspend a user with the \"owner\" role. Remove the role first."));
+            return Err(Error::bad_request(
+                "You cannot suspend a user with the \"owner\" role. Remove the role first.",
+            ));
         }
     }
     user.status = status;

@@ -36,7 +36,9 @@ pub fn minimal(row: &users::User) -> MinimalUser {
 
 /// Site roles with their names for people; words this build does not know are shown as they are.
 pub fn site_roles(words: &[String]) -> Vec<SlimRole> {
-    let display = |word: &String| word.parse::<SiteRole>().map_or_else(|_| word.clone(), |role| role.display_name().to_owned());
+    let display = |word: &String| {
+        word.parse::<SiteRole>().map_or_else(|_| word.clone(), |role| role.display_name().to_owned())
+    };
     words
         .iter()
         .map(|word| SlimRole { name: word.clone(), display_name: display(word), organization_id: None })
@@ -45,7 +47,12 @@ pub fn site_roles(words: &[String]) -> Vec<SlimRole> {
 
 /// Organization roles with their names for people.
 pub fn organization_roles(words: &[String], organization: OrganizationId) -> Vec<SlimRole> {
-    let display = |word: &String| word.parse::<OrgRole>().map_or_else(|_| word.clone(), |role| role.display_name().to_owned());
+    let display = |word: &String| {
+        word.parse::<OrgRole>().map_or_else(|_| word.clone(), |role| role.display_name().to_owned())
+    };
     let organization_id = Some(organization);
-    words.iter().map(|word| SlimRole { name: word.clone(), display_name: display(word), organization_id }).collect()
+    words
+        .iter()
+        .map(|word| SlimRole { name: word.clone(), display_name: display(word), organization_id })
+        .collect()
 }

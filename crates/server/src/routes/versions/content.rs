@@ -184,7 +184,10 @@ mod tests {
     #[test]
     fn markdown_is_flattened() {
         let check = |given: &str, want: &str| assert_eq!(super::plain(given), want);
-        check("# Region\nWhere it **runs**, see [docs](https://x) or `y`", "Region\nWhere it runs, see docs or y");
+        check(
+            "# Region\nWhere it **runs**, see [docs](https://x) or `y`",
+            "Region\nWhere it runs, see docs or y",
+        );
         check("an [open bracket", "an [open bracket");
     }
 }

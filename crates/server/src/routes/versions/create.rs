@@ -156,7 +156,8 @@ pub fn waiting(job: NewJob, now: Timestamp) -> Job {
 
 fn check(request: &CreateTemplateVersionRequest) -> Result<()> {
     if !request.name.is_empty() {
-        names::template_version(&request.name).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
+        names::template_version(&request.name)
+            .map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
     }
     if request.message.len() > MESSAGE_BYTES {
         return Err(Error::invalid("message", "The message must be at most 1 MiB."));
@@ -180,8 +181,10 @@ async fn source(
     request: &CreateTemplateVersionRequest,
 ) -> Result<coder_domain::ids::FileId> {
     if !request.example_id.is_empty() {
-        return Err(Error::bad_request("Example not found.")
-            .field("example_id", "The server keeps no examples; \"coder templates init\" writes one to push."));
+        return Err(Error::bad_request("Example not found.").field(
+            "example_id",
+            "The server keeps no examples; \"coder templates init\" writes one to push.",
+        ));
     }
     let id = request.file_id.ok_or_else(|| Error::invalid("file_id", "A file is required."))?;
     let file = files::find(tx, id).await?.filter(|file| {

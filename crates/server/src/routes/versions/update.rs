@@ -22,7 +22,8 @@ pub async fn update(
     let mut tx = app.store.begin().await?;
     let mut version = find::by_id(&mut tx, &caller, id, Action::Update).await?;
     if !request.name.is_empty() {
-        names::template_version(&request.name).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
+        names::template_version(&request.name)
+            .map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
         version.name = request.name;
     }
     if let Some(message) = request.message {
@@ -41,7 +42,9 @@ pub async fn update(
         }
         error.into()
     };
-    versions::update(&mut tx, id, &version.name, &version.message, version.updated_at).await.map_err(taken)?;
+    versions::update(&mut tx, id, &version.name, &version.message, version.updated_at)
+        .await
+        .map_err(taken)?;
     let view = view::load_one(&app, &mut tx, version).await?;
     tx.commit().await?;
     Ok(Json(view))

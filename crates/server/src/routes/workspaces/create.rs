@@ -6,7 +6,9 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{OrganizationId, WorkspaceId};
 use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::{Tx, templates as template_rows, transaction, users as accounts, versions, workspaces as rows};
+use coder_store::{
+    Tx, templates as template_rows, transaction, users as accounts, versions, workspaces as rows,
+};
 use http::StatusCode;
 
 use super::{settings, view};
@@ -58,11 +60,15 @@ async fn make_one(
         if organization.is_some_and(|id| id != template.organization_id) {
             return Err(Error::not_found());
         }
-        let object = Object::in_organization(Resource::Workspace, template.organization_id).owned_by(owner.id);
+        let object =
+            Object::in_organization(Resource::Workspace, template.organization_id).owned_by(owner.id);
         caller.require(Action::Create, object)?;
         let member = coder_store::organizations::find_member(tx, template.organization_id, owner.id).await?;
         if member.is_none() {
-            return Err(Error::new(StatusCode::FORBIDDEN, "The owner does not belong to the template's organization."));
+            return Err(Error::new(
+                StatusCode::FORBIDDEN,
+                "The owner does not belong to the template's organization.",
+            ));
         }
         if !template.deprecated.is_empty() {
             return Err(Error::bad_request(format!(
@@ -72,8 +78,13 @@ async fn make_one(
             .detail(&template.deprecated));
         }
         let policy = &template.settings;
-        if request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty()) && !policy.allow_user_autostart {
-            return Err(Error::invalid("schedule", "Autostart is not allowed for workspaces using this template."));
+        if request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty())
+            && !policy.allow_user_autostart
+        {
+            return Err(Error::invalid(
+                "schedule",
+                "Autostart is not allowed for workspaces using this template.",
+            ));
         }
         let default_ttl = Some(policy.default_ttl_ms).filter(|ttl| *ttl > 0);
         let row = rows::Workspace {
@@ -125,7 +136,10 @@ fn check(request: &CreateWorkspaceRequest) -> Result<()> {
     }
     names::name(&request.name).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
     if request.automatic_updates.as_ref().is_some_and(|word| !word.is_known()) {
-        return Err(Error::invalid("automatic_updates", format!("Use {} or {}.", AutomaticUpdates::Always, AutomaticUpdates::Never)));
+        return Err(Error::invalid(
+            "automatic_updates",
+            format!("Use {} or {}.", AutomaticUpdates::Always, AutomaticUpdates::Never),
+        ));
     }
     settings::check_schedule(request.autostart_schedule.as_deref())?;
     settings::check_ttl(request.ttl_ms)
@@ -146,8 +160,10 @@ async fn template_for(
             let version = versions::find(tx, version).await?;
             let version = version.ok_or_else(|| unknown("template_version_id", "Template version"))?;
             if version.archived {
-                return Err(Error::bad_request("Archived template versions cannot be used to make a workspace.")
-                    .field("template_version_id", "template version archived"));
+                return Err(Error::bad_request(
+                    "Archived template versions cannot be used to make a workspace.",
+                )
+                .field("template_version_id", "template version archived"));
             }
             version.template_id.ok_or_else(|| {
                 Error::bad_request("Template version is not part of a template.")

@@ -21,7 +21,13 @@ pub async fn by_id(tx: &mut Tx, caller: &Caller, id: WorkspaceId, action: Action
 }
 
 /// A workspace by owner and name. The owner need not be visible as a user: whoever may see the workspace finds it.
-pub async fn by_name(tx: &mut Tx, caller: &Caller, user: &str, name: &str, deleted: bool) -> Result<Workspace> {
+pub async fn by_name(
+    tx: &mut Tx,
+    caller: &Caller,
+    user: &str,
+    name: &str,
+    deleted: bool,
+) -> Result<Workspace> {
     let owner = match user.parse() {
         _ if user == ME => Some(caller.user.id),
         Ok(id) => Some(id),

@@ -17,8 +17,22 @@ use crate::http::{Caller, Error, Json, Result};
 use crate::routes::organizations;
 
 const KEYS: &[&str] = &[
-    "id", "owner", "template", "name", "status", "organization", "has-agent", "dormant", "outdated",
-    "last_used_after", "last_used_before", "param", "shared", "shared_with_user", "shared_with_group", "has-ai-task",
+    "id",
+    "owner",
+    "template",
+    "name",
+    "status",
+    "organization",
+    "has-agent",
+    "dormant",
+    "outdated",
+    "last_used_after",
+    "last_used_before",
+    "param",
+    "shared",
+    "shared_with_user",
+    "shared_with_group",
+    "has-ai-task",
     "has_external_agent",
 ];
 
@@ -39,7 +53,9 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
         keep_with_parameter(&mut tx, &mut all, parameter).await?;
     }
     // Own favourites first, then what runs, then by owner and name as the store has sorted (http-api 1.7).
-    all.sort_by_key(|workspace| (!workspace.favorite, workspace.latest_build.status != WorkspaceStatus::Running));
+    all.sort_by_key(|workspace| {
+        (!workspace.favorite, workspace.latest_build.status != WorkspaceStatus::Running)
+    });
     let count = i64::try_from(all.len()).unwrap_or(i64::MAX);
     Ok(Json(WorkspacesResponse { workspaces: page.cut(all, |workspace| workspace.id.0), count }))
 }
@@ -60,8 +76,10 @@ fn parse(q: &str) -> Result<Search> {
 /// The conditions that the database checks; `None` when nothing can match.
 async fn filter(app: &App, tx: &mut Tx, caller: &Caller, search: &Search) -> Result<Option<rows::Filter>> {
     // Nothing can be shared, runs tasks or has outside agents here.
-    let absent = [search.read::<bool>("shared")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
-    if absent.contains(&Some(true)) || ["shared_with_user", "shared_with_group"].iter().any(|k| search.get(k).is_some())
+    let absent =
+        [search.read::<bool>("shared")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
+    if absent.contains(&Some(true))
+        || ["shared_with_user", "shared_with_group"].iter().any(|k| search.get(k).is_some())
     {
         return Ok(None);
     }
@@ -109,7 +127,8 @@ impl Wanted {
         if let Some(word) = agent.as_deref()
             && !["connecting", "connected", "disconnected", "timeout"].contains(&word)
         {
-            return Err(Error::bad_request("Invalid search query.").field("q", format!("{word:?} is no agent status")));
+            return Err(Error::bad_request("Invalid search query.")
+                .field("q", format!("{word:?} is no agent status")));
         }
         Ok(Self { status: search.read("status")?, outdated: search.read("outdated")?, agent })
     }

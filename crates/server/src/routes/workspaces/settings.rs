@@ -74,7 +74,9 @@ pub async fn ttl(
     check_ttl(request.ttl_ms)?;
     change(&app, &caller, id, |row, template| {
         if !template.settings.allow_user_autostop {
-            return Err(Error::bad_request("Custom autostop TTL is not allowed for workspaces using this template."));
+            return Err(Error::bad_request(
+                "Custom autostop TTL is not allowed for workspaces using this template.",
+            ));
         }
         row.ttl_ms = request.ttl_ms.filter(|ttl| *ttl > 0);
         Ok(())
@@ -138,7 +140,11 @@ pub async fn favorite(State(app): State<App>, caller: Caller, Id(id): Id<Workspa
 }
 
 /// `DELETE /workspaces/{workspace}/favorite`
-pub async fn unfavorite(State(app): State<App>, caller: Caller, Id(id): Id<WorkspaceId>) -> Result<NoContent> {
+pub async fn unfavorite(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<WorkspaceId>,
+) -> Result<NoContent> {
     mark(&app, &caller, id, false).await
 }
 
@@ -175,10 +181,13 @@ pub async fn resolve_autostart(
     let latest = coder_store::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
     let last = coder_store::builds::list_parameters(&mut tx, latest.id).await?;
     let given = crate::routes::builds::parameters::Given { last: Some(&last), ..Default::default() };
-    let outcome = crate::routes::builds::parameters::resolve(&mut tx, template.active_version_id, &given).await;
+    let outcome =
+        crate::routes::builds::parameters::resolve(&mut tx, template.active_version_id, &given).await;
     match outcome {
         Ok(_) => Ok(Json(Resolved { parameter_mismatch: false })),
-        Err(error) if error.status() == StatusCode::BAD_REQUEST => Ok(Json(Resolved { parameter_mismatch: true })),
+        Err(error) if error.status() == StatusCode::BAD_REQUEST => {
+            Ok(Json(Resolved { parameter_mismatch: true }))
+        }
         Err(error) => Err(error),
     }
 }
@@ -204,7 +213,10 @@ async fn change(
 async fn living(tx: &mut Tx, caller: &Caller, id: WorkspaceId) -> Result<rows::Workspace> {
     let row = find::by_id(tx, caller, id, Action::Update).await?;
     if row.deleted {
-        return Err(Error::new(StatusCode::METHOD_NOT_ALLOWED, format!("Workspace {:?} is deleted.", row.name)));
+        return Err(Error::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("Workspace {:?} is deleted.", row.name),
+        ));
     }
     Ok(row)
 }
@@ -222,7 +234,9 @@ pub fn check_ttl(ttl_ms: Option<i64>) -> Result<()> {
     match ttl_ms {
         None | Some(0) => Ok(()),
         Some(ttl) if (MINUTE_MS..=MONTH_MS).contains(&ttl) => Ok(()),
-        Some(_) => Err(Error::invalid("ttl_ms", "Time until shutdown must be between one minute and 30 days.")),
+        Some(_) => {
+            Err(Error::invalid("ttl_ms", "Time until shutdown must be between one minute and 30 days."))
+        }
     }
 }
 
@@ -268,7 +282,16 @@ mod tests {
         for good in ["CRON_TZ=Europe/Berlin 30 9 * * 1-5", "0 0 * * *", "5 23 * * mon,Wed,6", ""] {
             assert!(check_schedule(Some(good)).is_ok(), "{good}");
         }
-        for bad in ["x", "60 9 * * *", "0 24 * * *", "0 9 1 * *", "0 9 * 2 *", "0 9 * * 8", "CRON_TZ= 0 9 * * *", "* * * * *"] {
+        for bad in [
+            "x",
+            "60 9 * * *",
+            "0 24 * * *",
+            "0 9 1 * *",
+            "0 9 * 2 *",
+            "0 9 * * 8",
+            "CRON_TZ= 0 9 * * *",
+            "* * * * *",
+        ] {
             assert!(check_schedule(Some(bad)).is_err(), "{bad}");
         }
     }
@@ -276,6 +299,10 @@ mod tests {
     #[test]
     fn times_to_live() {
         assert!(check_ttl(None).is_ok() && check_ttl(Some(MINUTE_MS)).is_ok());
-        assert!(check_ttl(Some(1)).is_err() && check_ttl(Some(-5)).is_err() && check_ttl(Some(MONTH_MS + 1)).is_err());
+        assert!(
+            check_ttl(Some(1)).is_err()
+                && check_ttl(Some(-5)).is_err()
+                && check_ttl(Some(MONTH_MS + 1)).is_err()
+        );
     }
 }

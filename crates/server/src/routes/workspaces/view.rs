@@ -54,8 +54,10 @@ fn one(
 ) -> Workspace {
     let settings = &template.settings;
     let agents = latest_build.resources.iter().flat_map(|resource| &resource.agents);
-    let failing_agents: Vec<_> =
-        agents.filter(|agent| agent.parent_id.is_none() && !agent.health.healthy).map(|agent| agent.id).collect();
+    let failing_agents: Vec<_> = agents
+        .filter(|agent| agent.parent_id.is_none() && !agent.health.healthy)
+        .map(|agent| agent.id)
+        .collect();
     let ttl_ms = if settings.allow_user_autostop {
         row.ttl_ms
     } else {
