@@ -35,9 +35,6 @@ statements! { "check";
         where canceled_us is not null and started_us is null and completed_us is null");
     JOB_PREBUILD = sql("select id, '' as detail from provisioner_jobs
         where prebuild <> (initiator_id = 'c42fdf75-3097-471c-8c33-fb52454d81c0')");
-    JOB_OWNER_MISSING = sql("select job.id, job.worker_id as detail from provisioner_jobs as job
-        where job.completed_us is null and job.worker_id is not null
-        and not exists (select 1 from provisioner_daemons as daemon where daemon.id = job.worker_id)");
     JOB_WITHOUT_VERSION = sql("select job.id, job.type as detail from provisioner_jobs as job
         where not exists (select 1 from template_versions as version where version.id = job.template_version_id)");
     JOB_WITHOUT_BUILD = sql("select job.id, coalesce(job.workspace_build_id, '') as detail from provisioner_jobs as job
@@ -113,7 +110,6 @@ const BY_STATEMENT: &[(&str, &Statement)] = &[
     ("an open job has no error", &JOB_ERROR_WHILE_OPEN),
     ("a waiting job that is canceled has ended", &JOB_CANCELED_WAITING),
     ("exactly the prebuilds user's jobs queue last", &JOB_PREBUILD),
-    ("the owner of an open job exists", &JOB_OWNER_MISSING),
     ("a job's template version exists", &JOB_WITHOUT_VERSION),
     ("a job and its build refer to each other", &JOB_WITHOUT_BUILD),
     ("a template version's job imports it", &VERSION_JOB),

@@ -89,7 +89,6 @@ const BREAKS: &[(&str, &[&str])] = &[
         &["a waiting job that is canceled has ended"],
     ),
     ("update provisioner_jobs set prebuild = true where worker_id is not null", &["exactly the prebuilds user's jobs queue last"]),
-    ("delete from provisioner_daemons", &["the owner of an open job exists"]),
     (
         "update provisioner_jobs set template_version_id = '11111111-1111-4111-8111-111111111111' where type = 'template_version_dry_run'",
         &["a job's template version exists"],
