@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, Id};
 
 use crate::{args, env};
 
@@ -16,8 +16,9 @@ pub fn commands() -> String {
     root.build();
     page.push_str("\n## Global options\n\n");
     table(&mut page, root.get_arguments());
+    let everywhere: Vec<_> = root.get_arguments().map(Arg::get_id).collect();
     for command in root.get_subcommands() {
-        section(&mut page, "coder", command, 2);
+        section(&mut page, "coder", command, 2, &everywhere);
     }
     page
 }
@@ -32,7 +33,7 @@ pub fn environment() -> String {
     page
 }
 
-fn section(page: &mut String, parent: &str, command: &Command, level: usize) {
+fn section(page: &mut String, parent: &str, command: &Command, level: usize, everywhere: &[&Id]) {
     if command.is_hide_set() || command.get_name() == "help" {
         return;
     }
@@ -48,13 +49,14 @@ fn section(page: &mut String, parent: &str, command: &Command, level: usize) {
     }
     let positional: Vec<_> = command.get_positionals().collect();
     let own = command.get_arguments().filter(|arg| !arg.is_positional());
-    let own: Vec<_> =
-        own.filter(|arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help").collect();
+    let own: Vec<_> = own
+        .filter(|arg| !everywhere.contains(&arg.get_id()) && !arg.is_hide_set() && arg.get_id() != "help")
+        .collect();
     if !positional.is_empty() || !own.is_empty() {
         table(page, positional.into_iter().chain(own));
     }
     for sub in command.get_subcommands() {
-        section(page, &name, sub, level + 1);
+        section(page, &name, sub, level + 1, everywhere);
     }
 }
 

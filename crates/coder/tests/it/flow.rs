@@ -147,6 +147,74 @@ fn built_in_daemons_and_values_of_variables() {
 }
 
 #[test]
+fn ctrl_c_cancels_a_push_that_waits() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let directory = write(&home, "empty", "resource \"terraform_data\" \"x\" {}\n");
+    let mut command = home.command(&["templates", "push", "-y", "-d", &directory]);
+    command.stderr(std::process::Stdio::piped()).stdin(std::process::Stdio::null());
+    let push = command.spawn().unwrap();
+    let pending = until(PATIENCE, || {
+        let jobs = json(&home, &["provisioner", "jobs", "list"]);
+        (jobs[0]["status"] == "pending").then_some(())
+    });
+    assert!(pending.is_some());
+    let status =
+        std::process::Command::new("kill").args(["-s", "INT", &push.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let output = push.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(json(&home, &["provisioner", "jobs", "list"])[0]["status"], "canceled");
+    assert_eq!(json(&home, &["templates", "list"]), serde_json::json!([]));
+}
+
+#[test]
+fn an_interrupted_daemon_cancels_its_job() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let mut daemon = server.daemon(&home, "interrupted", &[]);
+    start_at_the_gate(&home, &home.path().join("never"));
+    daemon.signal("INT");
+    assert!(daemon.end().success(), "{}", daemon.log());
+    let build = json(&home, &["list"])[0]["latest_build"].clone();
+    assert!(build["status"] == "failed" || build["status"] == "canceled", "{build}");
+    assert!(build["job"]["completed_at"].is_string(), "{build}");
+}
+
+#[test]
+fn a_second_signal_ends_a_daemon_at_once() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let mut daemon = server.daemon(&home, "hurried", &[]);
+    start_at_the_gate(&home, &home.path().join("never"));
+    daemon.signal("TERM");
+    daemon.says("attempting graceful shutdown");
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code(), Some(1), "{}", daemon.log());
+    daemon.says("stopped at once");
+}
+
+/// Makes a workspace whose build goes on until the file `gate` exists, and returns while it does.
+fn start_at_the_gate(home: &Home, gate: &Path) {
+    let wait = format!("echo at the gate; while [ ! -e {} ]; do sleep 0.05; done", gate.display());
+    let text = format!(
+        "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    command = \"{wait}\"\n  }}\n}}\n"
+    );
+    let directory = write(home, "slow", &text);
+    home.run(&["templates", "push", "-y", "-d", &directory]).good();
+    home.run(&["create", "w", "--template", "slow", "-y", "--no-wait"]).good();
+    let at_the_gate = |text: &str| text.contains("(local-exec)") && text.contains("at the gate");
+    let started = until(PATIENCE, || at_the_gate(&home.run(&["logs", "w"]).good().out).then_some(()));
+    assert!(started.is_some(), "{}", home.run(&["logs", "w"]).good().out);
+}
+
+#[test]
 fn a_stopped_daemon_finishes_its_job() {
     if !has_terraform() {
         return;
@@ -155,16 +223,7 @@ fn a_stopped_daemon_finishes_its_job() {
     let home = server.first_user();
     let mut daemon = server.daemon(&home, "draining", &[]);
     let gate = home.path().join("gate");
-    let text = format!(
-        "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    command = \"echo at the gate; while [ ! -e {} ]; do sleep 0.05; done\"\n  }}\n}}\n",
-        gate.display()
-    );
-    let directory = write(&home, "slow", &text);
-    home.run(&["templates", "push", "-y", "-d", &directory]).good();
-    home.run(&["create", "w", "--template", "slow", "-y", "--no-wait"]).good();
-    let started =
-        until(PATIENCE, || home.run(&["logs", "w"]).good().out.contains("at the gate").then_some(()));
-    assert!(started.is_some(), "{}", daemon.log());
+    start_at_the_gate(&home, &gate);
     daemon.signal("TERM");
     daemon.says("attempting graceful shutdown");
     std::fs::write(gate, "").unwrap();

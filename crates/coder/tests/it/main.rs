@@ -5,6 +5,7 @@ mod daemon;
 mod examples;
 mod flow;
 mod help;
+mod https;
 mod program;
 mod quickstart;
 mod reference;

@@ -20,7 +20,7 @@ pub(crate) fn has_terraform() -> bool {
         std::process::Command::new("terraform").arg("version").env("CHECKPOINT_DISABLE", "1").output();
     let found = found.is_ok_and(|output| output.status.success());
     if !found {
-        assert!(std::env::var_os("CI").is_none(), "terraform is not installed");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "terraform is not installed");
         eprintln!("SKIPPED: terraform is not installed, so nothing is built");
     }
     found
@@ -97,17 +97,23 @@ impl Server {
     }
 
     fn in_home(home: Home, address: &str, flags: &[&str]) -> Self {
-        let mut args = vec!["server", "--http-address", address, "--dangerous-disable-rate-limits"];
+        let http = format!("--http-address={address}");
+        let mut args = vec!["server", &http, "--dangerous-disable-rate-limits"];
         if !flags.iter().any(|flag| flag.starts_with("--provisioner-daemons")) {
             args.push("--provisioner-daemons=0");
         }
         args.extend(flags);
         let mut process = Process::start(&home, &args, "server.log");
-        process.says("coderd: listening on http://");
+        process.says("coderd: listening on http");
         let log = process.log();
-        let line = log.lines().find(|line| line.contains("listening on http://")).unwrap();
+        let line = log.lines().find(|line| line.contains("listening on http")).unwrap();
         let url = line.rsplit(' ').next().unwrap().to_owned();
         Self { process, url, home }
+    }
+
+    /// Over HTTPS only.
+    pub(crate) fn secure(home: Home, flags: &[&str]) -> Self {
+        Self::in_home(home, "", flags)
     }
 
     /// Starts again on the same database and address, after the process has ended.
@@ -123,7 +129,11 @@ impl Server {
 
     /// Makes the first user and returns the home that is logged in.
     pub(crate) fn first_user(&self) -> Home {
-        let home = Home::new();
+        self.first_user_from(Home::new())
+    }
+
+    /// The same with a home that knows more.
+    pub(crate) fn first_user_from(&self, home: Home) -> Home {
         let args = [
             "login",
             &self.url,
