@@ -29,7 +29,8 @@ pub struct Limits {
     pub calls: usize,
     /// Longest uploaded file, in bytes.
     pub file_bytes: usize,
-    /// Longest silence in the middle of a request, and of a stream without a call.
+    /// Longest silence in the middle of a request and of a stream without a call, and longest time in which nothing of
+    /// an answer is taken.
     pub patience: Duration,
 }
 
@@ -80,6 +81,7 @@ async fn refuse(exchange: Exchange, status: Status, patience: Duration) {
 /// Serves the calls of one byte stream, one after the other.
 pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: Limits) {
     let mut exchange = Exchange::new(io);
+    exchange.set_write_patience(Some(limits.patience));
     loop {
         exchange.set_patience(Some(limits.patience));
         let name = match exchange.next().await {
@@ -93,7 +95,7 @@ pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: 
             Err((exchange, error)) => {
                 tracing::debug!(call = name, %error, "call broken");
                 return match error {
-                    Error::Lost(_) | Error::Reset | Error::Canceled => {}
+                    Error::Lost(_) | Error::Reset | Error::Canceled | Error::Stalled => {}
                     error => refuse(exchange, Status::chain(&error), limits.patience).await,
                 };
             }

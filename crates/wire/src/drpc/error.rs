@@ -70,8 +70,8 @@ pub enum Error {
     /// The peer gave the call up.
     #[error("the peer canceled the call")]
     Canceled,
-    /// The peer has been silent in the middle of a request.
-    #[error("the peer stalled in the middle of a request")]
+    /// The peer was silent in the middle of a request, or took nothing of its answer, for too long.
+    #[error("the peer stalled in the middle of a call")]
     Stalled,
     /// A message of our own that the peer would not take; nothing was sent.
     #[error("a message of {size} bytes is longer than the limit of {limit} bytes")]

@@ -312,6 +312,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn packets_survive_any_cut(packets in packets(), piece in 1usize..70_000) {
             let mut bytes = Vec::new();

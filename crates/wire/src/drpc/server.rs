@@ -37,6 +37,11 @@ impl Exchange {
         Self { stream: Stream::new(io, 0), stashed: None, over: true }
     }
 
+    /// Sets the longest time a caller may take nothing of its answer; none for ever.
+    pub const fn set_write_patience(&mut self, patience: Option<Duration>) {
+        self.stream.write_patience = patience;
+    }
+
     /// Sets the longest silence [`recv`](Self::recv) and [`next`](Self::next) accept; none for ever.
     pub const fn set_patience(&mut self, patience: Option<Duration>) {
         self.stream.patience = patience;

@@ -34,12 +34,22 @@ pub(super) struct Stream<T> {
     next_message: u64,
     /// Longest silence while reading.
     pub(super) patience: Option<Duration>,
+    /// Longest time in which the peer takes nothing of what is written.
+    pub(super) write_patience: Option<Duration>,
 }
 
 impl<T: ByteStream> Stream<T> {
     pub(super) fn new(io: T, id: u64) -> Self {
-        let decoder = Decoder::default();
-        Self { io, decoder, input: BytesMut::new(), output: Vec::new(), id, next_message: 1, patience: None }
+        Self {
+            io,
+            decoder: Decoder::default(),
+            input: BytesMut::new(),
+            output: Vec::new(),
+            id,
+            next_message: 1,
+            patience: None,
+            write_patience: None,
+        }
     }
 
     /// Goes on with another call on the same byte stream.
@@ -55,15 +65,8 @@ impl<T: ByteStream> Stream<T> {
                 return Ok(Some(packet));
             }
             self.input = BytesMut::new();
-            let read = poll_fn(|cx| poll_read(&mut self.io, &mut self.input, cx));
-            let count = match self.patience {
-                None => read.await,
-                Some(patience) => match tokio::time::timeout(patience, read).await {
-                    Ok(result) => result,
-                    Err(_) => return Err(Error::Stalled),
-                },
-            };
-            if count.map_err(Error::transport)? == 0 {
+            let read = poll_fn(|cx| poll_read(&mut self.io, &mut self.input, cx).map_err(Error::transport));
+            if within(self.patience, read).await? == 0 {
                 return Ok(None);
             }
         }
@@ -116,7 +119,8 @@ impl<T: ByteStream> Stream<T> {
     /// Waits until the byte stream has passed everything on.
     pub(super) async fn flush_through(&mut self) -> Result<(), Error> {
         self.flush().await?;
-        poll_fn(|cx| Pin::new(&mut self.io).poll_flush(cx)).await.map_err(Error::transport)
+        let flushed = poll_fn(|cx| Pin::new(&mut self.io).poll_flush(cx).map_err(Error::transport));
+        within(self.write_patience, flushed).await
     }
 
     /// Ends our direction.
@@ -129,7 +133,7 @@ impl<T: ByteStream> Stream<T> {
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         let (io, input) = (&mut self.io, &mut self.input);
         while !bytes.is_empty() {
-            let count = poll_fn(|cx| {
+            let written = poll_fn(|cx| {
                 if let Poll::Ready(result) = Pin::new(&mut *io).poll_write(cx, bytes) {
                     return Poll::Ready(result.map_err(Error::transport));
                 }
@@ -142,14 +146,25 @@ impl<T: ByteStream> Stream<T> {
                     }
                 }
                 Poll::Pending
-            })
-            .await?;
+            });
+            let count = within(self.write_patience, written).await?;
             if count == 0 {
                 return Err(Error::Lost(io::ErrorKind::WriteZero.into()));
             }
             bytes = &bytes[count..];
         }
         Ok(())
+    }
+}
+
+/// Waits no longer than `patience`.
+async fn within<T>(
+    patience: Option<Duration>,
+    step: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match patience {
+        None => step.await,
+        Some(patience) => tokio::time::timeout(patience, step).await.unwrap_or(Err(Error::Stalled)),
     }
 }
 

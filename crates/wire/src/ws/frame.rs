@@ -217,6 +217,7 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn payload_survives_any_cut(
             payload in proptest::collection::vec(any::<u8>(), 0..70_000),

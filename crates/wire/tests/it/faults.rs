@@ -6,7 +6,7 @@ use std::time::Duration;
 use coder_wire::daemon::{Client, Limits, rpc, serve_stream};
 use coder_wire::drpc::frame::{self, Kind};
 use coder_wire::drpc::{MESSAGE, Status};
-use coder_wire::messages::provisionerd::UpdateJobRequest;
+use coder_wire::messages::provisionerd::{FileRequest, UpdateJobRequest};
 use coder_wire::mux::frame::{Flags, Header, Kind as MuxKind};
 use coder_wire::mux::{Config, Session};
 use coder_wire::ws::Socket;
@@ -119,6 +119,19 @@ async fn a_stalled_request_is_given_up() {
         near.write_all(bytes).await.unwrap();
         timeout(3 * Limits::default().patience, serving).await.unwrap().unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_reads_is_given_up() {
+    let (mut near, far) = tokio::io::duplex(1024);
+    let serving = tokio::spawn(serve_stream(Box::new(far), Script::new(None), Limits::default()));
+    let mut bytes = Vec::new();
+    let request = FileRequest { file_id: "100000".to_owned(), ..FileRequest::default() };
+    frame::encode(&mut bytes, Kind::INVOKE, false, (1, 1), rpc::DOWNLOAD_FILE.as_bytes());
+    frame::encode(&mut bytes, Kind::MESSAGE, false, (1, 2), &request.encode_to_vec());
+    near.write_all(&bytes).await.unwrap();
+    timeout(2 * Limits::default().patience, serving).await.unwrap().unwrap();
+    drop(near);
 }
 
 #[tokio::test(start_paused = true)]
