@@ -15,11 +15,6 @@ pub fn start(app: &App) {
     let seconds = Duration::from_secs;
     driver::every(app, seconds(30), driver::First::Later, backup_poll::BackupPoll);
     driver::every(app, seconds(60), driver::First::Later, heartbeat::Heartbeat);
-    driver::every(
-        app,
-        app.config.provisioning.reap_every,
-        driver::First::AtOnce,
-        reap_jobs::ReapJobs::default(),
-    );
+    driver::every(app, app.config.provisioning.reap_every, driver::First::AtOnce, reap_jobs::ReapJobs);
     driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
 }

@@ -8,6 +8,7 @@ mod limits;
 mod listeners;
 mod organizations;
 mod pages;
+mod provisioning;
 mod templates;
 mod tokens;
 mod unauthorized;

@@ -20,7 +20,7 @@ async fn organization(client: &Client) -> OrganizationId {
     client.my_organizations().await.unwrap()[0].id
 }
 
-async fn push(client: &Client) -> TemplateVersion {
+pub(crate) async fn push(client: &Client) -> TemplateVersion {
     let file = client.upload("application/x-tar", archive().unwrap()).await.unwrap();
     let request =
         CreateTemplateVersionRequest { file_id: Some(file), ..CreateTemplateVersionRequest::default() };

@@ -1,4 +1,6 @@
 //! A real server on loopback and scripted daemons that join it over real WebSockets.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod faults;
 mod flow;
+mod followers;

@@ -1,0 +1,82 @@
+//! Not a poll: a hundred waiting daemons cost the database a heartbeat and the backup poll, and nothing else.
+
+use super::*;
+
+/// Sixty seconds pass on a clock that is moved by hand; the database is given real time to answer after each step.
+#[tokio::test]
+async fn a_hundred_idle_daemons_cost_heartbeats_and_the_backup_poll_only() {
+    let server = TestServer::sqlite().await;
+    let mut daemons = Vec::new();
+    for number in 0..100 {
+        // Ten pools of ten.
+        let pool = (number % 10).to_string();
+        daemons.push(Daemon::tagged(&server, &format!("d{number}"), &[("pool", &pool)]).await);
+    }
+    let waiting: Vec<_> = daemons
+        .iter()
+        .map(|daemon| {
+            let calls = daemon.calls.clone();
+            tokio::spawn(async move { calls.acquire(std::future::pending()).await })
+        })
+        .collect();
+    let joined = async {
+        while server.app.scheduler.size() != (100, 10) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, joined).await.unwrap();
+    coder_server::tasks::start(&server.app);
+    settle(&server).await;
+    let before = server.app.store.statements();
+    for _ in 0..12 {
+        server.advance(5);
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        tokio::time::resume();
+        settle(&server).await;
+    }
+    let after = server.app.store.statements();
+    assert_eq!(after.work - before.work, 0, "{before:?} {after:?}");
+    assert_eq!(after.heartbeats - before.heartbeats, 1, "one statement for all daemons");
+    // Two polls; in each pool one daemon looks at new tag sets and for a job.
+    assert!((20..=40).contains(&(after.claims - before.claims)), "{before:?} {after:?}");
+    assert_eq!(server.app.scheduler.size(), (100, 10));
+    for one in waiting {
+        one.abort();
+    }
+}
+
+/// Real time until no statement has been run for a while.
+async fn settle(server: &TestServer) {
+    let mut quiet = 0;
+    let mut last = server.app.store.statements();
+    while quiet < 4 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let now = server.app.store.statements();
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+    }
+}
+
+#[tokio::test]
+async fn daemons_are_seen_while_they_are_connected_and_rows_of_long_gone_ones_removed() {
+    use coder_server::tasks::driver::Task;
+    let server = TestServer::sqlite().await;
+    let here = Daemon::untagged(&server, "here").await;
+    let gone = Daemon::untagged(&server, "gone").await;
+    let id = gone.id;
+    gone.calls.session().close().await;
+    let left = async {
+        while server.app.scheduler.connected().len() != 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, left).await.unwrap();
+    server.advance(7 * 24 * 3600 + 1);
+    coder_server::tasks::heartbeat::Heartbeat.run(&server.app).await.unwrap();
+    coder_server::tasks::purge::Purge.run(&server.app).await.unwrap();
+    let mut tx = server.app.store.reader().await.unwrap();
+    assert!(daemons::find(&mut tx, id).await.unwrap().is_none(), "DAE-6");
+    let seen = daemons::find(&mut tx, here.id).await.unwrap().unwrap();
+    assert_eq!(seen.last_seen_at, Some(server.app.now()));
+}
