@@ -22,7 +22,7 @@ use crate::cancel::{Cancel, Urgency};
 use crate::logs::StageLog;
 
 /// Output that is kept whole (plans, states, graphs) may be this long.
-const CAPTURE_LIMIT_BYTES: usize = 256 * 1024 * 1024;
+const CAPTURE_LIMIT_BYTES: usize = 128 * 1024 * 1024;
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -202,7 +202,15 @@ impl Runner<'_> {
             loop {
                 tokio::select! {
                     status = child.wait() => return status,
-                    result = &mut reading, if read.is_none() => read = Some(result),
+                    result = &mut reading, if read.is_none() => {
+                        if result.is_err()
+                            && let Some(pid) = pid
+                        {
+                            // Nobody reads any more, so it would wait for ever with a full pipe.
+                            let _ = kill_process_group(pid, Signal::KILL);
+                        }
+                        read = Some(result);
+                    }
                 }
             }
         };

@@ -117,3 +117,14 @@ async fn a_missing_terraform_fails_the_job_with_advice() {
     let (_, failed) = server.failed().await;
     assert!(failed.error.contains("--terraform-path"), "{}", failed.error);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_without_end_is_given_up() {
+    let Some(real) = terraform() else { return };
+    let server = Server::new();
+    let script = "case \"$1\" in show) exec cat /dev/zero;; *) exec \"$REAL\" \"$@\";; esac";
+    let _running = Running::with_stand_in(&server, &real, script);
+    server.give(import(tar(&[("main.tf", PLAIN)]), &[]));
+    let (_, failed) = server.failed().await;
+    assert!(failed.error.contains("its output is longer than"), "{}", failed.error);
+}
