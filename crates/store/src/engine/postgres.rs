@@ -72,7 +72,7 @@ impl Server {
     async fn connect(&self) -> Result<PgConnection, Error> {
         let unavailable = |source| Error::Unavailable { what: "cannot connect to Postgres", source };
         match tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&self.options)).await {
-            Ok(Ok(conn)) => Ok(conn),
+            Ok(Ok(conn)) => require_version(conn.server_version_num()).map(|()| conn),
             Ok(Err(error)) => Err(unavailable(Some(Box::new(error)))),
             Err(_) => Err(unavailable(None)),
         }
@@ -160,6 +160,19 @@ async fn within<T>(answer: impl Future<Output = Result<T, sqlx::Error>>) -> Resu
     }
 }
 
+/// The oldest release the reference supports, as Postgres counts.
+const OLDEST: u32 = 130_000;
+
+fn require_version(found: Option<u32>) -> Result<(), Error> {
+    match found {
+        Some(version) if version < OLDEST => {
+            let (major, minor) = (version / 10_000, version % 10_000 / 100);
+            Err(Error::Location(format!("Postgres {major}.{minor} is too old: use version 13 or newer")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn gone() -> Failure {
     Error::Unavailable { what: "the connection to Postgres was lost", source: None }.into()
 }
@@ -207,4 +220,29 @@ fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
 fn taken_column(table: Option<&str>, index: Option<&str>) -> Error {
     let column = index.and_then(|index| index.split_once("__")).map_or("id", |(_, column)| column);
     Error::Conflict { table: table.unwrap_or("?").to_owned(), column: column.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_servers_are_refused_with_the_next_step() {
+        assert!(require_version(Some(130_000)).is_ok());
+        assert!(require_version(Some(170_002)).is_ok());
+        assert!(require_version(None).is_ok(), "some poolers do not say");
+        let refused = require_version(Some(90_624)).expect_err("too old");
+        assert!(
+            refused.to_string().contains("Postgres 9.6 is too old: use version 13 or newer"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn unique_indexes_tell_table_and_column() {
+        let taken = taken_column(Some("users"), Some("users__email_lower"));
+        assert!(taken.is_conflict_on("users", "email_lower"), "{taken:?}");
+        let taken = taken_column(Some("users"), Some("users_pkey"));
+        assert!(taken.is_conflict_on("users", "id"), "{taken:?}");
+    }
 }
