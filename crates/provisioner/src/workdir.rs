@@ -10,6 +10,8 @@ use uuid::Uuid;
 use crate::strays;
 
 const PREFIX: &str = "Session";
+const TEMPLATE: &str = "template";
+const STATE: &str = "terraform.tfstate";
 
 /// Leftovers of daemons that were killed are removed after this time (terraform 1.3).
 const STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -26,7 +28,7 @@ impl WorkDir {
         private_dirs(parent)?;
         remove_stale(parent, now);
         let root = std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4()));
-        private_dirs(&root.join("template"))?;
+        private_dirs(&root.join(TEMPLATE))?;
         private_dirs(&root.join("private"))?;
         Ok(Self { root })
     }
@@ -38,7 +40,7 @@ impl WorkDir {
 
     /// Where the template is unpacked and Terraform runs.
     pub(crate) fn template(&self) -> PathBuf {
-        self.root.join("template")
+        self.root.join(TEMPLATE)
     }
 
     /// A folder whose content no template can name by accident.
@@ -52,7 +54,7 @@ impl WorkDir {
     }
 
     pub(crate) fn state_file(&self) -> PathBuf {
-        self.template().join("terraform.tfstate")
+        self.template().join(STATE)
     }
 }
 
@@ -85,7 +87,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Takes the directory, and ends and removes what a killed daemon left in it. `None` when another daemon works
+    /// Takes the directory, and ends and removes what a killed daemon left in it; only states stay for a week. `None` when another daemon works
     /// there. Blocks, so call it off the async threads.
     pub(crate) fn take(parent: &Path) -> std::io::Result<Option<Self>> {
         private_dirs(parent)?;
@@ -95,7 +97,13 @@ impl Claim {
         }
         for dir in sessions(&std::path::absolute(parent)?) {
             let killed = strays::kill(&dir);
-            tracing::warn!(dir = %dir.display(), killed, "a job of a daemon that was killed is cleared away");
+            let state = dir.join(TEMPLATE).join(STATE);
+            if state.exists() {
+                // Nobody else knows what had been made by then, so it stays until it is stale.
+                tracing::warn!(state = %state.display(), killed, "a job of a killed daemon left a state; it is kept for a week");
+                continue;
+            }
+            tracing::warn!(dir = %dir.display(), killed, "a job of a killed daemon is cleared away");
             if let Err(error) = std::fs::remove_dir_all(&dir) {
                 tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
             }
@@ -168,10 +176,11 @@ mod tests {
         let claim = Claim::take(parent.path()).unwrap();
         assert!(claim.is_some() && !left.exists());
         assert!(!stray.wait().unwrap().success());
-        std::fs::create_dir(&left).unwrap();
+        std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
+        std::fs::write(left.join(TEMPLATE).join(STATE), "{}").unwrap();
         assert!(Claim::take(parent.path()).unwrap().is_none(), "another daemon works here");
-        assert!(left.exists());
         drop(claim);
         assert!(Claim::take(parent.path()).unwrap().is_some());
+        assert!(left.exists(), "a state is kept for a while");
     }
 }
