@@ -110,11 +110,11 @@ async fn import(
 ) -> Result<acquired_job::Type, Error> {
     let mut given: BTreeMap<String, String> = BTreeMap::new();
     // Names that are not given keep the values of the template's active version.
-    if let Some(template) = input.template_id {
-        if let Some(template) = templates::find(tx, template).await? {
-            for variable in version_details::list_variables(tx, template.active_version_id).await? {
-                given.insert(variable.name, variable.value.expose().to_owned());
-            }
+    if let Some(template) = input.template_id
+        && let Some(template) = templates::find(tx, template).await?
+    {
+        for variable in version_details::list_variables(tx, template.active_version_id).await? {
+            given.insert(variable.name, variable.value.expose().to_owned());
         }
     }
     given.extend(

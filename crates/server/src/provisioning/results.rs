@@ -308,7 +308,6 @@ fn timing(timing: wire::Timing) -> Option<Timing> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

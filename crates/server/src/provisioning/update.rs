@@ -126,7 +126,6 @@ pub fn value_of(variable: Variable) -> VariableValue {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

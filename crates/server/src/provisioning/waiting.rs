@@ -158,7 +158,6 @@ impl Waiting {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::collections::BTreeMap;
 

@@ -107,8 +107,11 @@ async fn reap(
 fn words(kind: Kind, since: Duration) -> (&'static str, String) {
     let word = if kind == Kind::Hung { "hung" } else { "pending" };
     let seconds = since.as_secs();
-    let time =
-        if seconds % 60 == 0 { format!("{} minutes", seconds / 60) } else { format!("{seconds} seconds") };
+    let time = if seconds.is_multiple_of(60) {
+        format!("{} minutes", seconds / 60)
+    } else {
+        format!("{seconds} seconds")
+    };
     (word, time)
 }
 

@@ -179,7 +179,6 @@ impl FromStr for GoDuration {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
