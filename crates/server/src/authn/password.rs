@@ -89,7 +89,6 @@ fn parse(stored: &str) -> Option<(u32, Vec<u8>, Vec<u8>)> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -163,7 +163,6 @@ pub fn signed_out(detail: &str) -> Error {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -115,7 +115,6 @@ impl IntoResponse for NoContent {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -115,10 +115,8 @@ fn describe(app: &App, headers: &mut HeaderMap, id: Uuid, secure: bool) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::VARY).or_insert(HeaderValue::from_static("Origin, Cookie"));
     let age = app.config.listen.strict_transport_security;
-    if secure && age > 0 {
-        if let Ok(value) = HeaderValue::from_str(&format!("max-age={age}")) {
-            headers.insert(header::STRICT_TRANSPORT_SECURITY, value);
-        }
+    if let (true, 1.., Ok(value)) = (secure, age, HeaderValue::from_str(&format!("max-age={age}"))) {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, value);
     }
 }
 
@@ -210,7 +208,6 @@ pub fn strip_slash(mut request: Request<Body>) -> Request<Body> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

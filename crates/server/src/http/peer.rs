@@ -44,7 +44,6 @@ fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

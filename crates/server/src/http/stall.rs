@@ -147,7 +147,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unclogged<S> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use http_body_util::BodyExt;
     use tokio::io::AsyncWriteExt;

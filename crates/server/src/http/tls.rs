@@ -143,7 +143,8 @@ fn client_verifier(
     if https.client_auth == ClientAuth::VerifyIfGiven {
         builder = builder.allow_unauthenticated();
     }
-    Ok(builder.build().map_err(|error| Error::Settings(error.into()))?)
+    let verifier = builder.build().map_err(|error| Error::Settings(error.into()))?;
+    Ok(verifier)
 }
 
 /// Takes any certificate whose key the client really holds.

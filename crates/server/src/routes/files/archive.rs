@@ -147,7 +147,6 @@ fn unix_seconds(at: &zip::DateTime) -> u64 {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
