@@ -85,7 +85,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
                 Command::Server(args) => cmd::server::run(&ctx, *args),
                 Command::Provisioner { command } => match *command {
                     #[cfg(feature = "server")]
-                    cmd::provisioner::Command::Start(args) => cmd::provisioner::start::run(&ctx, args),
+                    cmd::provisioner::Command::Start(args) => cmd::provisioner::start::run(&ctx, *args),
                     command => asking(&ctx, cmd::provisioner::run(&ctx, command)),
                 },
                 command => asking(&ctx, client(&ctx, command)),

@@ -1,4 +1,5 @@
 //! The real binary, driven as people and scripts drive it.
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod commands;
 mod daemon;

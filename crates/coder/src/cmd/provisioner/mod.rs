@@ -13,7 +13,7 @@ use crate::context::Context;
 pub(crate) enum Command {
     /// Run a daemon that builds workspaces.
     #[cfg(feature = "server")]
-    Start(start::Args),
+    Start(Box<start::Args>),
     /// List daemons.
     #[command(alias = "ls")]
     List(list::Args),
