@@ -158,11 +158,14 @@ fn status(row: &agents::Agent, now: Timestamp) -> AgentStatus {
     }
 }
 
+/// An agent is well unless something went wrong; one that may still connect is.
 fn health(status: &AgentStatus, lifecycle: &AgentLifecycle) -> AgentHealth {
     let reason = match (status, lifecycle) {
+        (AgentStatus::Connecting | AgentStatus::Timeout | AgentStatus::Disconnected, AgentLifecycle::Off) => {
+            "agent is not running"
+        }
         (AgentStatus::Timeout, _) => "agent is taking too long to connect",
         (AgentStatus::Disconnected, _) => "agent has lost connection",
-        (AgentStatus::Connecting, _) => "agent has not yet connected",
         (_, AgentLifecycle::StartError) => "agent startup script exited with an error",
         (
             _,
@@ -213,5 +216,21 @@ fn app_view(row: agents::App) -> WorkspaceApp {
         open_in: definition.open_in.as_str().into(),
         tooltip: definition.tooltip,
         statuses: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_unwell_only_when_something_went_wrong() {
+        let check = |status, lifecycle, want| assert_eq!(health(&status, &lifecycle).healthy, want);
+        check(AgentStatus::Connecting, AgentLifecycle::Created, true);
+        check(AgentStatus::Connected, AgentLifecycle::Ready, true);
+        check(AgentStatus::Timeout, AgentLifecycle::Created, false);
+        check(AgentStatus::Disconnected, AgentLifecycle::Ready, false);
+        check(AgentStatus::Connected, AgentLifecycle::StartError, false);
+        check(AgentStatus::Disconnected, AgentLifecycle::Off, false);
     }
 }

@@ -102,12 +102,16 @@ async fn tok_2_every_carrier_works_and_a_cookie_alone_changes_nothing() {
         server.send(request.body(axum::body::Body::empty()).unwrap()).await.status.as_u16()
     };
     let cookie = ("cookie", format!("a=b; coder_session_token={owner}"));
-    assert_eq!(send("GET", &[cookie.clone()], "/api/v2/users/me").await, 200);
+    assert_eq!(send("GET", std::slice::from_ref(&cookie), "/api/v2/users/me").await, 200);
     assert_eq!(send("GET", &[("authorization", format!("Bearer {owner}"))], "/api/v2/users/me").await, 200);
     assert_eq!(send("GET", &[], &format!("/api/v2/users/me?coder_session_token={owner}")).await, 200);
     assert_eq!(send("GET", &[("coder-session-token", String::new())], "/api/v2/users/me").await, 401);
 
-    assert_eq!(send("POST", &[cookie.clone()], "/api/v2/users/me/keys").await, 400, "no CSRF token");
+    assert_eq!(
+        send("POST", std::slice::from_ref(&cookie), "/api/v2/users/me/keys").await,
+        400,
+        "no CSRF token"
+    );
     let with_token = ("cookie", format!("coder_session_token={owner}; csrf_token=abc"));
     let header = |text: &str| ("x-csrf-token", text.to_owned());
     assert_eq!(send("POST", &[with_token.clone(), header("abd")], "/api/v2/users/me/keys").await, 400);
