@@ -17,4 +17,19 @@ pub fn start(app: &App) {
     driver::every(app, seconds(60), driver::First::Later, heartbeat::Heartbeat);
     driver::every(app, app.config.provisioning.reap_every, driver::First::AtOnce, reap_jobs::ReapJobs);
     driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
+    let context = app.clone();
+    app.lifecycle.spawn("claims under way", async move { finish_claims(&context).await });
+}
+
+/// Keeps the soft stop waiting until every daemon has left and every claim has its result in the database: a job that
+/// was taken at the last moment is failed, not left to the reaper.
+async fn finish_claims(app: &App) {
+    app.lifecycle.soft().cancelled().await;
+    loop {
+        app.scheduler.settled().await;
+        if app.scheduler.connected().is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -2,7 +2,10 @@
 //! whatever is handed out was handed out by a wake-up.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use coder_server::provisioning::acquire::Outcome;
+use coder_server::provisioning::waiting::Domain;
 use coder_wire::messages::provisioner::WorkspaceTransition;
 use coder_wire::messages::provisionerd::acquired_job::Type;
 
