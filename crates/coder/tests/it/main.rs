@@ -7,6 +7,7 @@ mod examples;
 mod flow;
 mod help;
 mod https;
+mod killed;
 mod program;
 mod quickstart;
 mod reference;

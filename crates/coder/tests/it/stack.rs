@@ -96,7 +96,7 @@ impl Server {
         Self::in_home(Home::new(), "127.0.0.1:0", flags)
     }
 
-    fn in_home(home: Home, address: &str, flags: &[&str]) -> Self {
+    pub(crate) fn in_home(home: Home, address: &str, flags: &[&str]) -> Self {
         let http = format!("--http-address={address}");
         let mut args = vec!["server", &http, "--dangerous-disable-rate-limits"];
         if !flags.iter().any(|flag| flag.starts_with("--provisioner-daemons")) {
