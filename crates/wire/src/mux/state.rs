@@ -1,4 +1,6 @@
 //! What a session knows: its streams, their credit, and what has to be written. No I/O happens here.
+//!
+//! One file, because every transition touches both a stream's credit and the session's queue, under one lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
