@@ -9,11 +9,11 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
-fn json(home: &Home, args: &[&str]) -> serde_json::Value {
+pub(crate) fn json(home: &Home, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&home.run(&[args, &["-o", "json"]].concat()).good().out).unwrap()
 }
 
-fn write(home: &Home, name: &str, text: &str) -> String {
+pub(crate) fn write(home: &Home, name: &str, text: &str) -> String {
     let directory = home.path().join(name);
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("main.tf"), text).unwrap();

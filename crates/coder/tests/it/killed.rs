@@ -84,7 +84,7 @@ fn nothing_acknowledged_is_lost_on_postgres() {
     survive(home);
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
@@ -142,7 +142,7 @@ async fn verify(client: &Client, organization: OrganizationId, acknowledged: &Ac
     }
 }
 
-fn archive(text: &str) -> Vec<u8> {
+pub(crate) fn archive(text: &str) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(text.len() as u64);

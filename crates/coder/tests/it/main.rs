@@ -4,6 +4,7 @@
 mod commands;
 mod daemon;
 mod examples;
+mod faults;
 mod flow;
 mod help;
 mod https;

@@ -1,0 +1,292 @@
+//! What goes wrong around the product: killed processes, late daemons, a database that goes away, a full disk.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use coder_api::client::{Client, Error, Options, Proxies, Timeouts};
+use coder_api::files::TAR;
+use coder_api::versions::CreateTemplateVersionRequest;
+use coder_domain::Timestamp;
+use coder_domain::ids::OrganizationId;
+use coder_domain::secret::Secret;
+use coder_store::testing;
+use tokio::runtime::Runtime;
+
+use crate::flow::{json, write};
+use crate::killed::{archive, runtime};
+use crate::program::{Home, until};
+use crate::stack::{PATIENCE, Server, has_terraform};
+
+/// Longest wait for an answer while something is broken.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// The REST API without repetitions.
+struct Api {
+    runtime: Runtime,
+    client: Client,
+    organization: OrganizationId,
+}
+
+impl Api {
+    fn new(server: &Server, session: &Home) -> Self {
+        let token = std::fs::read_to_string(session.config().join("session")).unwrap();
+        let timeouts = Timeouts { request: ANSWER, transfer: ANSWER, ..Timeouts::default() };
+        let options = Options { proxies: Proxies::none(), retries: 0, timeouts, ..Options::default() };
+        let client = Client::new(&server.url, Some(Secret::new(token)), options).unwrap();
+        let runtime = runtime();
+        let organization = runtime.block_on(client.organization("default")).unwrap().id;
+        Self { runtime, client, organization }
+    }
+
+    fn run<T>(&self, ask: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
+        self.runtime.block_on(ask(&self.client))
+    }
+
+    fn new_key(&self, name: &str) -> Result<(), Error> {
+        let tags = std::collections::BTreeMap::new();
+        self.run(async |client| client.create_provisioner_key(self.organization, name, tags).await).map(drop)
+    }
+
+    /// Orders an import of a small template.
+    fn import(&self) {
+        let request = |file| CreateTemplateVersionRequest { file_id: Some(file), ..Default::default() };
+        let made = self.run(async |client| {
+            let file = client.upload(TAR, archive("resource \"terraform_data\" \"x\" {}\n").into()).await?;
+            client.create_version(self.organization, &request(file)).await
+        });
+        made.unwrap();
+    }
+}
+
+/// Insists on this status and on words that say what is wrong.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, status: u16, words: &str) {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.status().map(|status| status.as_u16()), Some(status), "{error}");
+    let message = &error.body().unwrap().message;
+    assert!(message.contains(words), "{message}");
+}
+
+/// Waits until a file is there.
+#[track_caller]
+fn appears(path: &Path) {
+    let found = until(PATIENCE, || path.exists().then_some(()));
+    assert!(found.is_some(), "{} did not appear", path.display());
+}
+
+/// Orders a workspace `w` whose Terraform runs this script.
+fn order(home: &Home, script: &str) {
+    let text = format!(
+        "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    command = \"{script}\"\n  }}\n}}\n"
+    );
+    let directory = write(home, "scripted", &text);
+    home.run(&["templates", "push", "-y", "-d", &directory]).good();
+    home.run(&["create", "w", "--template", "scripted", "-y", "--no-wait"]).good();
+}
+
+/// Waits until the newest build of `w` has this status.
+#[track_caller]
+fn becomes(home: &Home, status: &str) -> serde_json::Value {
+    let mut build = serde_json::Value::Null;
+    let found = until(PATIENCE, || {
+        build = json(home, &["list"])[0]["latest_build"].take();
+        (build["status"] == status).then_some(())
+    });
+    assert!(found.is_some(), "{build}");
+    build
+}
+
+/// Ends `w` properly.
+#[track_caller]
+fn stop_and_delete(server: &Server, home: &Home) {
+    home.run(&["stop", "w", "-y"]).good();
+    home.run(&["delete", "w", "-y"]).good();
+    assert_eq!(json(home, &["list"]), serde_json::json!([]));
+    server.home().run(&["server", "check"]).good();
+}
+
+/// Command lines of processes that run for jobs of the daemon with this cache directory.
+fn processes_of_jobs(cache: &Path) -> Vec<String> {
+    let marker = format!("CODER_PROVISIONER_WORK_DIR={}/", cache.display());
+    let read = |path: std::path::PathBuf| std::fs::read(path).unwrap_or_default();
+    let ours = |path: &Path| {
+        read(path.join("environ")).split(|&byte| byte == 0).any(|v| v.starts_with(marker.as_bytes()))
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    entries
+        .filter(|path| ours(path))
+        .map(|path| String::from_utf8_lossy(&read(path.join("cmdline"))).replace('\0', " "))
+        .collect()
+}
+
+#[test]
+fn a_daemon_killed_in_mid_apply() {
+    if !has_terraform() {
+        return;
+    }
+    // Daemons give a sign of life twice a second.
+    let server =
+        Server::start(&["--job-hung-after", "4s", "--job-hang-detector-interval", "200ms", "--verbose"]);
+    let home = server.first_user();
+    let mut daemon = server.daemon(&home, "victim", &[]);
+    let at = |name: &str| home.path().join(name);
+    let (released, hold, applying) = (at("released"), at("hold"), at("applying"));
+    let script = format!(
+        "[ -e {} ] || {{ mkfifo {}; : > {}; cat {}; }}",
+        released.display(),
+        hold.display(),
+        applying.display(),
+        hold.display()
+    );
+    order(&home, &script);
+    appears(&applying);
+    let cache = at("cache-victim");
+    let running = |name: &str| processes_of_jobs(&cache).iter().any(|line| line.contains(name));
+    assert!(until(PATIENCE, || (running("apply") && running("cat ")).then_some(())).is_some());
+    daemon.signal("KILL");
+    daemon.end();
+
+    let build = becomes(&home, "failed");
+    assert!(build["job"]["error"].as_str().unwrap().contains("hung"), "{build}");
+    assert!(build["job"]["completed_at"].is_string(), "{build}");
+    let logs = home.run(&["logs", "-f", "w"]);
+    assert!(logs.out.contains("terminated"), "{}{}", logs.out, logs.err);
+    server.home().run(&["server", "check"]).good();
+
+    std::fs::write(released, "").unwrap();
+    let next = server.daemon(&home, "victim", &[]);
+    let left = until(ANSWER, || processes_of_jobs(&cache).is_empty().then_some(()));
+    assert!(left.is_some(), "{:?}", processes_of_jobs(&cache));
+    home.run(&["start", "w", "-y"]).good();
+    home.run(&["delete", "w", "-y"]).good();
+    assert_eq!(json(&home, &["list"]), serde_json::json!([]));
+    server.home().run(&["server", "check"]).good();
+    drop(next);
+}
+
+#[test]
+fn a_server_killed_in_mid_job() {
+    if !has_terraform() {
+        return;
+    }
+    let mut server = Server::start(&[]);
+    let home = server.first_user();
+    let daemon = server.daemon(&home, "steady", &[]);
+    let at = |name: &str| home.path().join(name);
+    let (applying, dark, said, gate) = (at("applying"), at("dark"), at("said"), at("gate"));
+    let script = format!(
+        "echo before; : > {}; while [ ! -e {} ]; do sleep 0.05; done; for i in 1 2 3; do echo while away $i; done; : > {}; while [ ! -e {} ]; do sleep 0.05; done; echo after",
+        applying.display(),
+        dark.display(),
+        said.display(),
+        gate.display()
+    );
+    order(&home, &script);
+    appears(&applying);
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    server.process.signal("KILL");
+    server.process.end();
+    // Terraform goes on meanwhile.
+    std::fs::write(dark, "").unwrap();
+    appears(&said);
+    let server = server.restart(&address);
+    std::fs::write(gate, "").unwrap();
+
+    let build = becomes(&home, "running");
+    assert_eq!(build["job"]["status"], "succeeded", "{build}");
+    let logs = home.run(&["logs", "-f", "w"]).good().out;
+    for line in ["before", "while away 1", "while away 2", "while away 3", "after"] {
+        let line = format!("(local-exec): {line}\n");
+        assert_eq!(logs.matches(&line).count(), 1, "{line:?} once in:\n{logs}");
+    }
+    stop_and_delete(&server, &home);
+    drop(daemon);
+}
+
+#[test]
+fn a_waiting_import_starts_when_its_daemon_arrives() {
+    const LIMIT_MS: i64 = 100;
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let api = Api::new(&server, &home);
+    let instant = |value: &serde_json::Value| value.as_str().unwrap().parse::<Timestamp>().unwrap();
+    let mut waits = Vec::new();
+    // A busy machine may hold up one arrival, hardly three.
+    for round in 0..3 {
+        api.import();
+        let jobs = json(&home, &["provisioner", "jobs", "list"]);
+        let pending = jobs.as_array().unwrap().iter().find(|job| job["status"] == "pending").unwrap();
+        assert_eq!(pending["type"], "template_version_import");
+        let name = format!("late-{round}");
+        let mut daemon = server.daemon(&home, &name, &[]);
+        let started_at = until(PATIENCE, || {
+            let jobs = json(&home, &["provisioner", "jobs", "list"]);
+            let job = jobs.as_array().unwrap().iter().find(|job| job["id"] == pending["id"]).unwrap();
+            (job["status"] == "succeeded").then(|| instant(&job["started_at"]))
+        });
+        let daemons = json(&home, &["provisioner", "list"]);
+        let row = daemons.as_array().unwrap().iter().find(|row| row["name"] == name.as_str()).unwrap();
+        let arrived_at = instant(&row["created_at"]);
+        assert!(arrived_at > instant(&pending["created_at"]));
+        let wait = started_at.unwrap().as_millisecond() - arrived_at.as_millisecond();
+        waits.push(wait);
+        daemon.signal("TERM");
+        assert!(daemon.end().success());
+        if wait <= LIMIT_MS {
+            return;
+        }
+    }
+    panic!("jobs waited {waits:?} ms for daemons that were there");
+}
+
+#[test]
+fn postgres_goes_away_and_comes_back() {
+    if !has_terraform() {
+        return;
+    }
+    let runtime = runtime();
+    let Some(postgres) = runtime.block_on(testing::Server::start()) else { return };
+    let database = runtime.block_on(postgres.database());
+    let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
+    let mut home = Home::new();
+    home.set("CODER_PG_CONNECTION_URL", url.expose());
+    let server = Server::in_home(home, "127.0.0.1:0", &[]);
+    let home = server.first_user();
+    let api = Api::new(&server, &home);
+    let daemon = server.daemon(&home, "steady", &[]);
+    let at = |name: &str| home.path().join(name);
+    let (applying, gate, passed) = (at("applying"), at("gate"), at("passed"));
+    let script = format!(
+        ": > {}; while [ ! -e {} ]; do sleep 0.05; done; echo while away; : > {}",
+        applying.display(),
+        gate.display(),
+        passed.display()
+    );
+    order(&home, &script);
+    appears(&applying);
+
+    postgres.crash();
+    let start = Instant::now();
+    refused(api.run(async |client| client.templates("").await), 503, "database does not answer");
+    refused(api.new_key("k"), 503, "database does not answer");
+    refused(api.run(async |client| client.upload(TAR, archive("x").into()).await), 503, "database");
+    assert!(start.elapsed() < ANSWER, "{:?}", start.elapsed());
+    // The job ends without a database.
+    std::fs::write(gate, "").unwrap();
+    appears(&passed);
+    home.run(&["templates", "list"]).refused("503");
+
+    runtime.block_on(postgres.resume());
+    let back = until(PATIENCE, || api.run(async |client| client.templates("").await).ok());
+    assert_eq!(back.unwrap().len(), 1);
+    becomes(&home, "running");
+    assert!(home.run(&["logs", "-f", "w"]).good().out.contains("while away"));
+    api.new_key("k").unwrap();
+    let directory = write(&home, "second", "resource \"terraform_data\" \"x\" {}\n");
+    home.run(&["templates", "push", "-y", "-d", &directory]).good();
+    stop_and_delete(&server, &home);
+    drop(daemon);
+}
