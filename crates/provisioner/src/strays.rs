@@ -3,6 +3,7 @@
 //! Every Terraform runs with a variable that names the job's directory, and everything it starts inherits it. That is
 //! how processes are recognised, even after the daemon that started them was killed.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,19 +19,20 @@ const ROUNDS: usize = 5;
 pub(crate) fn kill(job_dir: &Path) -> usize {
     let mut marker = format!("{MARKER}=").into_bytes();
     marker.extend_from_slice(job_dir.as_os_str().as_encoded_bytes());
-    let mut killed = 0;
+    // A process shows its environment for a moment after it was killed, so each counts once.
+    let mut killed = BTreeSet::new();
     for _ in 0..ROUNDS {
         let found = find(&marker);
         if found.is_empty() {
             break;
         }
-        killed += found.len();
         for pid in found {
             // One that ended meanwhile is no error.
             let _ = kill_process(pid, Signal::KILL);
+            killed.insert(pid.as_raw_nonzero());
         }
     }
-    killed
+    killed.len()
 }
 
 fn find(marker: &[u8]) -> Vec<Pid> {
