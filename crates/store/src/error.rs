@@ -47,6 +47,9 @@ pub enum Error {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// Nothing more can be stored until somebody makes room; reading goes on.
+    #[error("the database cannot be written, its disk is full: make room on it")]
+    Full(#[source] sqlx::Error),
     /// The database was written by a newer release.
     #[error(
         "the database has schema version {found}, this release knows {known}: start a release at least as new as the one that wrote it"
@@ -66,7 +69,7 @@ pub enum Error {
     /// The location of the database is not usable.
     #[error("bad database location: {0}")]
     Location(String),
-    /// The database refused a statement; a defect of this program or a full disk.
+    /// The database refused a statement; a defect of this program.
     #[error("the database refused statement {statement}")]
     Refused {
         /// The statement's name.
@@ -81,7 +84,7 @@ impl Error {
     /// Whether the same call may succeed when it is tried again later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Full(_))
     }
 
     /// Whether a unique index of `table` that ends in `column` refused the row.

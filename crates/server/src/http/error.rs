@@ -121,6 +121,13 @@ impl From<coder_store::Error> for Error {
                     "The database does not answer, try again in a moment.",
                 )
             },
+            E::Full(_) => Self {
+                source: Some(error.into()),
+                ..Self::new(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    "The disk is full: nothing can be stored until an administrator makes room.",
+                )
+            },
             other => Self::internal("Internal error.", other),
         }
     }

@@ -101,7 +101,7 @@ impl Engine {
             Self::Sqlite(lanes) => Conn::Sqlite(lanes.lease(mode).await?),
             Self::Postgres(server) => Conn::Postgres(server.lease(mode).await?, Arc::clone(server)),
         };
-        Ok(Tx { conn, mode, conflicted: false, counters: Arc::clone(counters) })
+        Ok(Tx { conn, mode, conflicted: false, spoiled: false, counters: Arc::clone(counters) })
     }
 
     pub(crate) async fn close(&self) {
@@ -124,6 +124,9 @@ pub struct Tx {
     conn: Conn,
     mode: Mode,
     conflicted: bool,
+    /// A statement failed in a way after which it is unknown whether the transaction is still open: SQLite undoes one
+    /// by itself when the disk is full. Such a connection is not used again.
+    spoiled: bool,
     counters: Arc<Counters>,
 }
 
@@ -238,13 +241,15 @@ impl Tx {
 
     /// Undoes what this transaction did, keeping the connection.
     pub async fn rollback(mut self) {
-        if self.mode == Mode::Write {
+        if self.mode == Mode::Write && !self.spoiled {
             let done = match &mut self.conn {
                 Conn::Sqlite(lease) => sqlite::rollback(lease).await,
                 Conn::Postgres(lease, server) => server.rollback(lease).await,
             };
             if done {
                 self.mode = Mode::Single;
+            } else {
+                self.spoiled = true;
             }
         }
     }
@@ -262,6 +267,8 @@ impl Tx {
 
     fn fail(&mut self, failure: Failure) -> Error {
         self.conflicted |= failure.conflicted;
+        self.spoiled |= !self.is_postgres()
+            && matches!(failure.error, Error::Full(_) | Error::Unavailable { .. } | Error::Refused { .. });
         failure.error
     }
 }
@@ -270,6 +277,7 @@ impl Drop for Tx {
     fn drop(&mut self) {
         if self.mode == Mode::Write {
             match &mut self.conn {
+                Conn::Sqlite(lease) if self.spoiled => drop(lease.take()),
                 Conn::Sqlite(lease) => sqlite::abandon(lease),
                 // Closing the connection ends its transaction at once; a rollback would need to be awaited.
                 Conn::Postgres(lease, _) => drop(lease.take()),

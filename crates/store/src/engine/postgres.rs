@@ -208,7 +208,7 @@ fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
             Failure { error: unavailable("transactions were in each other's way", error), conflicted: true }
         }
         "57014" => unavailable("a statement took too long", error).into(),
-        "53100" => unavailable("the disk is full", error).into(),
+        "53100" => Error::Full(error).into(),
         code if code.starts_with("53") || code.starts_with("08") => {
             unavailable("Postgres is overloaded", error).into()
         }

@@ -144,6 +144,13 @@ pub(super) async fn prepare(
     done.map(|_| ()).map_err(|error| classify(statement.name, error))
 }
 
+/// The disk is full.
+const FULL: i32 = 13;
+/// A write failed; mostly because of a quota or a limit on the length of files.
+const IOERR_WRITE: i32 = 10 | 3 << 8;
+/// The shared memory of the write-ahead log cannot grow.
+const IOERR_SHMSIZE: i32 = 10 | 19 << 8;
+
 fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
     let unavailable = |what, error| Error::Unavailable { what, source: Some(Box::new(error)) };
     let sqlx::Error::Database(details) = &error else {
@@ -159,10 +166,12 @@ fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
         return Error::Reference(error).into();
     }
     let code = details.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or_default();
+    if matches!(code, FULL | IOERR_WRITE | IOERR_SHMSIZE) {
+        return Error::Full(error).into();
+    }
     let error = match code & 0xff {
         5 | 6 => unavailable("another process holds the database file", error),
         10 | 14 => unavailable("the database file cannot be read or written", error),
-        13 => unavailable("the disk is full", error),
         _ => Error::Refused { statement, source: error },
     };
     error.into()
