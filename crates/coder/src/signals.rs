@@ -17,6 +17,8 @@ pub(crate) struct Signals {
     terminate: Signal,
     hangup: Signal,
     interrupt: Signal,
+    /// Never awaited. A write beyond the limit on the length of files is an error like that of a full disk, not the end.
+    _too_long: Signal,
 }
 
 impl Signals {
@@ -27,6 +29,7 @@ impl Signals {
             terminate: open(SignalKind::terminate())?,
             hangup: open(SignalKind::hangup())?,
             interrupt: open(SignalKind::interrupt())?,
+            _too_long: open(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 
