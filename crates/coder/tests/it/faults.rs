@@ -290,3 +290,36 @@ fn postgres_goes_away_and_comes_back() {
     stop_and_delete(&server, &home);
     drop(daemon);
 }
+
+#[test]
+fn a_full_disk() {
+    // 4 MiB for each file.
+    let server = Server::limited(8192);
+    let home = server.first_user();
+    let api = Api::new(&server, &home);
+    let body = |number: usize| archive(&format!("{number} {}", "x".repeat(512 * 1024)));
+    let mut kept = Vec::new();
+    let refusal = (0..32).find_map(|number| {
+        let uploaded = api.run(async |client| client.upload(TAR, body(number).into()).await);
+        uploaded.map(|file| kept.push(file)).err()
+    });
+    refused(Err::<(), _>(refusal.unwrap()), 507, "disk is full");
+    assert!(!kept.is_empty());
+    for _ in 0..3 {
+        assert!(api.run(async |client| client.templates("").await).unwrap().is_empty());
+        for file in &kept {
+            api.run(async |client| client.download(*file, false).await).unwrap();
+        }
+        let again = api.run(async |client| client.upload(TAR, body(100).into()).await);
+        refused(again, 507, "disk is full");
+    }
+
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let server = server.restart(&address);
+    server.home().run(&["server", "check"]).good();
+    for file in &kept {
+        api.run(async |client| client.download(*file, false).await).unwrap();
+    }
+    api.run(async |client| client.upload(TAR, body(100).into()).await).unwrap();
+    api.new_key("k").unwrap();
+}

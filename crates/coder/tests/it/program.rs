@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+const BINARY: &str = env!("CARGO_BIN_EXE_coder");
+
 /// How long one short command may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -59,7 +61,17 @@ impl Home {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_coder"));
+        self.dress(Command::new(BINARY), args)
+    }
+
+    /// The same where no file may become longer than so many blocks of 512 bytes.
+    pub(crate) fn limited(&self, blocks: u32, args: &[&str]) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\""), BINARY]);
+        self.dress(shell, args)
+    }
+
+    fn dress(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).env_clear().env("HOME", self.path()).current_dir(self.path());
         for name in ["PATH", "TMPDIR", "LLVM_PROFILE_FILE"] {
             if let Some(value) = std::env::var_os(name) {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use crate::program::{Home, until, wait};
@@ -16,8 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether real Terraform is here; in CI its absence is a failure.
 pub(crate) fn has_terraform() -> bool {
-    let found =
-        std::process::Command::new("terraform").arg("version").env("CHECKPOINT_DISABLE", "1").output();
+    let found = Command::new("terraform").arg("version").env("CHECKPOINT_DISABLE", "1").output();
     let found = found.is_ok_and(|output| output.status.success());
     if !found {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "terraform is not installed");
@@ -34,9 +33,12 @@ pub(crate) struct Process {
 
 impl Process {
     fn start(home: &Home, args: &[&str], log: &str) -> Self {
+        Self::spawn(home, home.command(args), log)
+    }
+
+    fn spawn(home: &Home, mut command: Command, log: &str) -> Self {
         let log = home.path().join(log);
         let file = File::create(&log).unwrap();
-        let mut command = home.command(args);
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Self { child: command.spawn().unwrap(), log }
     }
@@ -61,10 +63,7 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let status = std::process::Command::new("kill")
-            .args(["-s", name, &self.child.id().to_string()])
-            .status()
-            .unwrap();
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
     }
 
@@ -97,13 +96,27 @@ impl Server {
     }
 
     pub(crate) fn in_home(home: Home, address: &str, flags: &[&str]) -> Self {
+        Self::launch(home, address, flags, Home::command)
+    }
+
+    /// Where no file may become longer than so many blocks of 512 bytes.
+    pub(crate) fn limited(blocks: u32) -> Self {
+        Self::launch(Home::new(), "127.0.0.1:0", &[], |home, args| home.limited(blocks, args))
+    }
+
+    fn launch(
+        home: Home,
+        address: &str,
+        flags: &[&str],
+        command: impl FnOnce(&Home, &[&str]) -> Command,
+    ) -> Self {
         let http = format!("--http-address={address}");
         let mut args = vec!["server", &http, "--dangerous-disable-rate-limits"];
         if !flags.iter().any(|flag| flag.starts_with("--provisioner-daemons")) {
             args.push("--provisioner-daemons=0");
         }
         args.extend(flags);
-        let mut process = Process::start(&home, &args, "server.log");
+        let mut process = Process::spawn(&home, command(&home, &args), "server.log");
         process.says("coderd: listening on http");
         let log = process.log();
         let line = log.lines().find(|line| line.contains("listening on http")).unwrap();
