@@ -1,5 +1,8 @@
 //! The one error of this crate: callers match on its kind; driver errors are sources and stay inside `engine/`.
 
+/// What a driver said.
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
 /// What went wrong with the database.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -19,7 +22,7 @@ pub enum Error {
     },
     /// A row refers to one that does not exist, or a deleted row is still referred to.
     #[error("a row that this one depends on is missing, or other rows still depend on it")]
-    Reference(#[source] sqlx::Error),
+    Reference(#[source] Source),
     /// The row is no longer in the expected state: another writer was faster. Reread before deciding again.
     #[error("{table} row is no longer in the expected state")]
     Stale {
@@ -45,11 +48,11 @@ pub enum Error {
         what: &'static str,
         /// Why, when the driver said so.
         #[source]
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        source: Option<Source>,
     },
     /// Nothing more can be stored until somebody makes room; reading goes on.
     #[error("the database cannot be written, its disk is full: make room on it")]
-    Full(#[source] sqlx::Error),
+    Full(#[source] Source),
     /// The database was written by a newer release.
     #[error(
         "the database has schema version {found}, this release knows {known}: start a release at least as new as the one that wrote it"
@@ -76,7 +79,7 @@ pub enum Error {
         statement: &'static str,
         /// The driver's error.
         #[source]
-        source: sqlx::Error,
+        source: Source,
     },
 }
 

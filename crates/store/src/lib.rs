@@ -61,7 +61,7 @@ use jiff::Timestamp;
 
 pub use engine::{Class, Document, Location, Statement, Statements, Tx};
 use engine::{Counters, Engine, Mode};
-pub use error::Error;
+pub use error::{Error, Source};
 pub use statements::all as all_statements;
 #[doc(hidden)]
 pub use transaction::settle;

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use coder_domain::secret::Secret;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
@@ -49,17 +48,18 @@ impl Database {
     /// # Panics
     /// When the database refuses it.
     pub async fn execute(&self, script: &str) {
-        let script = AssertSqlSafe(script.to_owned());
         match &self.location {
             Location::Sqlite(path) => {
-                let options = SqliteConnectOptions::new().filename(path).foreign_keys(false);
-                let mut conn = SqliteConnection::connect_with(&options).await.expect("the file exists");
-                conn.execute(sqlx::raw_sql(script)).await.expect("SQLite takes the script");
-                conn.close().await.expect("a clean end");
+                let conn = rusqlite::Connection::open(path).expect("the file exists");
+                conn.pragma_update(None, "foreign_keys", "off").expect("SQLite knows it");
+                conn.execute_batch(script).expect("SQLite takes the script");
+                conn.close().expect("a clean end");
             }
             Location::Postgres(url) => {
                 let mut conn = PgConnection::connect(url.expose()).await.expect("the server runs");
-                conn.execute(sqlx::raw_sql(script)).await.expect("Postgres takes the script");
+                conn.execute(sqlx::raw_sql(AssertSqlSafe(script.to_owned())))
+                    .await
+                    .expect("Postgres takes the script");
                 conn.close().await.expect("a clean end");
             }
         }

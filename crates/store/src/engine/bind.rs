@@ -1,31 +1,40 @@
-//! Turns [`Value`]s into bound parameters; the same text serves both drivers.
+//! Turns [`Value`]s into bound parameters of either driver.
 
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::Query;
-use sqlx::sqlite::{Sqlite, SqliteArguments};
 
 use super::value::{Value, clean};
 
-macro_rules! bind {
-    ($name:ident, $db:ty, $arguments:ty) => {
-        pub(super) fn $name(text: &'static str, values: Vec<Value>) -> Query<'static, $db, $arguments> {
-            let mut query = sqlx::query::<$db>(text);
-            for value in values {
-                query = match value {
-                    Value::NullBool => query.bind(None::<bool>),
-                    Value::NullInt => query.bind(None::<i64>),
-                    Value::NullText => query.bind(None::<String>),
-                    Value::NullBytes => query.bind(None::<Vec<u8>>),
-                    Value::Bool(flag) => query.bind(flag),
-                    Value::Int(number) => query.bind(number),
-                    Value::Text(text) => query.bind(clean(text)),
-                    Value::Bytes(bytes) => query.bind(bytes),
-                };
-            }
-            query
-        }
-    };
+/// A query for Postgres.
+pub(super) fn query(text: &'static str, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
+    let mut query = sqlx::query::<Postgres>(text);
+    for value in values {
+        query = match value {
+            Value::NullBool => query.bind(None::<bool>),
+            Value::NullInt => query.bind(None::<i64>),
+            Value::NullText => query.bind(None::<String>),
+            Value::NullBytes => query.bind(None::<Vec<u8>>),
+            Value::Bool(flag) => query.bind(flag),
+            Value::Int(number) => query.bind(number),
+            Value::Text(text) => query.bind(clean(text)),
+            Value::Bytes(bytes) => query.bind(bytes),
+        };
+    }
+    query
 }
 
-bind!(sqlite, Sqlite, SqliteArguments);
-bind!(postgres, Postgres, PgArguments);
+impl rusqlite::ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::NullBool | Self::NullInt | Self::NullText | Self::NullBytes => {
+                ToSqlOutput::Borrowed(ValueRef::Null)
+            }
+            Self::Bool(flag) => ToSqlOutput::Borrowed(ValueRef::Integer(i64::from(*flag))),
+            Self::Int(number) => ToSqlOutput::Borrowed(ValueRef::Integer(*number)),
+            Self::Text(text) if text.as_bytes().contains(&0) => ToSqlOutput::from(clean(text.clone())),
+            Self::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+        })
+    }
+}

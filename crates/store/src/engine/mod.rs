@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::PgConnection;
-use sqlx::sqlite::SqliteConnection;
 
 use crate::Config;
 use crate::error::Error;
@@ -106,14 +105,14 @@ impl Engine {
 
     pub(crate) async fn close(&self) {
         match self {
-            Self::Sqlite(lanes) => lanes.close().await,
+            Self::Sqlite(lanes) => lanes.close(),
             Self::Postgres(server) => server.close().await,
         }
     }
 }
 
 enum Conn {
-    Sqlite(Lease<SqliteConnection>),
+    Sqlite(Lease<rusqlite::Connection>),
     Postgres(Lease<PgConnection>, Arc<postgres::Server>),
 }
 
@@ -140,8 +139,7 @@ impl Tx {
         self.note(statement);
         let table = statement.table;
         let outcome = match &mut self.conn {
-            Conn::Sqlite(lease) => sqlite::fetch(lease, statement, values)
-                .await
+            Conn::Sqlite(lease) => sqlite::fetch(lease, statement, &values)
                 .map(|rows| rows.into_iter().map(|row| Row::sqlite(row, table)).collect()),
             Conn::Postgres(lease, server) => server
                 .fetch(lease, self.mode, statement, values)
@@ -173,7 +171,7 @@ impl Tx {
     pub(crate) async fn execute(&mut self, statement: &Statement, values: Vec<Value>) -> Result<u64, Error> {
         self.note(statement);
         let outcome = match &mut self.conn {
-            Conn::Sqlite(lease) => sqlite::execute(lease, statement, values).await,
+            Conn::Sqlite(lease) => sqlite::execute(lease, statement, &values),
             Conn::Postgres(lease, server) => server.execute(lease, statement, values).await,
         };
         outcome.map_err(|failure| self.fail(failure))
@@ -195,7 +193,7 @@ impl Tx {
     pub(crate) async fn script(&mut self, text: &'static str) -> Result<(), Error> {
         self.counters.count(Class::Work);
         let outcome = match &mut self.conn {
-            Conn::Sqlite(lease) => sqlite::script(lease, text).await,
+            Conn::Sqlite(lease) => sqlite::script(lease, text),
             Conn::Postgres(lease, _) => postgres::script(lease, text).await,
         };
         outcome.map_err(|failure| self.fail(failure))
@@ -207,7 +205,7 @@ impl Tx {
     /// [`Error::Refused`] when the engine does not accept it.
     pub async fn prepare(&mut self, statement: &Statement) -> Result<(), Error> {
         let outcome = match &mut self.conn {
-            Conn::Sqlite(lease) => sqlite::prepare(lease, statement).await,
+            Conn::Sqlite(lease) => sqlite::prepare(lease, statement),
             Conn::Postgres(lease, _) => postgres::prepare(lease, statement).await,
         };
         outcome.map_err(|failure| self.fail(failure))
@@ -227,7 +225,7 @@ impl Tx {
             return Ok(());
         }
         let outcome = match &mut self.conn {
-            Conn::Sqlite(lease) => sqlite::commit(lease).await,
+            Conn::Sqlite(lease) => sqlite::commit(lease),
             Conn::Postgres(lease, server) => server.commit(lease).await,
         };
         match outcome {
@@ -243,7 +241,7 @@ impl Tx {
     pub async fn rollback(mut self) {
         if self.mode == Mode::Write && !self.spoiled {
             let done = match &mut self.conn {
-                Conn::Sqlite(lease) => sqlite::rollback(lease).await,
+                Conn::Sqlite(lease) => sqlite::rollback(lease),
                 Conn::Postgres(lease, server) => server.rollback(lease).await,
             };
             if done {
@@ -278,7 +276,11 @@ impl Drop for Tx {
         if self.mode == Mode::Write {
             match &mut self.conn {
                 Conn::Sqlite(lease) if self.spoiled => drop(lease.take()),
-                Conn::Sqlite(lease) => sqlite::abandon(lease),
+                Conn::Sqlite(lease) => {
+                    if !sqlite::rollback(lease) {
+                        drop(lease.take());
+                    }
+                }
                 // Closing the connection ends its transaction at once; a rollback would need to be awaited.
                 Conn::Postgres(lease, _) => drop(lease.take()),
             }

@@ -87,7 +87,7 @@ impl Server {
     ) -> Result<Vec<PgRow>, Failure> {
         let conn = lease.get().ok_or_else(gone)?;
         let spare = (mode == Mode::Read).then(|| values.clone());
-        let first = within(bind::postgres(statement.postgres, values).fetch_all(conn)).await;
+        let first = within(bind::query(statement.postgres, values).fetch_all(conn)).await;
         let error = match first {
             Ok(rows) => return Ok(rows),
             Err(error) => error,
@@ -99,7 +99,7 @@ impl Server {
         // A read can be repeated; whether anything else was carried out is unknown.
         let Some(values) = spare else { return Err(classify(statement.name, error)) };
         let conn = lease.put(self.connect().await?);
-        let again = within(bind::postgres(statement.postgres, values).fetch_all(conn)).await;
+        let again = within(bind::query(statement.postgres, values).fetch_all(conn)).await;
         again.map_err(|error| classify(statement.name, error))
     }
 
@@ -110,7 +110,7 @@ impl Server {
         values: Vec<Value>,
     ) -> Result<u64, Failure> {
         let conn = lease.get().ok_or_else(gone)?;
-        let done = within(bind::postgres(statement.postgres, values).execute(conn)).await;
+        let done = within(bind::query(statement.postgres, values).execute(conn)).await;
         done.map(|done| done.rows_affected()).map_err(|error| {
             if is_broken(&error) {
                 drop(lease.take());
@@ -194,13 +194,13 @@ fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
         return unavailable("the connection to Postgres was lost", error).into();
     }
     let sqlx::Error::Database(details) = &error else {
-        return Error::Refused { statement, source: error }.into();
+        return Error::Refused { statement, source: Box::new(error) }.into();
     };
     if details.is_unique_violation() {
         return taken_column(details.table(), details.constraint()).into();
     }
     if details.is_foreign_key_violation() {
-        return Error::Reference(error).into();
+        return Error::Reference(Box::new(error)).into();
     }
     let code = details.code().unwrap_or_default().into_owned();
     match code.as_str() {
@@ -208,11 +208,11 @@ fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
             Failure { error: unavailable("transactions were in each other's way", error), conflicted: true }
         }
         "57014" => unavailable("a statement took too long", error).into(),
-        "53100" => Error::Full(error).into(),
+        "53100" => Error::Full(Box::new(error)).into(),
         code if code.starts_with("53") || code.starts_with("08") => {
             unavailable("Postgres is overloaded", error).into()
         }
-        _ => Error::Refused { statement, source: error }.into(),
+        _ => Error::Refused { statement, source: Box::new(error) }.into(),
     }
 }
 

@@ -3,14 +3,29 @@
 use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use sqlx::sqlite::SqliteRow;
 
+use super::sqlite::SqliteRow;
 use super::value::Column;
 use crate::error::Error;
 
 enum Inner {
     Sqlite(SqliteRow),
     Postgres(PgRow),
+}
+
+/// Why a column has no value of the kind asked for.
+pub(super) enum Unreadable {
+    NoColumn,
+    Kind,
+}
+
+impl From<sqlx::Error> for Unreadable {
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::ColumnNotFound(_) => Self::NoColumn,
+            _ => Self::Kind,
+        }
+    }
 }
 
 /// One row of a result.
@@ -39,7 +54,7 @@ impl Row {
     /// The error for a bad value in `column` of this row.
     pub(crate) fn corrupt(&self, column: &'static str, detail: impl Into<String>) -> Error {
         let id = match &self.inner {
-            Inner::Sqlite(row) => row.try_get::<String, _>("id").ok(),
+            Inner::Sqlite(row) => row.get::<String>("id").ok().flatten(),
             Inner::Postgres(row) => row.try_get::<String, _>("id").ok(),
         };
         let id = id.unwrap_or_else(|| "?".to_owned());
@@ -64,12 +79,12 @@ macro_rules! raw {
         impl Row {
             $(pub(super) fn $name(&self, column: &'static str) -> Result<Option<$kind>, Error> {
                 let value = match &self.inner {
-                    Inner::Sqlite(row) => row.try_get::<Option<$kind>, _>(column),
-                    Inner::Postgres(row) => row.try_get::<Option<$kind>, _>(column),
+                    Inner::Sqlite(row) => row.get::<$kind>(column),
+                    Inner::Postgres(row) => row.try_get::<Option<$kind>, _>(column).map_err(Unreadable::from),
                 };
                 value.map_err(|error| match error {
-                    sqlx::Error::ColumnNotFound(_) => self.corrupt(column, "no such column in the result"),
-                    _ => self.corrupt(column, concat!("not readable as ", stringify!($kind))),
+                    Unreadable::NoColumn => self.corrupt(column, "no such column in the result"),
+                    Unreadable::Kind => self.corrupt(column, concat!("not readable as ", stringify!($kind))),
                 })
             })*
         }

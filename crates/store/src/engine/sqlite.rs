@@ -1,82 +1,95 @@
 //! The adapter for SQLite: one connection that writes, a few that only read, all on one file in WAL mode.
 
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
-use sqlx_core::transaction::TransactionManager as _;
+use rusqlite::types::Value as Raw;
+use rusqlite::types::ValueRef;
+use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags};
 
 use super::lane::{Lane, Lease};
+use super::row::Unreadable;
 use super::statement::Statement;
 use super::value::Value;
-use super::{Failure, Mode, bind};
+use super::{Failure, Mode};
 use crate::Config;
 use crate::error::Error;
 
-/// Sixteen readers would use sixteen threads and page caches; four keep both processors busy.
+/// Statements run on the thread that asks: one takes microseconds, less than handing it to another thread and back.
+/// Values larger than this, in bytes, are moved out of the way of the other tasks of that thread first.
+const LARGE: usize = 256 * 1024;
+
+/// Sixteen readers would use sixteen page caches; four keep both processors busy.
 const READERS: usize = 4;
 
 /// Pages kept per connection, in KiB; the operating system caches the file anyway.
-const CACHE_KIB: &str = "-1024";
+const CACHE_KIB: i64 = -1024;
 
 /// How long another process may hold the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Transactions = <sqlx::Sqlite as sqlx::Database>::TransactionManager;
+/// Prepared statements kept per connection.
+const STATEMENTS: usize = 256;
 
 pub(crate) struct Lanes {
-    write: Lane<SqliteConnection>,
-    read: Lane<SqliteConnection>,
-    write_options: SqliteConnectOptions,
-    read_options: SqliteConnectOptions,
+    write: Lane<Connection>,
+    read: Lane<Connection>,
+    path: PathBuf,
+    durable: bool,
 }
 
 impl Lanes {
     pub(crate) fn new(path: &Path, config: &Config) -> Self {
-        let synchronous = if config.durable { SqliteSynchronous::Full } else { SqliteSynchronous::Normal };
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .busy_timeout(BUSY_TIMEOUT)
-            .foreign_keys(true)
-            .synchronous(synchronous)
-            .pragma("cache_size", CACHE_KIB)
-            .statement_cache_capacity(256)
-            .thread_name(|number| format!("sqlite-{number}"))
-            .disable_statement_logging();
-        let write_options = options.clone().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
         Self {
             write: Lane::new(1, config.patience),
             read: Lane::new(READERS, config.patience),
-            write_options,
-            read_options: options.pragma("query_only", "on"),
+            path: path.to_owned(),
+            durable: config.durable,
         }
     }
 
-    pub(crate) async fn lease(&self, mode: Mode) -> Result<Lease<SqliteConnection>, Error> {
-        let (lane, options) = match mode {
-            Mode::Read => (&self.read, &self.read_options),
-            Mode::Single | Mode::Write => (&self.write, &self.write_options),
-        };
+    pub(crate) async fn lease(&self, mode: Mode) -> Result<Lease<Connection>, Error> {
+        let lane = if mode == Mode::Read { &self.read } else { &self.write };
         let mut lease = lane.place().await?.lease;
         if lease.get().is_none() {
-            if mode != Mode::Read {
-                make_private(options.get_filename());
-            }
-            let opened = SqliteConnection::connect_with(options).await;
-            lease.put(opened.map_err(|error| classify("open the database file", error).error)?);
+            let opened = self.connect(mode).map_err(|error| classify("open the database file", error).error);
+            lease.put(opened?);
         }
         if mode == Mode::Write {
-            begin(conn(&mut lease)).await.map_err(|error| classify("begin", error).error)?;
+            conn(&mut lease)
+                .execute_batch("BEGIN IMMEDIATE")
+                .map_err(|error| classify("begin", error).error)?;
         }
         Ok(lease)
     }
 
-    pub(crate) async fn close(&self) {
+    fn connect(&self, mode: Mode) -> rusqlite::Result<Connection> {
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        if mode != Mode::Read {
+            make_private(&self.path);
+            flags |= OpenFlags::SQLITE_OPEN_CREATE;
+        }
+        let conn = Connection::open_with_flags(&self.path, flags)?;
+        conn.busy_timeout(BUSY_TIMEOUT)?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        if mode != Mode::Read {
+            conn.pragma_update(None, "journal_mode", "wal")?;
+        }
+        conn.pragma_update(None, "synchronous", if self.durable { "full" } else { "normal" })?;
+        conn.pragma_update(None, "foreign_keys", "on")?;
+        conn.pragma_update(None, "cache_size", CACHE_KIB)?;
+        if mode == Mode::Read {
+            conn.pragma_update(None, "query_only", "on")?;
+        }
+        Ok(conn)
+    }
+
+    pub(crate) fn close(&self) {
         // Readers first: the last connection to close folds the log into the file.
         for conn in self.read.close().into_iter().chain(self.write.close()) {
-            if let Err(error) = conn.close().await {
+            if let Err((_, error)) = conn.close() {
                 tracing::warn!(%error, "could not close the database file cleanly");
             }
         }
@@ -92,56 +105,146 @@ fn make_private(path: &Path) {
     }
 }
 
-fn conn(lease: &mut Lease<SqliteConnection>) -> &mut SqliteConnection {
+fn conn(lease: &mut Lease<Connection>) -> &mut Connection {
     lease.get().expect("a lease of this lane always holds a connection: it is only taken out by drop")
 }
 
-async fn begin(conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    Transactions::begin(conn, Some("BEGIN IMMEDIATE".into_sql_str())).await
+pub(super) fn commit(lease: &mut Lease<Connection>) -> Result<(), Failure> {
+    conn(lease).execute_batch("COMMIT").map_err(|error| classify("commit", error))
 }
 
-pub(super) async fn commit(lease: &mut Lease<SqliteConnection>) -> Result<(), Failure> {
-    Transactions::commit(conn(lease)).await.map_err(|error| classify("commit", error))
+/// Undoes a transaction; says whether that worked.
+pub(super) fn rollback(lease: &mut Lease<Connection>) -> bool {
+    conn(lease).execute_batch("ROLLBACK").is_ok()
 }
 
-pub(super) async fn rollback(lease: &mut Lease<SqliteConnection>) -> bool {
-    Transactions::rollback(conn(lease)).await.is_ok()
+/// One row, with the names of its columns shared by all rows of its statement.
+pub(crate) struct SqliteRow {
+    columns: Arc<[String]>,
+    values: Vec<Raw>,
 }
 
-/// Tells the connection's thread to roll back; whatever is sent after it runs after it.
-pub(super) fn abandon(lease: &mut Lease<SqliteConnection>) {
-    Transactions::start_rollback(conn(lease));
+/// What a column of this engine can be read as.
+pub(super) trait FromRaw: Sized {
+    fn from_raw(raw: &Raw) -> Option<Self>;
 }
 
-pub(super) async fn fetch(
-    lease: &mut Lease<SqliteConnection>,
+macro_rules! from_raw {
+    ($($kind:ty: $pattern:pat => $value:expr,)*) => {
+        $(impl FromRaw for $kind {
+            fn from_raw(raw: &Raw) -> Option<Self> {
+                match raw {
+                    $pattern => Some($value),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+from_raw! {
+    bool: Raw::Integer(number) => *number != 0,
+    i64: Raw::Integer(number) => *number,
+    String: Raw::Text(text) => text.clone(),
+    Vec<u8>: Raw::Blob(bytes) => bytes.clone(),
+}
+
+impl SqliteRow {
+    pub(super) fn get<T: FromRaw>(&self, column: &str) -> Result<Option<T>, Unreadable> {
+        let index = self.columns.iter().position(|name| name == column).ok_or(Unreadable::NoColumn)?;
+        match self.values.get(index).ok_or(Unreadable::NoColumn)? {
+            Raw::Null => Ok(None),
+            raw => T::from_raw(raw).map(Some).ok_or(Unreadable::Kind),
+        }
+    }
+}
+
+pub(super) fn fetch(
+    lease: &mut Lease<Connection>,
     statement: &Statement,
-    values: Vec<Value>,
+    values: &[Value],
 ) -> Result<Vec<SqliteRow>, Failure> {
-    let rows = bind::sqlite(statement.sqlite, values).fetch_all(conn(lease)).await;
-    rows.map_err(|error| classify(statement.name, error))
+    aside(values, || rows(conn(lease), statement, values)).map_err(|error| classify(statement.name, error))
 }
 
-pub(super) async fn execute(
-    lease: &mut Lease<SqliteConnection>,
+fn rows(conn: &Connection, statement: &Statement, values: &[Value]) -> rusqlite::Result<Vec<SqliteRow>> {
+    let mut prepared = bound(conn, statement, values)?;
+    let columns: Arc<[String]> = prepared.column_names().map(str::to_owned).collect();
+    let mut found = Vec::new();
+    let mut rows = prepared.raw_query();
+    while let Some(row) = rows.next()? {
+        let value = |index| row.get_ref(index).map(own);
+        let values = (0..columns.len()).map(value).collect::<rusqlite::Result<_>>()?;
+        found.push(SqliteRow { columns: Arc::clone(&columns), values });
+    }
+    Ok(found)
+}
+
+/// Text that is not UTF-8 stays bytes, and is then unreadable as text.
+fn own(value: ValueRef<'_>) -> Raw {
+    match value {
+        ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => Raw::Text(text.to_owned()),
+            Err(_) => Raw::Blob(bytes.to_vec()),
+        },
+        ValueRef::Null => Raw::Null,
+        ValueRef::Integer(number) => Raw::Integer(number),
+        ValueRef::Real(number) => Raw::Real(number),
+        ValueRef::Blob(bytes) => Raw::Blob(bytes.to_vec()),
+    }
+}
+
+pub(super) fn execute(
+    lease: &mut Lease<Connection>,
     statement: &Statement,
-    values: Vec<Value>,
+    values: &[Value],
 ) -> Result<u64, Failure> {
-    let done = bind::sqlite(statement.sqlite, values).execute(conn(lease)).await;
-    done.map(|done| done.rows_affected()).map_err(|error| classify(statement.name, error))
+    let changed = aside(values, || bound(conn(lease), statement, values)?.raw_execute());
+    let changed = changed.map_err(|error| classify(statement.name, error))?;
+    Ok(u64::try_from(changed).unwrap_or(u64::MAX))
 }
 
-pub(super) async fn script(lease: &mut Lease<SqliteConnection>, text: &'static str) -> Result<(), Failure> {
-    let done = sqlx::raw_sql(text).execute(conn(lease)).await;
-    done.map(|_| ()).map_err(|error| classify("migration", error))
-}
-
-pub(super) async fn prepare(
-    lease: &mut Lease<SqliteConnection>,
+fn bound<'c>(
+    conn: &'c Connection,
     statement: &Statement,
-) -> Result<(), Failure> {
-    let done = conn(lease).prepare(statement.sqlite.into_sql_str()).await;
-    done.map(|_| ()).map_err(|error| classify(statement.name, error))
+    values: &[Value],
+) -> rusqlite::Result<CachedStatement<'c>> {
+    let mut prepared = conn.prepare_cached(statement.sqlite)?;
+    for index in 1..=prepared.parameter_count() {
+        // To SQLite `$2` is a name, numbered by where it stands first.
+        let number =
+            prepared.parameter_name(index).and_then(|name| name.strip_prefix('$')?.parse::<usize>().ok());
+        let value = number.and_then(|number| values.get(number.checked_sub(1)?));
+        prepared.raw_bind_parameter(
+            index,
+            value.ok_or(rusqlite::Error::InvalidParameterCount(values.len(), index))?,
+        )?;
+    }
+    Ok(prepared)
+}
+
+/// Runs `work` here, or, when its values are large, where it holds up no other task.
+fn aside<T>(values: &[Value], work: impl FnOnce() -> T) -> T {
+    let size = |value: &Value| match value {
+        Value::Text(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    };
+    let large = values.iter().map(size).sum::<usize>() > LARGE;
+    let many_threads = || {
+        let runtime = tokio::runtime::Handle::try_current();
+        runtime.is_ok_and(|runtime| runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread)
+    };
+    if large && many_threads() { tokio::task::block_in_place(work) } else { work() }
+}
+
+pub(super) fn script(lease: &mut Lease<Connection>, text: &'static str) -> Result<(), Failure> {
+    conn(lease).execute_batch(text).map_err(|error| classify("migration", error))
+}
+
+pub(super) fn prepare(lease: &mut Lease<Connection>, statement: &Statement) -> Result<(), Failure> {
+    let prepared = conn(lease).prepare_cached(statement.sqlite).map(|_| ());
+    prepared.map_err(|error| classify(statement.name, error))
 }
 
 /// The disk is full.
@@ -151,30 +254,29 @@ const IOERR_WRITE: i32 = 10 | 3 << 8;
 /// The shared memory of the write-ahead log cannot grow.
 const IOERR_SHMSIZE: i32 = 10 | 19 << 8;
 
-fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
+const UNIQUE: i32 = 19 | 8 << 8;
+const PRIMARY_KEY: i32 = 19 | 6 << 8;
+const FOREIGN_KEY: i32 = 19 | 3 << 8;
+
+fn classify(statement: &'static str, error: rusqlite::Error) -> Failure {
+    let (code, kind) = match error.sqlite_error() {
+        Some(details) => (details.extended_code, Some(details.code)),
+        None => (0, None),
+    };
     let unavailable = |what, error| Error::Unavailable { what, source: Some(Box::new(error)) };
-    let sqlx::Error::Database(details) = &error else {
-        return match error {
-            sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) => unavailable("the database file", error).into(),
-            _ => Error::Refused { statement, source: error }.into(),
-        };
+    let classified = match (code, kind) {
+        (UNIQUE | PRIMARY_KEY, _) => taken_column(&error.to_string()),
+        (FOREIGN_KEY, _) => Error::Reference(Box::new(error)),
+        (FULL | IOERR_WRITE | IOERR_SHMSIZE, _) => Error::Full(Box::new(error)),
+        (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => {
+            unavailable("another process holds the database file", error)
+        }
+        (_, Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)) => {
+            unavailable("the database file cannot be read or written", error)
+        }
+        _ => Error::Refused { statement, source: Box::new(error) },
     };
-    if details.is_unique_violation() {
-        return taken_column(details.message()).into();
-    }
-    if details.is_foreign_key_violation() {
-        return Error::Reference(error).into();
-    }
-    let code = details.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or_default();
-    if matches!(code, FULL | IOERR_WRITE | IOERR_SHMSIZE) {
-        return Error::Full(error).into();
-    }
-    let error = match code & 0xff {
-        5 | 6 => unavailable("another process holds the database file", error),
-        10 | 14 => unavailable("the database file cannot be read or written", error),
-        _ => Error::Refused { statement, source: error },
-    };
-    error.into()
+    classified.into()
 }
 
 /// Reads `… constraint failed: table.first, table.last`.
