@@ -5,6 +5,7 @@
 
 pub mod build;
 pub mod clock;
+pub mod explain;
 pub mod ids;
 pub mod job;
 pub mod key;
