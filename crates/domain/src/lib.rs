@@ -13,6 +13,7 @@ pub mod names;
 pub mod parameter;
 pub mod password;
 pub mod protocol;
+pub mod queue;
 pub mod rbac;
 pub mod secret;
 pub mod tags;

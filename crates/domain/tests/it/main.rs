@@ -1,0 +1,3 @@
+//! Properties of the rules, each against an oracle that shares no code with what it judges.
+
+mod queue;
