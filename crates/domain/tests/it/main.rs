@@ -1,3 +1,4 @@
 //! Properties of the rules, each against an oracle that shares no code with what it judges.
 
+mod explain;
 mod queue;
