@@ -436,7 +436,7 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
     let order = ["busy", "draining", "not_seen", "key_expired", "key_revoked"];
     let mut reasons: Vec<_> = order.into_iter().filter(|code| able.contains(code)).collect();
     let all_plain = misfits.iter().all(|worker| worker.has == PLAIN);
-    if !misfits.is_empty() && all_plain && wants.user.is_none() {
+    if !misfits.is_empty() && able.is_empty() && all_plain && wants.user.is_none() {
         reasons.push("tagged_job");
     } else {
         misfits.sort_by_key(|worker| {
