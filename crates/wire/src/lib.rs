@@ -9,6 +9,7 @@
 pub mod bytes;
 pub mod daemon;
 pub mod drpc;
+pub mod extension;
 pub mod file;
 pub mod messages;
 pub mod mux;

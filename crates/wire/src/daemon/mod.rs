@@ -1,11 +1,12 @@
 //! The calls between a daemon and its server, typed: service `provisionerd.ProvisionerDaemon`.
 
+pub(crate) mod called;
 mod client;
 mod serve;
 mod service;
 
 pub use self::client::{Client, Error};
-pub use self::serve::{Limits, serve, serve_stream};
+pub use self::serve::{Limits, serve, serve_extended, serve_stream};
 pub use self::service::{Acquire, GivenUp, Service};
 
 /// Names of the calls on the wire.

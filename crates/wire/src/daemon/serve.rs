@@ -1,21 +1,20 @@
-//! The server's side: takes the streams of a session and runs the service on them.
+//! The server's side: takes the streams of a session and runs the services on them.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use prost::Message;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
+use super::called::{Called, Outcome, Seat, watched};
 use super::rpc;
 use super::service::{Acquire, Service};
 use crate::bytes::BoxedStream;
-use crate::drpc::frame::FrameError;
-use crate::drpc::server::{Event, Exchange};
+use crate::drpc::server::Exchange;
 use crate::drpc::{Error, Status};
+use crate::extension::{self, Extensions, NoService};
 use crate::file::{self, Receiver};
 use crate::messages::provisioner::file_upload::Type;
 use crate::messages::provisioner::{FailedFile, FileUpload};
@@ -25,10 +24,15 @@ use crate::mux::{self, Session};
 /// What one connection may take of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Calls at once; further ones are answered with an error. Daemons need three.
+    /// Calls at work at once; further ones are read when one of them has ended. A daemon of one slot needs three.
     pub calls: usize,
+    /// Calls that only wait (for a job, for notices) and are not counted among those at work; further calls of any kind
+    /// are answered with an error. A daemon needs one for each slot, and one for notices.
+    pub waiting: usize,
     /// Longest uploaded file, in bytes.
     pub file_bytes: usize,
+    /// Longest state in a journal, in bytes.
+    pub state_bytes: usize,
     /// Longest silence in the middle of a request and of a stream without a call, and longest time in which nothing of
     /// an answer is taken.
     pub patience: Duration,
@@ -36,19 +40,61 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { calls: 16, file_bytes: file::LIMIT, patience: Duration::from_secs(60) }
+        Self {
+            calls: 16,
+            waiting: extension::SLOTS + 8,
+            file_bytes: file::LIMIT,
+            state_bytes: extension::STATE,
+            patience: Duration::from_secs(60),
+        }
     }
 }
 
 /// Serves a daemon until its session ends, and says why it ended. Handlers are told when that happens, and this
 /// returns after the last of them. Close the session to stop. Dropping the future aborts the handlers.
 pub async fn serve<S: Service>(session: &Session, service: Arc<S>, limits: Limits) -> mux::Error {
+    let services =
+        Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };
+    run(session, Arc::new(services), limits).await
+}
+
+/// As [`serve`], for a daemon to which extensions were granted at join (docs/extensions.md).
+pub async fn serve_extended<S: Service, E: extension::Service>(
+    session: &Session,
+    service: Arc<S>,
+    extensions: Arc<E>,
+    granted: Extensions,
+    limits: Limits,
+) -> mux::Error {
+    let services = Services { official: service, extensions: Some(extensions), granted };
+    run(session, Arc::new(services), limits).await
+}
+
+/// Serves the calls of one byte stream, one after the other.
+pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: Limits) {
+    let services =
+        Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };
+    services.stream(io, limits, Seat::alone()).await;
+}
+
+async fn run<S: Service, E: extension::Service>(
+    session: &Session,
+    services: Arc<Services<S, E>>,
+    limits: Limits,
+) -> mux::Error {
+    let places = Arc::new(Semaphore::new(limits.calls));
     let mut calls = JoinSet::new();
     let error = loop {
+        // A stream is taken only when there is a place for its call; until then it waits where its bytes are bounded.
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
+            (place, session.accept().await)
+        };
         tokio::select! {
-            stream = session.accept() => match stream {
-                Ok(stream) if calls.len() < limits.calls => {
-                    calls.spawn(serve_stream(Box::new(stream), Arc::clone(&service), limits));
+            (place, stream) = next => match stream {
+                Ok(stream) if calls.len() < limits.calls + limits.waiting => {
+                    let (services, seat) = (Arc::clone(&services), Seat::new(Arc::clone(&places), place));
+                    calls.spawn(async move { services.stream(Box::new(stream), limits, seat).await });
                 }
                 Ok(stream) => {
                     let status = Status::new("too many calls at once on this connection; wait for one to end");
@@ -78,152 +124,101 @@ async fn refuse(exchange: Exchange, status: Status, patience: Duration) {
     let _ = tokio::time::timeout(patience, exchange.refuse(&status)).await;
 }
 
-/// Serves the calls of one byte stream, one after the other.
-pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: Limits) {
-    let mut exchange = Exchange::new(io);
-    exchange.set_write_patience(Some(limits.patience));
-    loop {
-        exchange.set_patience(Some(limits.patience));
-        let name = match exchange.next().await {
-            Ok(Some(name)) => name,
-            Ok(None) | Err(Error::Lost(_) | Error::Reset | Error::Stalled) => return,
-            Err(error) => return refuse(exchange, Status::chain(&error), limits.patience).await,
-        };
-        let called = Called { exchange, limits };
-        exchange = match called.run(&name, &*service).await {
-            Ok(exchange) => exchange,
-            Err((exchange, error)) => {
-                tracing::debug!(call = name, %error, "call broken");
-                return match error {
-                    Error::Lost(_) | Error::Reset | Error::Canceled | Error::Stalled => {}
-                    error => refuse(exchange, Status::chain(&error), limits.patience).await,
-                };
-            }
-        };
+/// Everything a connection can call.
+struct Services<S, E> {
+    official: Arc<S>,
+    extensions: Option<Arc<E>>,
+    granted: Extensions,
+}
+
+impl<S: Service, E: extension::Service> Services<S, E> {
+    async fn stream(&self, io: BoxedStream, limits: Limits, mut seat: Seat) {
+        let mut exchange = Exchange::new(io);
+        exchange.set_write_patience(Some(limits.patience));
+        loop {
+            exchange.set_patience(Some(limits.patience));
+            let name = match exchange.next().await {
+                Ok(Some(name)) => name,
+                Ok(None) | Err(Error::Lost(_) | Error::Reset | Error::Stalled) => return,
+                Err(error) => return refuse(exchange, Status::chain(&error), limits.patience).await,
+            };
+            seat.take().await;
+            let called = Called { exchange, limits, seat: &mut seat };
+            exchange = match self.call(called, &name).await {
+                Ok(exchange) => exchange,
+                Err((exchange, error)) => {
+                    tracing::debug!(call = name, %error, "call broken");
+                    return match error {
+                        Error::Lost(_) | Error::Reset | Error::Canceled | Error::Stalled => {}
+                        error => refuse(exchange, Status::chain(&error), limits.patience).await,
+                    };
+                }
+            };
+        }
     }
-}
 
-/// A call whose name is known.
-struct Called {
-    exchange: Exchange,
-    limits: Limits,
-}
-
-type Outcome = Result<Exchange, (Exchange, Error)>;
-
-impl Called {
-    async fn run<S: Service>(self, name: &str, service: &S) -> Outcome {
+    async fn call(&self, called: Called<'_>, name: &str) -> Outcome {
+        let service = &*self.official;
         match name {
-            rpc::ACQUIRE_JOB_WITH_CANCEL => self.acquire(service, Acquire::new).await,
-            rpc::ACQUIRE_JOB => self.acquire(service, Acquire::old).await,
-            rpc::COMMIT_QUOTA => self.unary(|request, token| service.commit_quota(request, token)).await,
-            rpc::UPDATE_JOB => self.unary(|request, token| service.update_job(request, token)).await,
-            rpc::FAIL_JOB => self.unary(|job, token| empty(service.fail_job(job, token))).await,
-            rpc::COMPLETE_JOB => self.unary(|job, token| empty(service.complete_job(job, token))).await,
-            rpc::UPLOAD_FILE => self.upload(service).await,
-            rpc::DOWNLOAD_FILE => self.download(service).await,
-            unknown => {
-                let shown: String = unknown.chars().take(200).collect();
-                let status = Status::new(format!("protocol error: unknown call {shown:?}"));
-                self.finish(async |exchange| exchange.fail(&status).await).await
-            }
+            rpc::ACQUIRE_JOB_WITH_CANCEL => acquire(called, service, Acquire::new).await,
+            rpc::ACQUIRE_JOB => acquire(called, service, Acquire::old).await,
+            rpc::COMMIT_QUOTA => called.unary(|request, token| service.commit_quota(request, token)).await,
+            rpc::UPDATE_JOB => called.unary(|request, token| service.update_job(request, token)).await,
+            rpc::FAIL_JOB => called.unary(|job, token| empty(service.fail_job(job, token))).await,
+            rpc::COMPLETE_JOB => called.unary(|job, token| empty(service.complete_job(job, token))).await,
+            rpc::UPLOAD_FILE => upload(called, service).await,
+            rpc::DOWNLOAD_FILE => download(called, service).await,
+            other => match &self.extensions {
+                Some(service) => extension::serve::call(called, other, &**service, self.granted).await,
+                None => called.unknown(other).await,
+            },
         }
     }
+}
 
-    /// Runs the last step of a call and pairs its failure with the byte stream.
-    async fn finish(mut self, step: impl AsyncFnOnce(&mut Exchange) -> Result<(), Error>) -> Outcome {
-        match step(&mut self.exchange).await {
-            Ok(()) => Ok(self.exchange),
-            Err(error) => Err((self.exchange, error)),
+async fn acquire<S: Service>(mut called: Called<'_>, service: &S, start: fn(Exchange) -> Acquire) -> Outcome {
+    // A daemon waits for hours without a word.
+    called.seat.leave();
+    called.exchange.set_patience(None);
+    let mut call = start(called.exchange);
+    let result = service.acquire(&mut call).await;
+    match call.end(result).await {
+        (exchange, Ok(())) => Ok(exchange),
+        (exchange, Err(error)) => Err((exchange, error)),
+    }
+}
+
+async fn upload<S: Service>(mut called: Called<'_>, service: &S) -> Outcome {
+    let mut receiver = Receiver::new(called.limits.file_bytes);
+    let received = loop {
+        match called.exchange.request::<FileUpload>().await {
+            Ok(Some(message)) => match receiver.take(message) {
+                Ok(None) => {}
+                Ok(Some(file)) => break Ok(file),
+                Err(error) => break Err(Status::chain(&error)),
+            },
+            Ok(None) => break Err(Status::chain(&file::Error::Ended)),
+            Err(error) => return called.broken(error).await,
         }
-    }
+    };
+    let answer = match received {
+        Ok(file) => watched(&mut called.exchange, |token| empty(service.upload_file(file, token))).await,
+        Err(status) => Err(status),
+    };
+    called.answer(answer).await
+}
 
-    async fn acquire<S: Service>(mut self, service: &S, start: fn(Exchange) -> Acquire) -> Outcome {
-        // A daemon waits for hours without a word.
-        self.exchange.set_patience(None);
-        let mut call = start(self.exchange);
-        let result = service.acquire(&mut call).await;
-        match call.end(result).await {
-            (exchange, Ok(())) => Ok(exchange),
-            (exchange, Err(error)) => Err((exchange, error)),
-        }
-    }
-
-    async fn unary<Q, A, F>(mut self, handler: impl FnOnce(Q, CancellationToken) -> F) -> Outcome
-    where
-        Q: Message + Default,
-        A: Message,
-        F: Future<Output = Result<A, Status>>,
-    {
-        let request = match self.exchange.request::<Q>().await {
-            Ok(Some(request)) => request,
-            Ok(None) => return Err((self.exchange, Error::Protocol("a call ends without its request"))),
-            Err(error) => return self.broken(error).await,
-        };
-        let answer = watched(&mut self.exchange, |token| handler(request, token)).await;
-        self.finish(async |exchange| match answer {
-            Ok(answer) => answer_unary(exchange, &answer).await,
-            Err(status) => exchange.fail(&status).await,
-        })
-        .await
-    }
-
-    /// A request that does not decode or is too long spoils its own call only; everything else spoils the byte stream.
-    async fn broken(self, error: Error) -> Outcome {
-        match error {
-            Error::Decode(_) | Error::Frame(FrameError::TooLarge { .. }) => {
-                let status = Status::chain(&error);
-                self.finish(async |exchange| exchange.fail(&status).await).await
-            }
-            error => Err((self.exchange, error)),
-        }
-    }
-
-    async fn upload<S: Service>(mut self, service: &S) -> Outcome {
-        let mut receiver = Receiver::new(self.limits.file_bytes);
-        let received = loop {
-            match self.exchange.request::<FileUpload>().await {
-                Ok(Some(message)) => match receiver.take(message) {
-                    Ok(None) => {}
-                    Ok(Some(file)) => break Ok(file),
-                    Err(error) => break Err(Status::chain(&error)),
-                },
-                Ok(None) => break Err(Status::chain(&file::Error::Ended)),
-                Err(error) => return self.broken(error).await,
-            }
-        };
-        let answer = match received {
-            Ok(file) => watched(&mut self.exchange, |token| service.upload_file(file, token)).await,
-            Err(status) => Err(status),
-        };
-        self.finish(async |exchange| match answer {
-            Ok(()) => answer_unary(exchange, &Empty {}).await,
-            Err(status) => exchange.fail(&status).await,
-        })
-        .await
-    }
-
-    async fn download<S: Service>(mut self, service: &S) -> Outcome {
-        let request = match self.exchange.request().await {
-            Ok(Some(request)) => request,
-            Ok(None) => return Err((self.exchange, Error::Protocol("a call ends without its request"))),
-            Err(error) => return self.broken(error).await,
-        };
-        let answer = watched(&mut self.exchange, |token| service.download_file(request, token)).await;
-        self.finish(async |exchange| send_file(exchange, answer).await).await
-    }
+async fn download<S: Service>(mut called: Called<'_>, service: &S) -> Outcome {
+    let request = match called.request().await {
+        Ok(request) => request,
+        Err(error) => return called.broken(error).await,
+    };
+    let answer = watched(&mut called.exchange, |token| service.download_file(request, token)).await;
+    called.finish(async |exchange| send_file(exchange, answer).await).await
 }
 
 async fn empty(result: impl Future<Output = Result<(), Status>>) -> Result<Empty, Status> {
     result.await.map(|()| Empty {})
-}
-
-async fn answer_unary(exchange: &mut Exchange, answer: &impl Message) -> Result<(), Error> {
-    match exchange.send(answer).await {
-        Err(error @ Error::TooLarge { .. }) => exchange.fail(&Status::chain(&error)).await,
-        Err(error) => Err(error),
-        Ok(()) => exchange.close_send().await,
-    }
 }
 
 /// Sends a file, or the reason why there is none in the form daemons expect (wire-protocol 3.7).
@@ -242,31 +237,4 @@ async fn send_file(exchange: &mut Exchange, file: Result<Bytes, Status>) -> Resu
         }
     }
     exchange.close_send().await
-}
-
-/// Runs a handler to its end and tells it when the caller gives up meanwhile.
-async fn watched<T, F>(
-    exchange: &mut Exchange,
-    handler: impl FnOnce(CancellationToken) -> F,
-) -> Result<T, Status>
-where
-    F: Future<Output = Result<T, Status>>,
-{
-    let token = CancellationToken::new();
-    let mut running = pin!(handler(token.clone()));
-    exchange.set_patience(None);
-    loop {
-        tokio::select! {
-            biased;
-            result = &mut running => return result,
-            event = exchange.recv() => match event {
-                // Words after a complete request mean nothing.
-                Ok(Event::Message(_) | Event::CloseSend) => {}
-                Ok(Event::GivenUp) | Err(_) => {
-                    token.cancel();
-                    return running.await;
-                }
-            },
-        }
-    }
 }

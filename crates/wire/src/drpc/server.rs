@@ -126,6 +126,14 @@ impl Exchange {
         if self.over { Ok(()) } else { self.stream.send(message).await }
     }
 
+    /// Hands what was sent to the byte stream, without ending the call.
+    ///
+    /// # Errors
+    /// How the byte stream failed.
+    pub async fn flush(&mut self) -> Result<(), Error> {
+        self.stream.flush_through().await
+    }
+
     /// Ends a unary call or a stream of answers.
     ///
     /// # Errors

@@ -5,3 +5,7 @@
 pub mod provisioner;
 #[rustfmt::skip]
 pub mod provisionerd;
+pub mod provisionerext {
+    #[rustfmt::skip]
+    pub mod v1;
+}

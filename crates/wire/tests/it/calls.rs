@@ -222,10 +222,12 @@ async fn calls_beyond_the_limit_are_refused_with_a_reason() {
     let (session, _serving) = in_memory(&script);
     let client = Client::new(session);
     let mut waiting = Vec::new();
-    for _ in 0..Limits::default().calls {
+    for _ in 0..Limits::default().calls + Limits::default().waiting {
         let mut call = Call::new(client.session().open().await.unwrap(), rpc::ACQUIRE_JOB_WITH_CANCEL);
         call.flush().await.unwrap();
         waiting.push(call);
+        // Taken, not only received.
+        tokio::task::yield_now().await;
     }
     match client.update_job(&update("job", 0)).await {
         Err(Error::Call(drpc::Error::Refused(Status { text, .. }))) => {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, and what they skip is said aloud")]
 
 mod calls;
+mod extensions;
 mod faults;
 mod go_client;
 mod go_server;

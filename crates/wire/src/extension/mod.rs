@@ -1,0 +1,242 @@
+//! What our daemon and our server say beyond the official protocol: which extensions exist, and how they are agreed on.
+//!
+//! `docs/extensions.md` has the rules. `client` and `service` are the two ends of the calls, `journal` carries a state.
+
+mod client;
+mod journal;
+mod redacted;
+pub(crate) mod serve;
+mod service;
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderValue};
+
+pub use self::client::{Client, Notices};
+pub use self::journal::{CHUNK, Error as JournalError, Journal, Receiver, pieces};
+pub(crate) use self::service::NoService;
+pub use self::service::{NoticeSender, Service};
+pub use crate::messages::provisionerext::v1 as messages;
+
+/// The header by which a daemon offers extensions with its upgrade request, and a server grants them with its 101.
+pub const HEADER: &str = "coder-provisioner-extensions";
+
+/// Most slots a daemon may have, and so most jobs in hand.
+pub const SLOTS: usize = 256;
+
+/// Longest state in a journal, in bytes. States over 4 MiB cannot end a job by the official call, but are not lost.
+pub const STATE: usize = 64 << 20;
+
+/// Longest token, in bytes.
+pub const TOKEN: usize = 64;
+
+/// Bytes of a session.
+pub const SESSION: usize = 32;
+
+/// Longest value of the header that is looked at, in bytes, over all its lines.
+const HEADER_BYTES: usize = 1024;
+
+/// The only version of every extension so far.
+const VERSION: &str = "1";
+
+/// Names of the calls on the wire.
+pub mod rpc {
+    /// The first call of every connection.
+    pub const ATTACH: &str = "/provisionerext.v1.DaemonExtensions/Attach";
+    /// Gets the token of a job.
+    pub const HOLD: &str = "/provisionerext.v1.DaemonExtensions/Hold";
+    /// Stores numbered log lines.
+    pub const LOGS: &str = "/provisionerext.v1.DaemonExtensions/Logs";
+    /// Stores a state that Terraform wrote while it works.
+    pub const JOURNAL: &str = "/provisionerext.v1.DaemonExtensions/Journal";
+    /// Hands over what a killed process left.
+    pub const SALVAGE: &str = "/provisionerext.v1.DaemonExtensions/Salvage";
+    /// Says how many jobs fit and how many run.
+    pub const REPORT_SLOTS: &str = "/provisionerext.v1.DaemonExtensions/ReportSlots";
+    /// Waits for what the server wants.
+    pub const NOTICES: &str = "/provisionerext.v1.DaemonExtensions/Notices";
+}
+
+/// One thing a daemon and a server may agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Extension {
+    /// Jobs outlive a connection that was cut.
+    Resume,
+    /// States travel while Terraform works.
+    Journal,
+    /// The server knows how many jobs fit and run.
+    Slots,
+    /// The server can ask a daemon to leave.
+    Drain,
+    /// The server says at once that a job is to end.
+    Cancel,
+    /// Log lines are numbered.
+    Logs,
+}
+
+impl Extension {
+    /// All of them, in the order in which they are offered.
+    pub const ALL: [Self; 6] =
+        [Self::Resume, Self::Journal, Self::Slots, Self::Drain, Self::Cancel, Self::Logs];
+
+    /// Its name in the header.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Resume => "resume",
+            Self::Journal => "journal",
+            Self::Slots => "slots",
+            Self::Drain => "drain",
+            Self::Cancel => "cancel",
+            Self::Logs => "logs",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A set of extensions, each in the version this program speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extensions(u8);
+
+impl Extensions {
+    /// None: the official protocol and nothing else.
+    pub const NONE: Self = Self(0);
+    /// Every extension this program speaks.
+    pub const ALL: Self = Self((1 << Extension::ALL.len()) - 1);
+
+    /// Whether it is among them.
+    #[must_use]
+    pub const fn has(self, extension: Extension) -> bool {
+        self.0 & extension.bit() != 0
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub const fn with(self, extension: Extension) -> Self {
+        Self(self.0 | extension.bit())
+    }
+
+    /// These but one.
+    #[must_use]
+    pub const fn without(self, extension: Extension) -> Self {
+        Self(self.0 & !extension.bit())
+    }
+
+    /// Those that are in both sets: what a server grants of an offer, and what a daemon uses of a grant.
+    #[must_use]
+    pub const fn both(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = Extension> {
+        Extension::ALL.into_iter().filter(move |extension| self.has(*extension))
+    }
+
+    /// What the headers of a request offer or those of a 101 grant. Names and versions that are not known here are
+    /// passed over, as is everything that is malformed: extensions are never a reason to fail a join.
+    #[must_use]
+    pub fn from_headers(headers: &HeaderMap) -> Self {
+        let values = headers.get_all(HEADER);
+        let mut left = HEADER_BYTES;
+        let mut found = Self::NONE;
+        for value in values {
+            left = left.saturating_sub(value.len());
+            if left == 0 {
+                return Self::NONE;
+            }
+            for entry in value.to_str().unwrap_or_default().split(',') {
+                let known =
+                    |extension: &Extension| entry.trim().split_once('/') == Some((extension.name(), VERSION));
+                found =
+                    Extension::ALL.into_iter().find(known).map_or(found, |extension| found.with(extension));
+            }
+        }
+        found
+    }
+
+    /// The value of the header; none without extensions, for then there is no header.
+    #[must_use]
+    pub fn header(self) -> Option<HeaderValue> {
+        if self.is_empty() {
+            return None;
+        }
+        Some(HeaderValue::from_str(&self.to_string()).expect("names and versions are plain ASCII"))
+    }
+}
+
+impl fmt::Display for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, extension) in self.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{}/{VERSION}", extension.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl FromIterator<Extension> for Extensions {
+    fn from_iter<I: IntoIterator<Item = Extension>>(extensions: I) -> Self {
+        extensions.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(lines: &[&str]) -> Extensions {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(HEADER, HeaderValue::from_str(line).unwrap());
+        }
+        Extensions::from_headers(&headers)
+    }
+
+    #[test]
+    fn what_is_offered_is_understood() {
+        let all = Extensions::ALL.header().unwrap();
+        assert_eq!(all, "resume/1, journal/1, slots/1, drain/1, cancel/1, logs/1");
+        assert_eq!(parse(&[all.to_str().unwrap()]), Extensions::ALL);
+        for extension in Extension::ALL {
+            let rest = Extensions::ALL.without(extension);
+            assert!(!rest.has(extension) && rest.with(extension) == Extensions::ALL);
+            assert_eq!(parse(&[&rest.to_string()]), rest, "{extension:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_passed_over() {
+        let check = |lines: &[&str], wanted: &[Extension]| {
+            assert_eq!(parse(lines), wanted.iter().copied().collect(), "{lines:?}");
+        };
+        check(&[], &[]);
+        check(&[""], &[]);
+        check(&["resume/2,logs/1"], &[Extension::Logs]);
+        check(&["resume/2, resume/1"], &[Extension::Resume]);
+        check(&[" slots/1 ,,teleport/1,drain", "journal/1"], &[Extension::Slots, Extension::Journal]);
+        check(&["Resume/1, resume/01, resume/1;q=1, /1"], &[]);
+        check(&[&format!("{},resume/1", "x".repeat(HEADER_BYTES))], &[]);
+    }
+
+    #[test]
+    fn no_extensions_is_no_header() {
+        assert_eq!(Extensions::NONE.header(), None);
+        assert_eq!(Extensions::ALL.both(Extensions::NONE).header(), None);
+    }
+}
