@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
 
 use crate::msgpack;
 
@@ -65,31 +67,67 @@ impl From<msgpack::Error> for Status {
     }
 }
 
-/// Serves a connection until the peer closes it; `call` answers a method's path and message.
-pub(crate) async fn serve<F>(stream: UnixStream, call: F) -> hyper::Result<()>
+/// Serves a connection until the peer closes it or `end` is cancelled; `call` answers a method's path and message.
+pub(crate) async fn serve<S, F>(stream: S, call: F, end: CancellationToken) -> hyper::Result<()>
 where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(&str, Bytes) -> Result<Bytes, Status> + Send + Sync + 'static,
 {
     let call = Arc::new(call);
+    let held = end.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let call = call.clone();
-        async move {
-            let path = request.uri().path().to_owned();
-            let result = match message(request.into_body()).await {
-                Ok(message) => call(&path, message),
-                Err(status) => Err(status),
-            };
-            if let Err(status) = &result {
-                tracing::debug!(path, code = status.code, reason = status.message, "a provider call failed");
-            }
-            Ok::<_, Infallible>(response(result))
-        }
+        let (call, end) = (call.clone(), held.clone());
+        async move { Ok::<_, Infallible>(answer(request, &*call, end).await) }
     });
-    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_CONCURRENT_CALLS)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = end.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
+/// Terraform's plugin library opens these beside the protocol: one for further connections, one for what the plugin
+/// prints. Nothing ever comes through them. They stay open, so that the library neither complains nor takes the
+/// connection for an idle one.
+fn is_held_open(path: &str) -> bool {
+    matches!(path, "/plugin.GRPCBroker/StartStream" | "/plugin.GRPCStdio/StreamStdio")
+}
+
+async fn answer<F>(
+    request: Request<Incoming>,
+    call: &F,
+    end: CancellationToken,
+) -> Response<UnsyncBoxBody<Bytes, Infallible>>
+where
+    F: Fn(&str, Bytes) -> Result<Bytes, Status>,
+{
+    let path = request.uri().path().to_owned();
+    if is_held_open(&path) {
+        let body = Empty::new().with_trailers(async move {
+            end.cancelled().await;
+            Some(Ok(succeeded()))
+        });
+        return response(HeaderMap::new(), body.boxed_unsync());
+    }
+    let result = match message(request.into_body()).await {
+        Ok(message) => call(&path, message),
+        Err(status) => Err(status),
+    };
+    match result {
+        Ok(message) => {
+            let body = Full::new(framed(message)).with_trailers(std::future::ready(Some(Ok(succeeded()))));
+            response(HeaderMap::new(), body.boxed_unsync())
+        }
+        Err(status) => {
+            tracing::debug!(path, code = status.code, reason = status.message, "a provider call failed");
+            response(status.headers(), Empty::new().boxed_unsync())
+        }
+    }
 }
 
 /// The one message of a request's body.
@@ -117,29 +155,25 @@ async fn message(body: Incoming) -> Result<Bytes, Status> {
     }
 }
 
+fn framed(message: Bytes) -> Bytes {
+    let mut framed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).expect("an answer is not larger than what was asked for"));
+    framed.put(message);
+    framed.freeze()
+}
+
+fn succeeded() -> HeaderMap {
+    HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))])
+}
+
 fn response(
-    result: Result<Bytes, Status>,
-) -> Response<http_body_util::Either<impl hyper::body::Body<Data = Bytes, Error = Infallible>, Full<Bytes>>> {
-    let mut response = match result {
-        Ok(message) => {
-            let mut framed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
-            framed.put_u8(0);
-            framed.put_u32(
-                u32::try_from(message.len()).expect("an answer is not larger than what was asked for"),
-            );
-            framed.put(message);
-            let mut trailers = HeaderMap::new();
-            trailers.insert("grpc-status", HeaderValue::from_static("0"));
-            let body = Full::new(framed.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
-            Response::new(http_body_util::Either::Left(body))
-        }
-        Err(status) => {
-            let mut response = Response::new(http_body_util::Either::Right(Full::default()));
-            *response.headers_mut() = status.headers();
-            response
-        }
-    };
+    mut headers: HeaderMap,
+    body: UnsyncBoxBody<Bytes, Infallible>,
+) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
-    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    *response.headers_mut() = headers;
     response
 }

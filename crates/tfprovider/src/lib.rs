@@ -50,8 +50,11 @@ mod generated {
 mod grpc;
 mod link;
 mod msgpack;
+mod mtls;
+mod p521;
 mod plan;
 mod plugin;
+mod process;
 mod report;
 mod resource;
 mod schema;
@@ -60,5 +63,9 @@ mod stored;
 mod value;
 mod wire;
 
+/// The official version whose schemas and rules these are; a mirror offers this provider under it.
+pub const VERSION: &str = "2.13.1";
+
 pub use environment::Environment;
+pub use process::{PluginProcess, StartError};
 pub use serve::{Error, Listening, ProviderServer};

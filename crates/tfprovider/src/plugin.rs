@@ -48,11 +48,9 @@ impl Plugin {
 
     /// Answers one call.
     pub(crate) fn call(&self, path: &str, body: Bytes, call: &Call<'_>) -> Result<Bytes, Status> {
-        // Terraform's plugin library asks for these beside the protocol itself. A reattached provider outlives each
-        // terraform process, so a request to shut down is answered and not followed.
+        // Terraform's plugin library may ask for this beside the protocol itself.
         const SERVING: &[u8] = &[0x08, 0x01];
         let method = match path {
-            "/plugin.GRPCController/Shutdown" => return Ok(Bytes::new()),
             "/grpc.health.v1.Health/Check" => return Ok(Bytes::from_static(SERVING)),
             path => path.strip_prefix("/tfplugin5.Provider/").ok_or_else(|| Status::unimplemented(path))?,
         };

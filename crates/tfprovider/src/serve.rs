@@ -4,10 +4,15 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value as Json, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::environment::Environment;
@@ -16,6 +21,12 @@ use crate::plugin::{Call, Plugin, default_url};
 
 /// The longest path that fits into a socket's address: 108 bytes with the closing zero.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// How long a client may take to prove who it is.
+const TLS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long connections may take to end. Terraform kills a plugin two seconds after it asked it to end.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The names templates know the provider by, with Terraform and with OpenTofu.
 const ADDRESSES: [&str; 2] = ["registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder"];
@@ -56,6 +67,16 @@ impl ProviderServer {
     /// # Errors
     /// When the socket cannot be made.
     pub fn listen(&self, folder: &Path, environment: Environment) -> Result<Listening, Error> {
+        self.open(folder, environment, None, Life::Job)
+    }
+
+    pub(crate) fn open(
+        &self,
+        folder: &Path,
+        environment: Environment,
+        tls: Option<TlsAcceptor>,
+        life: Life,
+    ) -> Result<Listening, Error> {
         let in_folder = |folder: &Path, source| Error::Socket { folder: folder.to_owned(), source };
         let name = format!("tf{}.sock", &Uuid::new_v4().simple().to_string()[..12]);
         let mut socket = folder.join(&name);
@@ -80,6 +101,9 @@ impl ProviderServer {
             plugin: self.plugin.clone(),
             environment: Mutex::new(Arc::new(environment)),
             last_url: ConfiguredUrl::default(),
+            tls,
+            life,
+            end: CancellationToken::new(),
         });
         let task = tokio::spawn(accept(listener, user, job.clone()));
         Ok(Listening { job, files, task })
@@ -125,6 +149,17 @@ impl Listening {
         *self.job.environment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(environment);
     }
 
+    /// Cancelled when the client asked an ordinary plugin to end; cancelling it ends the plugin.
+    pub(crate) fn end(&self) -> &CancellationToken {
+        &self.job.end
+    }
+
+    /// Waits until the plugin was asked to end and its connections are closed.
+    pub(crate) async fn ended(mut self) {
+        // It is never aborted before this object is dropped, and it does not panic.
+        (&mut self.task).await.ok();
+    }
+
     /// Closes the socket and its connections, and waits until they are closed.
     pub async fn stop(mut self) {
         self.task.abort();
@@ -155,11 +190,23 @@ impl Drop for Files {
     }
 }
 
+/// How long a socket is open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// As long as its owner wants; many terraform commands come and go.
+    Job,
+    /// Until the one terraform command that started the plugin asks it to end.
+    Command,
+}
+
 struct Job {
     plugin: Arc<Plugin>,
     environment: Mutex<Arc<Environment>>,
     /// For connections that were opened again in the middle of a long apply, where nobody configures them again.
     last_url: ConfiguredUrl,
+    tls: Option<TlsAcceptor>,
+    life: Life,
+    end: CancellationToken,
 }
 
 /// The address a provider block gave.
@@ -193,7 +240,7 @@ async fn accept(listener: UnixListener, user: u32, job: Arc<Job>) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     if may_connect(&stream, user) {
-                        connections.spawn(serve(stream, job.clone()));
+                        connections.spawn(secure(stream, job.clone()));
                     } else {
                         tracing::warn!("another user tried to connect to a terraform provider");
                     }
@@ -202,13 +249,17 @@ async fn accept(listener: UnixListener, user: u32, job: Arc<Job>) {
                 Err(error) => {
                     tracing::warn!(%error, "a terraform provider connection was lost");
                     if connections.join_next().await.is_none() {
-                        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                        tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 }
             },
             Some(_) = connections.join_next() => {}
+            () = job.end.cancelled() => break,
         }
     }
+    drop(listener);
+    // What is still open then is closed with the set.
+    tokio::time::timeout(END_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await.ok();
 }
 
 /// Answers hold tokens: only the socket's owner and root may ask.
@@ -216,13 +267,30 @@ fn may_connect(stream: &UnixStream, user: u32) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == user || peer.uid() == 0)
 }
 
-async fn serve(stream: UnixStream, job: Arc<Job>) {
+async fn secure(stream: UnixStream, job: Arc<Job>) {
+    let Some(tls) = job.tls.clone() else { return serve(stream, job).await };
+    match tokio::time::timeout(TLS_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve(stream, job).await,
+        Ok(Err(error)) => tracing::warn!(%error, "a connection without terraform's certificate was refused"),
+        Err(_) => tracing::warn!("a connection that did not begin was closed"),
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, job: Arc<Job>) {
     let url = ConfiguredUrl { url: Mutex::new(None), also: Some(job.clone()) };
+    let end = job.end.clone();
     let answer = move |path: &str, body| {
+        if path == "/plugin.GRPCController/Shutdown" {
+            // A reattached provider outlives each terraform process: the request is answered and not followed.
+            if job.life == Life::Command {
+                job.end.cancel();
+            }
+            return Ok(Bytes::new());
+        }
         let environment = job.environment.lock().unwrap_or_else(PoisonError::into_inner).clone();
         job.plugin.call(path, body, &Call { environment, url: &url })
     };
-    if let Err(error) = grpc::serve(stream, answer).await {
+    if let Err(error) = grpc::serve(stream, answer, end).await {
         // Terraform ends without saying goodbye, so this is the usual end.
         tracing::trace!(%error, "a terraform provider connection ended");
     }

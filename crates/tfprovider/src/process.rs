@@ -1,0 +1,137 @@
+//! The provider as an ordinary plugin: a process that one terraform command starts, asks and ends (terraform 3.9).
+
+use std::path::PathBuf;
+
+use rustix::process::{Pid, getppid, set_parent_process_death_signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::environment::Environment;
+use crate::mtls::{self, Mutual};
+use crate::serve::{self, Life, Listening, ProviderServer};
+
+/// Says that terraform started this process, and nobody by hand.
+const COOKIE: (&str, &str) =
+    ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
+
+/// The version of the plugin protocol that the messages of this crate belong to.
+const PROTOCOL: &str = "5";
+
+/// Why the process cannot be a plugin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Started by hand.
+    #[error(
+        "this program is a plugin that terraform starts by itself: run terraform in a folder whose configuration \
+         requires coder/coder"
+    )]
+    ByHand,
+    /// Started by a program that speaks none of our protocols.
+    #[error(
+        "terraform speaks the plugin protocols {offered:?}, this provider speaks {PROTOCOL}: use terraform 1.1 or newer"
+    )]
+    Protocol {
+        /// What the program offers.
+        offered: String,
+    },
+    /// The connection cannot be made safe.
+    #[error(transparent)]
+    Tls(#[from] mtls::Error),
+    /// No socket can be opened.
+    #[error(transparent)]
+    Socket(#[from] serve::Error),
+    /// The operating system refuses to hand signals over.
+    #[error("signals cannot be taken over")]
+    Signals(#[source] std::io::Error),
+}
+
+/// A running plugin.
+///
+/// It ends when terraform asks it to, with terraform, or with a SIGTERM. An interrupt does not end it: a terminal sends
+/// it to every process of the command, and terraform needs the plugin to finish what is under way.
+pub struct PluginProcess {
+    handshake: String,
+    listening: Listening,
+    parent: Parent,
+    terminate: Signal,
+    /// Never awaited; it only has no effect any more.
+    _interrupt: Signal,
+}
+
+impl PluginProcess {
+    /// Opens the socket that the variables of this process ask for, and answers with the same variables.
+    ///
+    /// Must be called inside a Tokio runtime.
+    ///
+    /// # Errors
+    /// When the process was not started by terraform, or cannot serve it.
+    pub fn start(environment: Environment) -> Result<Self, StartError> {
+        if environment.get(COOKIE.0) != COOKIE.1 {
+            return Err(StartError::ByHand);
+        }
+        let offered = environment.get_or("PLUGIN_PROTOCOL_VERSIONS", PROTOCOL);
+        if !offered.split(',').any(|version| version.trim() == PROTOCOL) {
+            return Err(StartError::Protocol { offered: offered.to_owned() });
+        }
+        let parent = Parent::watch().map_err(StartError::Signals)?;
+        let open = |kind| signal(kind).map_err(StartError::Signals);
+        let (terminate, interrupt) = (open(SignalKind::terminate())?, open(SignalKind::interrupt())?);
+        // Without a certificate terraform was told not to use TLS (TF_DISABLE_PLUGIN_TLS).
+        let tls = match environment.get("PLUGIN_CLIENT_CERT") {
+            "" => None,
+            certificate => Some(Mutual::new(certificate)?),
+        };
+        let folder = match environment.get("PLUGIN_UNIX_SOCKET_DIR") {
+            "" => std::env::temp_dir(),
+            folder => PathBuf::from(folder),
+        };
+        let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
+        let listening = ProviderServer::new().open(&folder, environment, acceptor, Life::Command)?;
+        let certificate = tls.map(|tls| tls.certificate).unwrap_or_default();
+        let handshake = format!("1|{PROTOCOL}|unix|{}|grpc|{certificate}", listening.socket().display());
+        Ok(Self { handshake, listening, parent, terminate, _interrupt: interrupt })
+    }
+
+    /// The line that terraform waits for on standard output.
+    pub fn handshake(&self) -> &str {
+        &self.handshake
+    }
+
+    /// Waits for the end.
+    pub async fn ended(mut self) {
+        let end = self.listening.end().clone();
+        let wanted = async {
+            tokio::select! {
+                () = self.parent.gone() => {}
+                _ = self.terminate.recv() => {}
+            }
+            end.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = self.listening.ended() => {}
+            () = wanted => {}
+        }
+    }
+}
+
+/// The process that started this one. A terraform that was killed asks nobody to end.
+struct Parent {
+    process: Option<Pid>,
+    /// Comes when a thread of it ends, the last one with it.
+    ended: Signal,
+}
+
+impl Parent {
+    fn watch() -> std::io::Result<Self> {
+        let kind = SignalKind::user_defined1();
+        let parent = Self { process: getppid(), ended: signal(kind)? };
+        set_parent_process_death_signal(Some(rustix::process::Signal::USR1))?;
+        Ok(parent)
+    }
+
+    async fn gone(&mut self) {
+        while getppid() == self.process {
+            self.ended.recv().await;
+        }
+    }
+}
