@@ -1,5 +1,7 @@
 //! The life of a provisioner job: types, states, transitions, and the status every client sees.
 
+pub mod life;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -7,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::DaemonId;
+use crate::key::Hashed;
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -174,47 +177,50 @@ pub enum InvalidTransition {
     /// A cancel was asked for before.
     #[error("job has already been marked as canceled")]
     AlreadyCanceled,
+    /// The same daemon has come back over another connection since.
+    #[error("another connection of this daemon has taken the job over")]
+    Superseded,
+    /// The time that must pass first has not passed, or something else must happen first.
+    #[error("it is too early to give up on the job")]
+    NotYet,
 }
 
 impl Facts {
-    /// Applies one event at `now`. The database guards each transition with the same conditions; this is the rule
-    /// they are checked against.
-    pub fn apply(mut self, event: Event, now: Timestamp) -> Result<Self, InvalidTransition> {
-        match event {
-            Event::Acquire(daemon) => {
-                if self.status() != Status::Pending {
-                    return Err(InvalidTransition::NotPending);
-                }
-                self.started_at = Some(now);
-                self.worker = Some(daemon);
-            }
-            Event::Cancel => {
-                self.require_open()?;
-                if self.canceled_at.is_some() {
-                    return Err(InvalidTransition::AlreadyCanceled);
-                }
-                self.canceled_at = Some(now);
-                if self.worker.is_none() {
-                    self.completed_at = Some(now);
-                }
-            }
-            Event::Complete(daemon) => {
-                self.require_owner(daemon)?;
-                self.completed_at = Some(now);
-            }
-            Event::Fail(daemon, error) => {
-                self.require_owner(daemon)?;
-                self.completed_at = Some(now);
-                self.error = error;
-            }
-            Event::Reap(error) => {
-                self.require_open()?;
-                self.started_at.get_or_insert(now);
-                self.completed_at = Some(now);
-                self.error = error;
-            }
+    /// Applies one event at `now`, as [`life::Life`] has it for daemons that hold no session.
+    pub fn apply(self, event: Event, now: Timestamp) -> Result<Self, InvalidTransition> {
+        let sender = |daemon| life::Sender { daemon, epoch: None };
+        let what = match event {
+            Event::Acquire(daemon) => life::Happening::Acquire { daemon, session: None },
+            Event::Cancel => life::Happening::Cancel,
+            Event::Complete(daemon) => life::Happening::Complete(sender(daemon)),
+            Event::Fail(daemon, error) => life::Happening::Fail(sender(daemon), error),
+            Event::Reap(error) => life::Happening::GiveUp(error),
+        };
+        Ok(self.life(None, 1, now).apply(what, now, &life::Limits::default())?.facts())
+    }
+
+    /// The life of which these are the visible facts. `session` and `epoch` are the owner's; `alive_at` is its last sign
+    /// of life; whether its connection is lost is the caller's to add.
+    #[must_use]
+    pub fn life(self, session: Option<Hashed>, epoch: u64, alive_at: Timestamp) -> life::Life {
+        let owner = self.worker.map(|daemon| life::Owner { daemon, session, epoch });
+        match (self.completed_at, owner) {
+            (Some(at), owner) => life::Life::Ended {
+                at,
+                since: self.started_at,
+                canceled_at: self.canceled_at,
+                owner,
+                error: self.error,
+            },
+            (None, Some(owner)) => life::Life::Held {
+                owner,
+                since: self.started_at.unwrap_or(alive_at),
+                alive_at,
+                link: life::Link::Connected,
+                canceled_at: self.canceled_at,
+            },
+            (None, None) => life::Life::Waiting,
         }
-        Ok(self)
     }
 
     /// Whether `daemon` may report on this job now (scheduling-and-auth 3.3, and CONF-16: ended jobs refuse).

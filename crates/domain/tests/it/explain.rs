@@ -464,7 +464,7 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
     fn the_true_reasons_in_the_true_order(wants in wants(), workers in workers()) {

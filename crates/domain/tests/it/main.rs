@@ -1,4 +1,5 @@
 //! Properties of the rules, each against an oracle that shares no code with what it judges.
 
 mod explain;
+mod life;
 mod queue;
