@@ -1,6 +1,7 @@
 //! What a session costs in memory. Measured in a process of its own, where nothing else runs.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use coder_wire::daemon::{Client, Limits, serve};
@@ -75,16 +76,25 @@ fn an_idle_daemon_costs_less_than_20_kib() {
     }
     const COUNT: usize = 1000;
     runtime().block_on(async {
-        let script = Script::new(None);
         let mut kept = Vec::new();
         let connect = async |kept: &mut Vec<_>| {
             let (near, far) = tokio::io::duplex(4096);
             let client = Client::new(Session::client(Socket::client(near), Config::default()));
             let session = Session::server(Socket::server(far), Config::default());
-            let script = script.clone();
-            let serving = tokio::spawn(async move { serve(&session, script, Limits::default()).await });
+            let ends = [client.session().clone(), session.clone()];
+            let script = Script::new(None);
+            let service = Arc::clone(&script);
+            let serving = tokio::spawn(async move { serve(&session, service, Limits::default()).await });
             client.update_job(&UpdateJobRequest::default()).await.unwrap();
             let waiting = tokio::spawn(async move { client.acquire(std::future::pending()).await });
+            script.noted("acquire").await;
+            // The stream of the update is gone and that of the acquire is open, on both sides.
+            let quiet = async {
+                while ends.iter().any(|end| end.open_streams() != 1) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), quiet).await.unwrap();
             kept.push((serving, waiting));
         };
         for _ in 0..50 {
@@ -94,7 +104,6 @@ fn an_idle_daemon_costs_less_than_20_kib() {
         for _ in 0..COUNT {
             connect(&mut kept).await;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
         let each = resident().saturating_sub(before) / COUNT;
         println!("an idle connection, both ends: {each} bytes");
         assert!(each < 20 << 10, "{each}");

@@ -1,0 +1,120 @@
+//! What a server and its runtime hold at the moment, and joining it with bytes of one's own.
+
+use std::time::Duration;
+
+use coder_api::client::DaemonFilter;
+use coder_testkit::server::TestServer;
+use http::{HeaderMap, HeaderValue, Uri};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Everything that is expected happens within this time.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// What grows when something is left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Tasks of the server that it can name: connections, sessions, background tasks.
+    tasks: usize,
+    /// Sessions of daemons.
+    sessions: usize,
+    /// Waiting daemons, and the groups they wait in.
+    waiting: (usize, usize),
+    /// All tasks of the runtime, drivers of connections among them.
+    alive: usize,
+}
+
+impl Counters {
+    pub(crate) fn of(server: &TestServer) -> Self {
+        let app = &server.handle.app;
+        Self {
+            tasks: app.lifecycle.running(),
+            sessions: app.scheduler.connected().len(),
+            waiting: app.scheduler.size(),
+            alive: tokio::runtime::Handle::current().metrics().num_alive_tasks(),
+        }
+    }
+
+    pub(crate) const fn tasks(self) -> usize {
+        self.tasks
+    }
+
+    /// The counters once nothing changes any more: a client of the set-up may still be closing.
+    pub(crate) async fn at_rest(server: &TestServer) -> Self {
+        let mut quiet = 0;
+        let mut last = Self::of(server);
+        while quiet < 20 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let now = Self::of(server);
+            quiet = if now == last { quiet + 1 } else { 0 };
+            last = now;
+        }
+        last
+    }
+
+    /// Waits until the server holds no more than this.
+    #[track_caller]
+    pub(crate) fn restored(self, server: &TestServer, what: &str) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let gone = async {
+                loop {
+                    let now = Self::of(server);
+                    let kept =
+                        now.tasks > self.tasks || now.sessions > self.sessions || now.alive > self.alive;
+                    if !kept && now.waiting == self.waiting {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let in_time = tokio::time::timeout(SOON, gone).await.is_ok();
+            assert!(in_time, "{caller}: {what}: {:?} is left of {self:?}", Self::of(server));
+        }
+    }
+}
+
+/// Names of the daemons that have a row.
+pub(crate) async fn rows(server: &TestServer) -> Vec<String> {
+    let organization = server.owner.my_organizations().await.unwrap()[0].id;
+    let filter = DaemonFilter { limit: Some(1000), offline: true, ..DaemonFilter::default() };
+    let daemons = server.owner.daemons(organization, &filter).await.unwrap();
+    daemons.into_iter().map(|daemon| daemon.name).collect()
+}
+
+/// Where daemons join.
+pub(crate) const PATH: &str =
+    "/api/v2/organizations/default/provisionerdaemons/serve?name=d&provisioner=terraform&version=1.14";
+
+pub(crate) async fn connect(server: &TestServer) -> TcpStream {
+    let stream = TcpStream::connect(server.handle.http.unwrap()).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// URL and headers of a join with the owner's session.
+pub(crate) async fn request(server: &TestServer) -> (Uri, HeaderMap) {
+    let token = server.owner.create_session_key().await.unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert("coder-session-token", HeaderValue::from_str(token.expose()).unwrap());
+    (format!("{}{PATH}", server.url()).parse().unwrap(), headers)
+}
+
+/// A connection that has got its 101; what follows is the test's.
+pub(crate) async fn joined(server: &TestServer, headers: &HeaderMap) -> TcpStream {
+    let mut stream = connect(server).await;
+    let mut head = format!(
+        "GET {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    );
+    for (name, value) in headers {
+        head += &format!("{name}: {}\r\n", value.to_str().unwrap());
+    }
+    stream.write_all((head + "\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(tokio::time::timeout(SOON, stream.read_u8()).await.unwrap().unwrap());
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+    stream
+}

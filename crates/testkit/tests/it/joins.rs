@@ -1,0 +1,129 @@
+//! Joins over real sockets that break off or fall silent at every byte, from the request line to the first call.
+
+use std::time::Duration;
+
+use coder_testkit::daemon::FakeDaemon;
+use coder_testkit::server::TestServer;
+use coder_testkit::stream::{Fault, Faulty};
+use coder_wire::daemon::Client;
+use coder_wire::mux::{Config, Session};
+use coder_wire::ws::handshake;
+use http::{HeaderMap, Uri};
+
+use crate::counters::{Counters, SOON, connect, request, rows};
+
+/// Longest time that the server bears a silent peer: two keepalive pings, their answer, and the farewell.
+const LIMIT: Duration = Duration::from_secs(100);
+const STEP: Duration = Duration::from_secs(5);
+
+/// No join is longer.
+const LONGEST: usize = 3000;
+
+/// A join and a first call over a connection that breaks after so many written bytes; whether it got through.
+async fn attempt(server: &TestServer, uri: &Uri, headers: &HeaderMap, bytes: usize, fault: Fault) -> bool {
+    let io = Faulty::new(connect(server).await, bytes, fault);
+    let Ok(socket) = handshake::client(io, uri, headers).await else { return false };
+    let daemon = FakeDaemon::over(socket);
+    daemon.calls.acquire(tokio::time::sleep(Duration::from_millis(1))).await.is_ok()
+}
+
+/// After how many bytes a join fails for the last time, at least.
+async fn length(server: &TestServer, uri: &Uri, headers: &HeaderMap) -> usize {
+    let step = 16;
+    let mut tried = 0;
+    while !attempt(server, uri, headers, tried + step, Fault::Cut).await {
+        tried += step;
+        assert!(tried < LONGEST, "the join never succeeds");
+    }
+    tried
+}
+
+/// Other people's requests are answered, and other daemons get in.
+async fn goes_on(server: &TestServer) {
+    server.owner.user("me").await.unwrap();
+    let daemon = FakeDaemon::join_with_session(&server.owner, "other").await.unwrap();
+    daemon.calls.acquire(tokio::time::sleep(Duration::from_millis(1))).await.unwrap();
+    daemon.leave().await;
+}
+
+#[tokio::test]
+async fn a_join_cut_at_any_byte_leaves_nothing_behind() {
+    let server = TestServer::start().await.unwrap();
+    let (uri, headers) = request(&server).await;
+    goes_on(&server).await;
+    let before = Counters::at_rest(&server).await;
+    let mut bytes = 0;
+    loop {
+        let attempt = attempt(&server, &uri, &headers, bytes, Fault::Cut);
+        let is_through = tokio::time::timeout(SOON, attempt).await.unwrap();
+        before.restored(&server, &format!("cut after {bytes} bytes")).await;
+        if is_through {
+            break;
+        }
+        if bytes % 100 == 0 {
+            goes_on(&server).await;
+        }
+        bytes += 1;
+        assert!(bytes < LONGEST, "the join never succeeds");
+    }
+    assert!(bytes > 300, "request, WebSocket, multiplexer and call are longer than {bytes} bytes");
+    goes_on(&server).await;
+    let mut rows = rows(&server).await;
+    rows.sort();
+    assert_eq!(rows, ["d", "other"], "one name, one row, however often it was tried");
+    server.stop().await.unwrap();
+}
+
+/// The clock is moved by hand once all of them hang: no limit of the server is shortened for this.
+#[tokio::test]
+async fn joins_that_stall_at_any_byte_are_ended_in_time() {
+    let server = TestServer::start().await.unwrap();
+    let (uri, headers) = request(&server).await;
+    goes_on(&server).await;
+    let before = Counters::at_rest(&server).await;
+    let length = length(&server, &uri, &headers).await;
+    let mut stalled = tokio::task::JoinSet::new();
+    for bytes in 0..length {
+        let io = Faulty::new(connect(&server).await, bytes, Fault::Stall);
+        let (uri, headers) = (uri.clone(), headers.clone());
+        stalled.spawn(async move {
+            if let Ok(socket) = handshake::client(io, &uri, &headers).await {
+                // This side never gives up, so that the server has to.
+                let never = Duration::from_secs(1 << 20);
+                let config = Config { keepalive_interval: never, open_timeout: never, ..Config::default() };
+                let daemon = FakeDaemon { calls: Client::new(Session::client(socket, config)) };
+                daemon.calls.acquire(std::future::pending()).await.ok();
+            }
+            std::future::pending::<()>().await;
+        });
+    }
+    let hanging = stalled.len();
+    let held = async {
+        // Each has its connection at the server: as a request under way, or as a session.
+        while server.handle.app.lifecycle.running() < hanging {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(SOON, held).await.unwrap();
+    goes_on(&server).await;
+    let app = &server.handle.app;
+    let is_over = || app.scheduler.connected().is_empty() && app.lifecycle.running() <= before.tasks();
+    let mut passed = Duration::ZERO;
+    while !is_over() {
+        assert!(
+            passed < LIMIT,
+            "of {hanging} stalled joins {:?} is left after {passed:?}",
+            Counters::of(&server)
+        );
+        tokio::time::pause();
+        tokio::time::advance(STEP).await;
+        tokio::time::resume();
+        passed += STEP;
+        // Real time for what the sockets have to say about it.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    goes_on(&server).await;
+    stalled.shutdown().await;
+    before.restored(&server, "after the stalled joins").await;
+    server.stop().await.unwrap();
+}
