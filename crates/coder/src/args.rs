@@ -77,6 +77,14 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Box<cmd::provisioner::Command>,
     },
+    /// Use the Terraform provider that is part of this program with Terraform run by hand.
+    #[cfg(feature = "server")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Provider {
+        /// What to do.
+        #[command(subcommand)]
+        command: cmd::provider::Command,
+    },
     /// Manage templates.
     #[command(alias = "template", subcommand_required = true, arg_required_else_help = true)]
     Templates {

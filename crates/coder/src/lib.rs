@@ -45,6 +45,10 @@ use output::Printer;
 /// Runs the program on the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
+    #[cfg(feature = "server")]
+    if cmd::provider::plugin::is_meant() {
+        return cmd::provider::plugin::main().into();
+    }
     let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -76,6 +80,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match command {
         Command::Version(args) => cmd::version::run(&args),
         Command::Completion(args) => cmd::completion::run(&args),
+        #[cfg(feature = "server")]
+        Command::Provider { command } => cmd::provider::run(&command),
         command => {
             let ctx = Context::new(global)?;
             match command {
@@ -121,7 +127,9 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::Users { command } => cmd::users::run(ctx, command).await,
         Command::Organizations { command } => cmd::organizations::run(ctx, command).await,
         #[cfg(feature = "server")]
-        Command::Quickstart(_) | Command::Server(_) => unreachable!("dispatched by run"),
+        Command::Quickstart(_) | Command::Server(_) | Command::Provider { .. } => {
+            unreachable!("dispatched by run")
+        }
         Command::Provisioner { .. } | Command::Version(_) | Command::Completion(_) => {
             unreachable!("dispatched by run")
         }

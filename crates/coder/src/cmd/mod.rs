@@ -8,6 +8,8 @@ pub(crate) mod login;
 pub(crate) mod logout;
 pub(crate) mod logs;
 pub(crate) mod organizations;
+#[cfg(feature = "server")]
+pub(crate) mod provider;
 pub(crate) mod provisioner;
 #[cfg(feature = "server")]
 pub(crate) mod quickstart;

@@ -10,6 +10,7 @@ mod help;
 mod https;
 mod killed;
 mod program;
+mod provider;
 mod quickstart;
 mod reference;
 mod session;

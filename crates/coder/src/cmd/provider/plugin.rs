@@ -1,0 +1,46 @@
+//! This program started by Terraform under the name of the provider.
+
+use std::path::Path;
+
+use coder_tfprovider::{Environment, PluginProcess};
+
+use crate::exit::Exit;
+use crate::output::Printer;
+use crate::runtime;
+
+/// How a provider's file has to be called for Terraform to start it; a version may follow.
+pub(crate) const NAME: &str = "terraform-provider-coder";
+
+/// Whether the program was started under the provider's name.
+pub(crate) fn is_meant() -> bool {
+    let name = std::env::args_os().next();
+    let name = name.as_ref().and_then(|name| Path::new(name).file_name());
+    name.is_some_and(|name| name.as_encoded_bytes().starts_with(NAME.as_bytes()))
+}
+
+/// Serves one terraform command.
+pub(crate) fn main() -> Exit {
+    match serve() {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            let hint = "`coder provider install DIR` lays out a folder that terraform finds it in";
+            Printer::detect().error(&error, Some(hint));
+            Exit::Failure
+        }
+    }
+}
+
+fn serve() -> anyhow::Result<()> {
+    // Variables that are no text are none of the provider's.
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let text = |part: std::ffi::OsString| part.into_string().ok();
+        Some((text(name)?, text(value)?))
+    });
+    let environment: Environment = variables.collect();
+    runtime::small()?.block_on(async {
+        let plugin = PluginProcess::start(environment)?;
+        Printer::detect().data(plugin.handshake());
+        plugin.ended().await;
+        Ok(())
+    })
+}
