@@ -1,8 +1,13 @@
 //! The two kinds of machine credentials: provisioner keys and API tokens. Only their hashes are ever stored.
 
+pub mod network;
+mod terms;
+
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+pub use self::network::{AllowList, Network};
+pub use self::terms::{Generation, Invalid, Refusal, Terms, validate};
 use crate::secret::Secret;
 
 /// Length of a provisioner key's secret in characters (scheduling-and-auth KEY-1).

@@ -35,7 +35,18 @@ pub enum Error {
     /// A key or value holds the byte zero (TAG-4).
     #[error("tags must not contain the NUL character")]
     Nul,
+    /// More than [`MOST_TAGS`].
+    #[error("{0} tags are too many: at most {MOST_TAGS} are allowed")]
+    TooMany(usize),
+    /// Longer than [`LONGEST_TAG_BYTES`].
+    #[error("a tag's key or value of {0} bytes is too long: at most {LONGEST_TAG_BYTES} are allowed")]
+    TooLong(usize),
 }
+
+/// How many tags a set may have. Every job and daemon carries its set about, so it has a bound.
+pub const MOST_TAGS: usize = 1000;
+/// How long a key or value may be, in bytes.
+pub const LONGEST_TAG_BYTES: usize = 4096;
 
 impl TagSet {
     /// The canonical untagged set: `scope=organization owner=` (TAG-2).
@@ -159,8 +170,15 @@ pub fn parse_pair(text: &str) -> Result<(String, String), Error> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Refuses a NUL in any key or value (TAG-4).
+/// Refuses a NUL in any key or value (TAG-4), and what exceeds the bounds.
 pub fn validate(tags: &BTreeMap<String, String>) -> Result<(), Error> {
+    if tags.len() > MOST_TAGS {
+        return Err(Error::TooMany(tags.len()));
+    }
+    let longest = tags.iter().flat_map(|(key, value)| [key.len(), value.len()]).max().unwrap_or(0);
+    if longest > LONGEST_TAG_BYTES {
+        return Err(Error::TooLong(longest));
+    }
     let has_nul = |text: &String| text.contains('\0');
     if tags.iter().any(|(key, value)| has_nul(key) || has_nul(value)) {
         return Err(Error::Nul);
