@@ -2,11 +2,16 @@
 //!
 //! Invariant: nothing else in the product compares tags. SQL sees only ids of interned sets.
 
+mod index;
+mod table;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::index::{Demands, Offers};
+pub use self::table::published_table;
 use crate::ids::{OrganizationId, UserId};
 
 /// The reserved key that says whose jobs a daemon takes.
@@ -213,51 +218,6 @@ mod tests {
             }
         }
         TagSet::from_stored(tags)
-    }
-
-    /// scheduling-and-auth 1.3: number, daemon, job, runs.
-    const TABLE: &[(u8, &str, &str, bool)] = &[
-        (1, "O", "O", true),
-        (2, "O e", "O e", true),
-        (3, "O e c", "O e", true),
-        (4, "O e c", "O e c", true),
-        (5, "U(aaa)", "U(aaa)", true),
-        (6, "U(aaa) e", "U(aaa)", true),
-        (7, "U(aaa) e", "U(aaa) e", true),
-        (8, "U(aaa) e c", "U(aaa) e", true),
-        (9, "U(aaa) e c", "U(aaa) e c", true),
-        (10, "O", "O e", false),
-        (11, "O e", "O", false),
-        (12, "O e", "O e c", false),
-        (13, "O e n", "O e c", false),
-        (14, "U(aaa)", "O", false),
-        (15, "U(aaa)", "U(bbb)", false),
-        (16, "O", "U(aaa)", false),
-        (17, "O", "U(aaa) e", false),
-        (18, "U(aaa)", "U(aaa) e", false),
-        (19, "U(aaa) e", "U(aaa) e c", false),
-        (20, "U(aaa) e c", "U(aaa) e n", false),
-    ];
-
-    #[test]
-    fn published_table() {
-        let types = ["terraform".to_owned()];
-        let organization = OrganizationId::random();
-        for (row, daemon, job, runs) in TABLE {
-            let (daemon, job) = (set(daemon), set(job));
-            let offer = Offer { organization, provisioners: &types, tags: &daemon };
-            let demand = Demand { organization, provisioner: "terraform", tags: &job };
-            assert_eq!(matches(&offer, &demand), *runs, "row {row}");
-        }
-    }
-
-    #[test]
-    fn row_21_another_organization_never_matches() {
-        let types = ["terraform".to_owned()];
-        let tags = set("O e");
-        let offer = Offer { organization: OrganizationId::random(), provisioners: &types, tags: &tags };
-        let demand = Demand { organization: OrganizationId::random(), provisioner: "terraform", tags: &tags };
-        assert!(!matches(&offer, &demand));
     }
 
     #[test]

@@ -3,3 +3,4 @@
 mod explain;
 mod life;
 mod queue;
+mod tags;
