@@ -155,7 +155,7 @@ async fn run_job(world: &World) {
         daemon: *daemon,
         session_nonce: None,
     };
-    let job = jobs::claim(&mut store.single().await.unwrap(), &claim, now).await.unwrap().unwrap();
+    let job = jobs::claim(&mut store.single().await.unwrap(), &claim, now).await.unwrap().unwrap().job;
     let line = |number: usize| job_logs::NewLine {
         created_at: now,
         source: job_logs::Source::Provisioner,

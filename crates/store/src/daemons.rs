@@ -35,6 +35,22 @@ record! {
     }
 }
 
+record! {
+    /// Daemons that can run the same jobs.
+    pub struct Alike {
+        /// The types they serve.
+        pub provisioners: Vec<String>,
+        /// Their effective tags.
+        pub tags: TagSet,
+        /// How many there are.
+        pub daemons: i64,
+        /// How many of them are online.
+        pub online: i64,
+        /// When one of them was last seen.
+        pub last_seen_at: Timestamp = "last_seen_us",
+    }
+}
+
 /// What a joining daemon brings.
 #[derive(Clone, Debug)]
 pub struct Join {
@@ -127,6 +143,10 @@ statements! { "provisioner_daemons";
         and (cast($3 as text) is null or daemon.key_id = $3)
         and (cast($4 as bigint) is null or daemon.last_seen_us >= $4)
         order by daemon.created_us desc, daemon.id desc"));
+    SUMMARY = sql("select provisioners, tags, count(*) as daemons, max(last_seen_us) as last_seen_us,
+        sum(case when last_seen_us >= $2 then 1 else 0 end) as online
+        from provisioner_daemons where organization_id = $1 and last_seen_us is not null
+        group by provisioners, tags");
     HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2
         where id in (select value from json_each($1))").class(Class::Heartbeat);
     CURRENT_JOBS = sql("select job.worker_id, job.id, true as is_current, job.started_us, job.canceled_us,
@@ -193,6 +213,15 @@ pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
     parameters.push(optional_list(filter.ids.as_deref()));
     parameters.extend(values![filter.key_id, filter.seen_since]);
     tx.fetch(&LIST, parameters).await?.iter().map(Daemon::from_row).collect()
+}
+
+/// The daemons of an organization that were ever seen, counted by what they can run; online are those seen at or after
+/// `since`.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn summary(tx: &mut Tx, organization: OrganizationId, since: Timestamp) -> Result<Vec<Alike>> {
+    tx.fetch(&SUMMARY, values![organization, since]).await?.iter().map(Alike::from_row).collect()
 }
 
 /// Notes that these daemons are connected: one statement for all of a server.

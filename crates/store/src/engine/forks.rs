@@ -25,7 +25,8 @@ pub(crate) mod claim {
     statements! { "provisioner_jobs";
         /// $1 organization, $2 provisioner types, $3 tag set ids, $4 daemon, $5 now, $6 session nonce.
         ///
-        /// Each pair of set and type costs one look into the index of waiting jobs.
+        /// Each pair of set and type costs one look into the index of waiting jobs. `more` says whether another job
+        /// of them waits, so that nobody has to ask in vain.
         CLAIM = forked(
             "update provisioner_jobs
             set started_us = $5, updated_us = $5, worker_id = $4, session_nonce = $6, attempt = attempt + 1
@@ -42,7 +43,15 @@ pub(crate) mod claim {
                 )
                 order by head.prebuild, head.created_us, head.id limit 1
             )
-            returning id",
+            returning id, exists (
+                select 1 from json_each($3) as tags cross join json_each($2) as kind
+                where exists (
+                    select 1 from provisioner_jobs as other
+                    where other.started_us is null and other.completed_us is null and other.canceled_us is null
+                        and other.organization_id = $1 and other.provisioner = kind.value
+                        and other.tag_set_id = cast(tags.value as bigint) and other.id <> provisioner_jobs.id
+                )
+            ) as more",
             "update provisioner_jobs
             set started_us = $5, updated_us = $5, worker_id = $4, session_nonce = $6, attempt = attempt + 1
             where started_us is null and completed_us is null and canceled_us is null and id = (
@@ -58,7 +67,15 @@ pub(crate) mod claim {
                 ) as head
                 order by head.prebuild, head.created_us, head.id limit 1
             )
-            returning id",
+            returning id, exists (
+                select 1 from json_each($3) as tags cross join json_each($2) as kind
+                where exists (
+                    select 1 from provisioner_jobs as other
+                    where other.started_us is null and other.completed_us is null and other.canceled_us is null
+                        and other.organization_id = $1 and other.provisioner = kind.value
+                        and other.tag_set_id = cast(tags.value as bigint) and other.id <> provisioner_jobs.id
+                )
+            ) as more",
         ).class(Class::Claim);
     }
 }

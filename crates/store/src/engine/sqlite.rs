@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::Value as Raw;
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags};
@@ -24,8 +25,10 @@ const LARGE: usize = 256 * 1024;
 /// Sixteen readers would use sixteen page caches; four keep both processors busy.
 const READERS: usize = 4;
 
-/// Pages kept per connection, in KiB; the operating system caches the file anyway.
-const CACHE_KIB: i64 = -1024;
+/// Pages that a connection may keep, in KiB; they are taken as they are needed, and the operating system caches the file
+/// anyway. The writer touches the newest pages of every index again and again.
+const READ_CACHE_KIB: i64 = -1024;
+const WRITE_CACHE_KIB: i64 = -4096;
 
 /// How long another process may hold the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,9 +61,7 @@ impl Lanes {
             lease.put(opened?);
         }
         if mode == Mode::Write {
-            conn(&mut lease)
-                .execute_batch("BEGIN IMMEDIATE")
-                .map_err(|error| classify("begin", error).error)?;
+            control(&mut lease, "begin immediate").map_err(|error| classify("begin", error).error)?;
         }
         Ok(lease)
     }
@@ -74,12 +75,18 @@ impl Lanes {
         let conn = Connection::open_with_flags(&self.path, flags)?;
         conn.busy_timeout(BUSY_TIMEOUT)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        // Otherwise SQLite plans a prepared statement anew for each value compared with the condition of a partial index.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         if mode != Mode::Read {
             conn.pragma_update(None, "journal_mode", "wal")?;
         }
         conn.pragma_update(None, "synchronous", if self.durable { "full" } else { "normal" })?;
         conn.pragma_update(None, "foreign_keys", "on")?;
-        conn.pragma_update(None, "cache_size", CACHE_KIB)?;
+        conn.pragma_update(
+            None,
+            "cache_size",
+            if mode == Mode::Read { READ_CACHE_KIB } else { WRITE_CACHE_KIB },
+        )?;
         if mode == Mode::Read {
             conn.pragma_update(None, "query_only", "on")?;
         }
@@ -110,12 +117,17 @@ fn conn(lease: &mut Lease<Connection>) -> &mut Connection {
 }
 
 pub(super) fn commit(lease: &mut Lease<Connection>) -> Result<(), Failure> {
-    conn(lease).execute_batch("COMMIT").map_err(|error| classify("commit", error))
+    control(lease, "commit").map_err(|error| classify("commit", error))
 }
 
 /// Undoes a transaction; says whether that worked.
 pub(super) fn rollback(lease: &mut Lease<Connection>) -> bool {
-    conn(lease).execute_batch("ROLLBACK").is_ok()
+    control(lease, "rollback").is_ok()
+}
+
+/// Runs a statement without parameters that is prepared once.
+fn control(lease: &mut Lease<Connection>, text: &'static str) -> rusqlite::Result<()> {
+    conn(lease).prepare_cached(text)?.raw_execute().map(|_| ())
 }
 
 /// One row, with the names of its columns shared by all rows of its statement.

@@ -236,6 +236,15 @@ pub struct Claim<'a> {
     pub session_nonce: Option<&'a str>,
 }
 
+/// A job that was just taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The job.
+    pub job: JobId,
+    /// Whether another one waited that the same daemon could take.
+    pub more: bool,
+}
+
 /// How often the claim is tried while rows that could be taken are locked by others.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(2);
@@ -245,7 +254,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn claim(tx: &mut Tx, claim: &Claim<'_>, now: Timestamp) -> Result<Option<JobId>> {
+pub async fn claim(tx: &mut Tx, claim: &Claim<'_>, now: Timestamp) -> Result<Option<Claimed>> {
     if claim.tag_sets.is_empty() || claim.provisioners.is_empty() {
         return Ok(None);
     }
@@ -256,7 +265,7 @@ pub async fn claim(tx: &mut Tx, claim: &Claim<'_>, now: Timestamp) -> Result<Opt
         let mut parameters = wanted.clone();
         parameters.extend(values![claim.daemon, now, claim.session_nonce.map(str::to_owned)]);
         if let Some(row) = tx.fetch_opt(&CLAIM, parameters).await? {
-            return row.get("id").map(Some);
+            return Ok(Some(Claimed { job: row.get("id")?, more: row.get("more")? }));
         }
         if !tx.is_postgres() || !tx.fetch_one(&WAITING, wanted.clone()).await?.get("found")? {
             return Ok(None);

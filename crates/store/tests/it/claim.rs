@@ -58,14 +58,17 @@ async fn only_matching_jobs_are_claimed(fixture: Fixture) {
             daemon,
             session_nonce: Some("n"),
         };
-        jobs::claim(&mut fixture.store.single().await.unwrap(), &claim, fixture.tick()).await.unwrap()
+        jobs::claim(&mut fixture.store.single().await.unwrap(), &claim, fixture.tick())
+            .await
+            .unwrap()
+            .map(|claimed| (claimed.job, claimed.more))
     };
     assert_eq!(claim(fixture.organization, "terraform", &[]).await, None);
     assert_eq!(claim(fixture.organization, "other", &[1]).await, None);
     assert_eq!(claim(OrganizationId::random(), "terraform", &[1]).await, None);
-    assert_eq!(claim(fixture.organization, "terraform", &[2]).await, Some(second));
-    assert_eq!(claim(fixture.organization, "terraform", &[2, 1]).await, Some(first));
-    assert_eq!(claim(fixture.organization, "terraform", &[7, 2, 1]).await, Some(third));
+    assert_eq!(claim(fixture.organization, "terraform", &[2]).await, Some((second, false)));
+    assert_eq!(claim(fixture.organization, "terraform", &[2, 1]).await, Some((first, true)));
+    assert_eq!(claim(fixture.organization, "terraform", &[7, 2, 1]).await, Some((third, false)));
     assert_eq!(claim(fixture.organization, "terraform", &[1, 2]).await, None);
     assert_eq!(fixture.get_job(first).await.session_nonce.as_deref(), Some("n"));
 }

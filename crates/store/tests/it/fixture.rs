@@ -153,7 +153,7 @@ impl Fixture {
             session_nonce: None,
         };
         let mut tx = self.store.single().await.unwrap();
-        jobs::claim(&mut tx, &claim, self.tick()).await.unwrap()
+        jobs::claim(&mut tx, &claim, self.tick()).await.unwrap().map(|claimed| claimed.job)
     }
 }
 

@@ -62,7 +62,7 @@ async fn apply(fixture: &Fixture, id: JobId, set: i64, event: &Event, now: jiff:
                 daemon: *daemon,
                 session_nonce: None,
             };
-            return jobs::claim(&mut tx, &claim, now).await.unwrap() == Some(id);
+            return jobs::claim(&mut tx, &claim, now).await.unwrap().is_some_and(|claimed| claimed.job == id);
         }
         Event::Cancel => jobs::cancel(&mut tx, id, None, now).await.map(|_| ()),
         Event::Complete(daemon) => jobs::complete(&mut tx, id, *daemon, now).await,
