@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use coder_domain::clock::Clock;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::tags::{Demand, Offer, TagSet, matches};
-use coder_store::jobs::{self, Claim};
+use coder_store::jobs::{self, Claim, Claimed as Taken};
 use coder_store::tag_sets::{self, Interned, TagSetId};
 use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, oneshot};
@@ -175,12 +175,14 @@ impl Scheduler {
         if first {
             waker.notify_one();
         }
-        Ticket { waiter, waker, scheduler: self.clone() }
+        Ticket { waiter, waker, served: None, scheduler: self.clone() }
     }
 
-    async fn ask(&self, ticket: Ticket, domain: &Domain, daemon: DaemonId) -> Result<Asked, Error> {
+    async fn ask(&self, mut ticket: Ticket, domain: &Domain, daemon: DaemonId) -> Result<Asked, Error> {
         loop {
-            if let Some(job) = self.claim(domain, daemon).await? {
+            if let Some(Taken { job, more }) = self.claim(domain, daemon).await? {
+                ticket.served = Some(more);
+                drop(ticket);
                 self.0.events.job_changed(job);
                 return Ok(Asked::Job(Claimed { job, daemon, scheduler: Some(self.clone()) }));
             }
@@ -190,7 +192,7 @@ impl Scheduler {
         }
     }
 
-    async fn claim(&self, domain: &Domain, daemon: DaemonId) -> Result<Option<JobId>, Error> {
+    async fn claim(&self, domain: &Domain, daemon: DaemonId) -> Result<Option<Taken>, Error> {
         let store = &self.0.store;
         let known = self.sets().last().map_or(0, |set| set.id);
         let fresh = tag_sets::since(&mut store.reader().await?, known).await?;
@@ -261,6 +263,8 @@ enum Asked {
 struct Ticket {
     waiter: Waiter,
     waker: Arc<Notify>,
+    /// Whether more jobs waited when this waiter got one.
+    served: Option<bool>,
     scheduler: Scheduler,
 }
 
@@ -268,7 +272,10 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut shared = self.scheduler.shared();
         shared.wakers.remove(&self.waiter);
-        let next = shared.waiting.leave(self.waiter);
+        let next = match self.served {
+            Some(more) => shared.waiting.served(self.waiter, more),
+            None => shared.waiting.leave(self.waiter),
+        };
         shared.wake(next);
     }
 }

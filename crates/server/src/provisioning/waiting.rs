@@ -118,13 +118,24 @@ impl Waiting {
         Next::Wait
     }
 
-    /// A waiter got a job, failed or gave up. Returns who is cleared in its place: somebody always follows the one
-    /// who was asking (ACQ-4, ACQ-5).
+    /// A waiter failed or gave up. Returns who is cleared in its place: somebody always follows the one who was asking
+    /// (ACQ-5).
     pub fn leave(&mut self, waiter: Waiter) -> Option<Waiter> {
+        self.remove(waiter, true)
+    }
+
+    /// A cleared waiter got a job. Somebody follows it when `more` jobs waited at that moment, or one was posted since
+    /// it was cleared; otherwise the question would be in vain, and the next posting clears somebody (ACQ-4).
+    pub fn served(&mut self, waiter: Waiter, more: bool) -> Option<Waiter> {
+        self.remove(waiter, more)
+    }
+
+    fn remove(&mut self, waiter: Waiter, follow: bool) -> Option<Waiter> {
         let domain = self.members.remove(&waiter)?;
         let queue = self.queues.get_mut(&domain)?;
         let next = if queue.cleared == Some(waiter) {
-            queue.clear_next()
+            queue.cleared = None;
+            if follow || queue.again { queue.clear_next() } else { None }
         } else {
             queue.idle.retain(|other| *other != waiter);
             None
@@ -209,14 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn acq_4_success_clears_one_other() {
+    fn acq_4_success_clears_one_other_when_more_is_known_to_wait() {
         let mut waiting = Waiting::default();
-        let (first, _) = waiting.join(&domain(&[]));
-        let (second, _) = waiting.join(&domain(&[]));
-        let (third, _) = waiting.join(&domain(&[]));
-        assert_eq!(waiting.leave(first), Some(second));
-        assert_eq!(waiting.leave(second), Some(third));
-        assert_eq!(waiting.leave(third), None);
+        let join = |waiting: &mut Waiting| waiting.join(&domain(&[])).0;
+        let (first, second, third) = (join(&mut waiting), join(&mut waiting), join(&mut waiting));
+        assert_eq!(waiting.served(first, true), Some(second));
+        assert_eq!(waiting.served(second, false), None, "the question would be in vain");
+        assert_eq!(post(&mut waiting, &[]), [third]);
+        let fourth = join(&mut waiting);
+        assert_eq!(post(&mut waiting, &[]), []);
+        assert_eq!(waiting.served(third, false), Some(fourth), "a job was posted after the question");
+        assert_eq!(waiting.served(fourth, true), None);
         assert_eq!(waiting.size(), (0, 0));
     }
 
@@ -307,7 +321,7 @@ mod tests {
                         if jobs > 0 {
                             jobs -= 1;
                             all.retain(|other| *other != waiter);
-                            cleared = waiting.leave(waiter).into_iter().collect();
+                            cleared = waiting.served(waiter, jobs > 0).into_iter().collect();
                         } else if waiting.found_nothing(waiter) == Next::Wait {
                             cleared.clear();
                         }

@@ -14,20 +14,16 @@ pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(90);
 
 /// Counts the daemons that match `demand`; `at` is the moment for which "online" is asked.
 pub async fn count(tx: &mut Tx, demand: &Demand<'_>, at: Timestamp) -> Result<MatchedProvisioners> {
-    let filter = daemons::Filter { organization_id: Some(demand.organization), ..daemons::Filter::default() };
+    let since = at.checked_sub(STALE_AFTER).unwrap_or(Timestamp::MIN);
     let mut counted = MatchedProvisioners::default();
-    for daemon in daemons::list(tx, &filter).await? {
-        let offer = Offer {
-            organization: daemon.organization_id,
-            provisioners: &daemon.provisioners,
-            tags: &daemon.tags,
-        };
-        let Some(seen) = daemon.last_seen_at.filter(|_| matches(&offer, demand)) else { continue };
-        counted.count += 1;
-        if at.duration_since(seen) <= STALE_AFTER {
-            counted.available += 1;
+    for alike in daemons::summary(tx, demand.organization, since).await? {
+        let offer =
+            Offer { organization: demand.organization, provisioners: &alike.provisioners, tags: &alike.tags };
+        if matches(&offer, demand) {
+            counted.count += alike.daemons;
+            counted.available += alike.online;
+            counted.most_recently_seen = counted.most_recently_seen.max(Some(alike.last_seen_at));
         }
-        counted.most_recently_seen = counted.most_recently_seen.max(Some(seen));
     }
     Ok(counted)
 }
