@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::role::{member_allows, own_allows, own_personal_allows};
-use super::{Action, OrgRole, Resource, SiteRole};
+use uuid::Uuid;
+
+use super::role::{everybody_allows, member_allows, own_allows, own_personal_allows};
+use super::{Action, OrgRole, Resource, Scopes, SiteRole};
 use crate::ids::{OrganizationId, UserId};
 
 /// Who asks.
@@ -15,6 +17,8 @@ pub struct Subject {
     pub site: BTreeSet<SiteRole>,
     /// Memberships, each with the roles held there.
     pub organizations: BTreeMap<OrganizationId, BTreeSet<OrgRole>>,
+    /// What the token presented may be used for at most.
+    pub scopes: Scopes,
 }
 
 /// What is asked about.
@@ -26,19 +30,21 @@ pub struct Object {
     pub organization: Option<OrganizationId>,
     /// The user it belongs to, if any.
     pub owner: Option<UserId>,
+    /// Its id, where a token's allow list may name it.
+    pub id: Option<Uuid>,
 }
 
 impl Object {
     /// Something that belongs to the whole site.
     #[must_use]
     pub const fn site(resource: Resource) -> Self {
-        Self { resource, organization: None, owner: None }
+        Self { resource, organization: None, owner: None, id: None }
     }
 
     /// Something that belongs to an organization.
     #[must_use]
     pub const fn in_organization(resource: Resource, organization: OrganizationId) -> Self {
-        Self { resource, organization: Some(organization), owner: None }
+        Self { resource, organization: Some(organization), owner: None, id: None }
     }
 
     /// The same thing, owned by a user.
@@ -46,14 +52,23 @@ impl Object {
     pub const fn owned_by(self, owner: UserId) -> Self {
         Self { owner: Some(owner), ..self }
     }
+
+    /// The same thing, known by its id.
+    #[must_use]
+    pub const fn with_id(self, id: Uuid) -> Self {
+        Self { id: Some(id), ..self }
+    }
 }
 
-/// Decides. A site role is enough anywhere; in an organization a denial beats every grant of that organization
-/// (scheduling-and-auth 4.6).
+/// Decides. The token's scopes limit everything; a site role is enough anywhere; in an organization a denial beats every
+/// grant of that organization (scheduling-and-auth 4.6, 4.7).
 #[must_use]
 pub fn decide(subject: &Subject, action: Action, object: Object) -> bool {
     let resource = object.resource;
-    if subject.site.iter().any(|role| role.allows(resource, action)) {
+    if !subject.scopes.allow(resource, action, object.id) {
+        return false;
+    }
+    if everybody_allows(resource, action) || subject.site.iter().any(|role| role.allows(resource, action)) {
         return true;
     }
     let own = object.owner == Some(subject.user);
@@ -83,9 +98,14 @@ pub enum Visibility {
     },
 }
 
-/// Computes what [`decide`] would answer row by row for reading `resource`.
+/// Computes what [`decide`] would answer row by row for reading `resource`. A token whose allow list names single objects
+/// sees none in lists.
 #[must_use]
 pub fn visibility(subject: &Subject, resource: Resource) -> Visibility {
+    if !subject.scopes.allow(resource, Action::Read, None) {
+        // Nobody is the nil user, so nothing is its own.
+        return Visibility::Some { organizations: Vec::new(), own: UserId::NIL };
+    }
     if decide(subject, Action::Read, Object::site(resource)) {
         return Visibility::Everything;
     }
@@ -107,6 +127,7 @@ mod tests {
                 .into_iter()
                 .map(|(id, r)| (id, r.iter().copied().collect()))
                 .collect(),
+            scopes: Scopes::all(),
         }
     }
 
@@ -126,6 +147,20 @@ mod tests {
         let stranger = subject(&[], Some((OrganizationId::random(), &[OrgRole::Admin])));
         assert!(!decide(&stranger, Action::Read, daemon));
         assert!(!decide(&stranger, Action::Create, daemon.owned_by(stranger.user)));
+    }
+
+    #[test]
+    fn a_token_sees_no_more_than_its_scopes() {
+        let org = OrganizationId::random();
+        let mut owner = subject(&[SiteRole::Owner], Some((org, &[])));
+        owner.scopes = Scopes::parse(["workspace:read"], []).expect("a known scope");
+        let workspace = Object::in_organization(Resource::Workspace, org);
+        assert!(decide(&owner, Action::Read, workspace));
+        assert!(!decide(&owner, Action::Delete, workspace));
+        assert!(!decide(&owner, Action::Read, Object::site(Resource::User).owned_by(owner.user)));
+        assert_eq!(visibility(&owner, Resource::Workspace), Visibility::Everything);
+        let hidden = Visibility::Some { organizations: Vec::new(), own: UserId::NIL };
+        assert_eq!(visibility(&owner, Resource::Template), hidden);
     }
 
     #[test]

@@ -79,14 +79,17 @@ words! { OrgRole, "organization role",
     WorkspaceCreationBan = "organization-workspace-creation-ban" / "Organization Workspace Creation Ban",
 }
 
-use Action::{Connect, Create, Delete, Read, Start, Stop, Update, UpdatePersonal, Use};
+use Action::{
+    ApplicationConnect, Connect, Create, Delete, Read, ReadPersonal, Start, Stop, Update, UpdatePersonal,
+    Use, ViewInsights,
+};
 
 const CRUD: &[Action] = &[Create, Read, Update, Delete];
 
 type Grant = (Resource, &'static [Action]);
 
 const TEMPLATE_ADMIN: &[Grant] = &[
-    (Resource::Template, &[Create, Read, Update, Delete, Use]),
+    (Resource::Template, &[Create, Read, Update, Delete, Use, ViewInsights]),
     (Resource::File, &[Create, Read]),
     (Resource::Workspace, &[Read]),
     (Resource::ProvisionerDaemon, CRUD),
@@ -95,19 +98,19 @@ const TEMPLATE_ADMIN: &[Grant] = &[
     (Resource::User, &[Read]),
     (Resource::Organization, &[Read]),
     (Resource::OrganizationMember, &[Read]),
+    (Resource::AssignOrgRole, &[Read]),
 ];
 
 const USER_ADMIN: &[Grant] = &[
-    (Resource::User, &[Create, Read, Update, Delete, UpdatePersonal]),
+    (Resource::User, &[Create, Read, Update, Delete, ReadPersonal, UpdatePersonal]),
     (Resource::Organization, &[Read]),
     (Resource::OrganizationMember, CRUD),
-    (Resource::AssignRole, &[Read]),
     (Resource::AssignOrgRole, &[Create, Read, Delete]),
 ];
 
 const AUDITOR: &[Grant] = &[
     (Resource::AuditLog, &[Read]),
-    (Resource::Template, &[Read]),
+    (Resource::Template, &[Read, ViewInsights]),
     (Resource::User, &[Read]),
     (Resource::Organization, &[Read]),
     (Resource::OrganizationMember, &[Read]),
@@ -115,7 +118,7 @@ const AUDITOR: &[Grant] = &[
 ];
 
 const ORG_TEMPLATE_ADMIN: &[Grant] = &[
-    (Resource::Template, &[Create, Read, Update, Delete, Use]),
+    (Resource::Template, &[Create, Read, Update, Delete, Use, ViewInsights]),
     (Resource::File, &[Create, Read]),
     (Resource::Workspace, &[Read]),
     (Resource::ProvisionerDaemon, CRUD),
@@ -125,7 +128,7 @@ const ORG_TEMPLATE_ADMIN: &[Grant] = &[
 const ORG_USER_ADMIN: &[Grant] =
     &[(Resource::OrganizationMember, CRUD), (Resource::AssignOrgRole, &[Create, Read, Delete])];
 
-const ORG_AUDITOR: &[Grant] = &[(Resource::AuditLog, &[Read]), (Resource::Template, &[Read])];
+const ORG_AUDITOR: &[Grant] = &[(Resource::AuditLog, &[Read]), (Resource::Template, &[Read, ViewInsights])];
 
 /// What every member of an organization may do to the organization's things.
 const ORG_MEMBER: &[Grant] = &[
@@ -138,14 +141,20 @@ const ORG_MEMBER: &[Grant] = &[
 
 /// What everybody may do to what is their own, inside an organization they belong to.
 const OWN: &[Grant] = &[
-    (Resource::Workspace, &[Create, Read, Update, Delete, Start, Stop, Connect]),
+    (Resource::Workspace, &[Create, Read, Update, Delete, Start, Stop, Connect, ApplicationConnect]),
     (Resource::ProvisionerDaemon, CRUD),
     (Resource::File, &[Create, Read]),
 ];
 
 /// What everybody may do to what is their own, anywhere.
-const OWN_PERSONAL: &[Grant] =
-    &[(Resource::User, &[Read, UpdatePersonal]), (Resource::ApiKey, CRUD), (Resource::File, &[Create, Read])];
+const OWN_PERSONAL: &[Grant] = &[
+    (Resource::User, &[Read, ReadPersonal, UpdatePersonal]),
+    (Resource::ApiKey, CRUD),
+    (Resource::File, &[Create, Read]),
+];
+
+/// What everybody may do to anything: the site role `member`, which nobody lacks.
+const EVERYBODY: &[Grant] = &[(Resource::AssignRole, &[Read])];
 
 const fn contains(grants: &[Grant], resource: Resource, action: Action) -> bool {
     let mut row = 0;
@@ -180,7 +189,7 @@ impl OrgRole {
         match self {
             Self::Admin => !matches!(
                 (resource, action),
-                (Resource::Workspace, Connect)
+                (Resource::Workspace, Connect | ApplicationConnect)
                     | (Resource::AssignRole | Resource::Deployment | Resource::User | Resource::ApiKey, _)
                     | (Resource::Organization, Create)
             ),
@@ -194,6 +203,10 @@ impl OrgRole {
     pub(super) const fn denies(self, resource: Resource, action: Action) -> bool {
         matches!((self, resource, action), (Self::WorkspaceCreationBan, Resource::Workspace, Create | Delete))
     }
+}
+
+pub(super) const fn everybody_allows(resource: Resource, action: Action) -> bool {
+    contains(EVERYBODY, resource, action)
 }
 
 pub(super) const fn member_allows(resource: Resource, action: Action) -> bool {

@@ -3,4 +3,5 @@
 mod explain;
 mod life;
 mod queue;
+mod rbac;
 mod tags;

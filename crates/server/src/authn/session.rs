@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coder_api::headers::{SESSION_COOKIE, SESSION_TOKEN};
 use coder_domain::Timestamp;
 use coder_domain::key::ApiToken;
-use coder_domain::rbac::Subject;
+use coder_domain::rbac::{Scopes, Subject};
 use coder_domain::secret::Secret;
 use coder_store::sessions::{self, Session};
 use coder_store::tokens;
@@ -115,7 +115,8 @@ pub async fn authenticate(app: &App, presented: &Presented) -> Result<Caller, Er
         })
         .collect();
     let site = session.user.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
-    let subject = Subject { user: session.user.id, site, organizations };
+    let scopes = Scopes::from_stored(&session.key.scopes, &session.key.allow_list);
+    let subject = Subject { user: session.user.id, site, organizations, scopes };
     Ok(Caller { user: Arc::new(session.user), key: Arc::new(session.key), subject: Arc::new(subject) })
 }
 
