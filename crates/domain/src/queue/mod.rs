@@ -4,7 +4,7 @@
 mod fair;
 mod official;
 
-pub use fair::{Fair, Job, Line};
+pub use fair::{Fair, Job, Line, Share, position};
 pub use official::{Place, Taker, Waiting, by_daemon, overall};
 
 use crate::build::Reason;

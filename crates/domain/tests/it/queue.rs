@@ -115,6 +115,32 @@ proptest! {
         }
     }
 
+    /// The place that is computed is the one at which the job would come.
+    #[test]
+    fn places_are_what_draining_finds(steps in proptest::collection::vec(step(), 0..60), mask in 1_u8..8) {
+        let mut fair = Fair::default();
+        let mut ids = Vec::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Enqueue { initiator, set, automatic } => {
+                    let job = job(number, initiator, set, automatic);
+                    fair.enqueue(&job);
+                    ids.push(job.id);
+                }
+                Step::Acquire { mask } => { fair.acquire(|set| mask & (1 << set) != 0); }
+                Step::Cancel { .. } => {}
+            }
+        }
+        let mine = |set: u8| mask & (1 << set) != 0;
+        let mut rest = fair.clone();
+        let order: Vec<_> = std::iter::from_fn(|| rest.acquire(mine)).collect();
+        for id in ids {
+            let place = order.iter().position(|other| *other == id);
+            let expected = place.map(|index| (index as u64 + 1, order.len() as u64));
+            prop_assert_eq!(fair.place(id, mine), expected);
+        }
+    }
+
     /// k initiators wait, after any history at all, and keep adding jobs while the daemons work: a new one's first job
     /// starts within k acquisitions.
     #[test]
