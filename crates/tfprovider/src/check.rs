@@ -67,7 +67,9 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Applies every rule of `block` to a configuration; what is unknown is passed over.
+/// Applies every rule of `block` to a configuration.
+///
+/// An attribute or block that holds anything unknown is passed over whole: Terraform asks again when all is known.
 pub(crate) fn config(block: &Block, config: &Value, report: &mut Report) {
     walk(block, config, &Path::default(), report);
 }
@@ -75,35 +77,39 @@ pub(crate) fn config(block: &Block, config: &Value, report: &mut Report) {
 fn walk(block: &Block, config: &Value, path: &Path, report: &mut Report) {
     for attribute in &block.attributes {
         let value = config.field(attribute.name);
-        if value.is_null() || value.is_unknown() {
-            continue;
-        }
-        let path = path.attribute(attribute.name);
-        if attribute.reserved {
-            let detail = format!("{:?} is set by the provider and cannot be configured", attribute.name);
-            report.error(path, "Invalid or unknown key", detail);
-        } else if attribute.is_configurable() {
-            conflicts(attribute.name, attribute.conflicts, config, &path, report);
-            value_of(attribute, value, &path, report);
-        } else {
-            let detail = format!(
-                "Can't configure a value for {:?}: its value will be decided automatically based on the result \
-                 of applying this configuration.",
-                attribute.name
-            );
-            report.error(path, "Value for unconfigurable attribute", detail);
+        if !value.is_null() {
+            walk_attribute(attribute, value, config, &path.attribute(attribute.name), report);
         }
     }
     for nested in &block.blocks {
-        let items = config.field(nested.name).items();
-        let path = path.attribute(nested.name);
-        count(nested, config.field(nested.name), &path, report);
-        if !items.is_empty() {
-            conflicts(nested.name, nested.conflicts, config, &path, report);
-            if let Some(reason) = nested.deprecated {
-                report.warning(path.clone(), "Argument is deprecated", reason);
-            }
+        let value = config.field(nested.name);
+        if value.is_known() {
+            walk_nested(nested, value.items(), config, &path.attribute(nested.name), report);
         }
+    }
+}
+
+fn walk_attribute(attribute: &Attribute, value: &Value, config: &Value, path: &Path, report: &mut Report) {
+    if attribute.reserved {
+        let detail = format!("{:?} is set by the provider and cannot be configured", attribute.name);
+        report.error(path.clone(), "Invalid or unknown key", detail);
+    } else if !attribute.is_configurable() {
+        let detail = format!(
+            "Can't configure a value for {:?}: its value will be decided automatically based on the result of applying \
+             this configuration.",
+            attribute.name
+        );
+        report.error(path.clone(), "Value for unconfigurable attribute", detail);
+    } else if value.is_known() && !conflicts(attribute.name, attribute.conflicts, config, path, report) {
+        value_of(attribute, value, path, report);
+    }
+}
+
+fn walk_nested(nested: &Nested, items: &[Value], config: &Value, path: &Path, report: &mut Report) {
+    if !items.is_empty() && conflicts(nested.name, nested.conflicts, config, path, report) {
+        return;
+    }
+    if count(nested, items.len(), path, report) {
         for (index, item) in items.iter().enumerate() {
             let path = match nested.nesting {
                 Nesting::List => path.index(index),
@@ -112,35 +118,38 @@ fn walk(block: &Block, config: &Value, path: &Path, report: &mut Report) {
             walk(&nested.block, item, &path, report);
         }
     }
-}
-
-fn conflicts(name: &str, others: &[&str], config: &Value, path: &Path, report: &mut Report) {
-    for other in others {
-        let value = config.field(other);
-        let is_set = match value {
-            Value::Null | Value::Unknown => false,
-            Value::List(items) => !items.is_empty(),
-            _ => true,
-        };
-        if is_set {
-            let detail = format!("{name:?}: conflicts with {other}");
-            report.error(path.clone(), "Conflicting configuration arguments", detail);
-            return;
-        }
+    if let Some(reason) = nested.deprecated.filter(|_| !items.is_empty()) {
+        report.warning(path.clone(), "Argument is deprecated", reason);
     }
 }
 
-fn count(nested: &Nested, value: &Value, path: &Path, report: &mut Report) {
-    let found = value.items().len();
+/// Reports the first of the others that is set as well.
+fn conflicts(name: &str, others: &[&str], config: &Value, path: &Path, report: &mut Report) -> bool {
+    let is_set = |other: &&&str| match config.field(other) {
+        Value::Null | Value::Unknown => false,
+        Value::List(items) => !items.is_empty(),
+        _ => true,
+    };
+    let Some(other) = others.iter().find(is_set) else { return false };
+    let detail = format!("{name:?}: conflicts with {other}");
+    report.error(path.clone(), "Conflicting configuration arguments", detail);
+    true
+}
+
+/// Whether there are as many blocks as there may be.
+fn count(nested: &Nested, found: usize, path: &Path, report: &mut Report) -> bool {
     if nested.max > 0 && found > nested.max {
         let detail =
             format!("No more than {} {:?} blocks are allowed, {found} are given", nested.max, nested.name);
         report.error(path.clone(), "Too many list items", detail);
+        return false;
     }
-    if matches!(value, Value::List(_)) && found < nested.min {
+    if found < nested.min {
         let detail = format!("At least {} {:?} blocks are required", nested.min, nested.name);
         report.error(path.clone(), "Not enough list items", detail);
+        return false;
     }
+    true
 }
 
 fn value_of(attribute: &Attribute, value: &Value, path: &Path, report: &mut Report) {
@@ -149,7 +158,7 @@ fn value_of(attribute: &Attribute, value: &Value, path: &Path, report: &mut Repo
             Value::Float(number) => number.to_string(),
             value => value.text_or_empty().to_owned(),
         };
-        let detail = "it must also fit into 64 bits";
+        let detail = "it must fit into 64 bits";
         report.error(path.clone(), format!("Attribute must be a whole number, got {found}"), detail);
         return;
     }
@@ -211,14 +220,25 @@ mod tests {
 
     #[test]
     fn unknown_and_null_values_are_never_refused() {
-        let value = Value::object([
-            ("size", Value::Unknown),
-            ("mode", Value::Null),
-            ("token", Value::Unknown),
-            ("part", Value::Unknown),
-            ("bag", Value::List(vec![Value::object([("n", Value::Unknown)])])),
-        ]);
-        assert_eq!(findings(value), vec![]);
+        let bag = |fields: &[(&'static str, Value)]| Value::List(vec![Value::object(fields.iter().cloned())]);
+        let value = |bag: Value| {
+            Value::object([
+                ("size", Value::Unknown),
+                ("mode", Value::Null),
+                ("token", Value::Null),
+                ("part", Value::Unknown),
+                ("bag", bag),
+            ])
+        };
+        assert_eq!(findings(value(bag(&[("n", Value::Unknown)]))), vec![]);
+        let rest = [("n", Value::Int(-1)), ("m", Value::Unknown)];
+        assert_eq!(findings(value(bag(&rest))), vec![], "a block is looked at when all of it is known");
+    }
+
+    #[test]
+    fn what_only_the_provider_sets_is_refused_even_before_it_is_known() {
+        only(Value::object([("token", Value::Unknown)]), "unconfigurable", &[Step::Attribute("token")]);
+        only(Value::object([("id", Value::Unknown)]), "unknown key", &[Step::Attribute("id")]);
     }
 
     #[test]
@@ -237,14 +257,15 @@ mod tests {
     fn blocks_are_counted_walked_and_compared() {
         let part = |key: &str| Value::object([("key", Value::text(key))]);
         let found = findings(Value::object([
-            ("mode", Value::text("a")),
-            ("part", Value::List(vec![part("a"), part(""), part("c")])),
+            ("mode", Value::text("c")),
+            ("part", Value::List(vec![part("a"), part("")])),
         ]));
         let texts: Vec<_> = found.iter().map(|(_, text, _)| text.as_str()).collect();
         assert!(texts[0].contains("conflicts with part"), "{texts:?}");
-        assert!(texts[1].contains("No more than 2"), "{texts:?}");
+        assert_eq!(found[1].2, [Step::Attribute("part"), Step::Index(1), Step::Attribute("key")]);
         assert_eq!((found[2].0, texts[2].contains("use size")), (Severity::Warning, true));
-        assert_eq!(found[3].2, [Step::Attribute("part"), Step::Index(1), Step::Attribute("key")]);
-        assert_eq!(found.len(), 4);
+        assert_eq!(found.len(), 3, "what conflicts is not looked at further: {texts:?}");
+        let found = findings(Value::object([("part", Value::List(vec![part(""), part(""), part("")]))]));
+        assert!(found[0].1.contains("No more than 2") && found.len() == 2, "{found:?}");
     }
 }

@@ -27,22 +27,41 @@ pub(crate) fn create(block: &Block, config: &Value) -> Value {
 }
 
 /// The plan for a resource that exists, and the paths of what only a replacement can change.
+///
+/// Where old and new values differ only in null against what a type starts with, nothing changes; beside a difference
+/// that counts, such values are named too.
 pub(crate) fn update(block: &Block, prior: &Value, config: &Value) -> (Value, Vec<Path>) {
-    let mut replace = Vec::new();
-    let planned = change(block, prior, config, &Path::default(), &mut replace);
-    (planned, replace)
+    let mut changes = Changes::default();
+    let planned = change(block, prior, config, &Path::default(), &mut changes);
+    if changes.count { (planned, changes.replace) } else { (prior.clone(), Vec::new()) }
 }
 
-fn change(block: &Block, prior: &Value, config: &Value, path: &Path, replace: &mut Vec<Path>) -> Value {
+/// What differs between a state and a configuration.
+#[derive(Default)]
+struct Changes {
+    replace: Vec<Path>,
+    /// Whether one of them is more than null against zero.
+    count: bool,
+}
+
+impl Changes {
+    fn add(&mut self, path: Path) {
+        self.replace.push(path);
+        self.count = true;
+    }
+}
+
+fn change(block: &Block, prior: &Value, config: &Value, path: &Path, changes: &mut Changes) -> Value {
     let mut attributes = BTreeMap::new();
     for attribute in &block.attributes {
         let (old, new) = (prior.field(attribute.name), config.field(attribute.name));
         let wanted = or_default(attribute, new);
         let keeps = !attribute.is_configurable() || (new.is_null() && attribute.is_computed());
-        let planned = if keeps || same(old, &wanted) {
+        let planned = if keeps || !differs(old, &wanted) {
             old.clone()
         } else {
-            replace.push(path.attribute(attribute.name));
+            changes.replace.push(path.attribute(attribute.name));
+            changes.count |= !(old.is_zero() && wanted.is_zero());
             wanted
         };
         attributes.insert(attribute.name.to_owned(), planned);
@@ -53,33 +72,46 @@ fn change(block: &Block, prior: &Value, config: &Value, path: &Path, replace: &m
         let planned = match new {
             Value::Unknown if nested.computed => old.clone(),
             Value::Unknown => {
-                replace.push(path);
+                changes.add(path);
                 Value::Unknown
             }
             _ if nested.computed && new.items().is_empty() => old.clone(),
-            _ if nested.nesting == Nesting::Set => change_set(nested, old, new, path, replace),
-            _ => change_list(nested, old.items(), new.items(), &path, replace),
+            _ if nested.nesting == Nesting::Set => change_set(nested, old, new, path, changes),
+            _ => change_list(nested, old.items(), new.items(), &path, changes),
         };
         attributes.insert(nested.name.to_owned(), planned);
     }
     Value::Object(attributes)
 }
 
+/// Whether a configured value is another one than that of the state. A number or flag that is written out where the
+/// state has none is, even 0 and false; nothing written where the state has one of these is not.
+fn differs(old: &Value, new: &Value) -> bool {
+    match (old, new) {
+        (Value::Null, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => true,
+        _ => !same(old, new),
+    }
+}
+
 /// A list changes element by element; a different number of elements also names the list itself.
-fn change_list(nested: &Nested, old: &[Value], new: &[Value], path: &Path, replace: &mut Vec<Path>) -> Value {
+fn change_list(nested: &Nested, old: &[Value], new: &[Value], path: &Path, changes: &mut Changes) -> Value {
+    // As long as nothing else changes in the list, a number or flag that is not known yet counts as one that is not set.
+    if old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_kept(&nested.block, old, new)) {
+        return Value::List(old.to_vec());
+    }
     if old.len() != new.len() {
-        replace.push(path.clone());
+        changes.add(path.clone());
     }
     for (index, gone) in old.iter().enumerate().skip(new.len()) {
-        replace.extend(removed(&nested.block, gone, &path.index(index)));
+        changes.replace.extend(removed(&nested.block, gone, &path.index(index)));
     }
     let mut planned = Vec::new();
     for (index, item) in new.iter().enumerate() {
         let path = path.index(index);
         planned.push(match old.get(index) {
-            Some(old) => change(&nested.block, old, item, &path, replace),
+            Some(old) => change(&nested.block, old, item, &path, changes),
             None => {
-                replace.extend(added(&nested.block, item, &path));
+                changes.replace.extend(added(&nested.block, item, &path));
                 create(&nested.block, item)
             }
         });
@@ -87,8 +119,16 @@ fn change_list(nested: &Nested, old: &[Value], new: &[Value], path: &Path, repla
     Value::List(planned)
 }
 
+fn is_kept(block: &Block, old: &Value, new: &Value) -> bool {
+    block.attributes.iter().filter(|attribute| attribute.is_configurable()).all(|attribute| {
+        let (old, new) = (old.field(attribute.name), new.field(attribute.name));
+        let counts = attribute.kind == Type::Text || !new.is_unknown();
+        if counts { same(old, &or_default(attribute, new)) } else { old.is_zero() }
+    })
+}
+
 /// A set is compared as a whole, whatever its order.
-fn change_set(nested: &Nested, old: &Value, new: &Value, path: Path, replace: &mut Vec<Path>) -> Value {
+fn change_set(nested: &Nested, old: &Value, new: &Value, path: Path, changes: &mut Changes) -> Value {
     let planned: Vec<_> = new.items().iter().map(|item| create(&nested.block, item)).collect();
     let mut unmatched: Vec<_> = old.items().iter().collect();
     let all_found = planned.iter().all(|item| {
@@ -98,7 +138,7 @@ fn change_set(nested: &Nested, old: &Value, new: &Value, path: Path, replace: &m
     if all_found && unmatched.is_empty() {
         return old.clone();
     }
-    replace.push(path);
+    changes.add(path);
     Value::List(planned)
 }
 

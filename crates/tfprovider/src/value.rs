@@ -39,6 +39,16 @@ impl Value {
         matches!(self, Self::Unknown)
     }
 
+    /// Whether nothing in it is unknown.
+    pub(crate) fn is_known(&self) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::List(items) => items.iter().all(Self::is_known),
+            Self::Object(fields) => fields.values().all(Self::is_known),
+            _ => true,
+        }
+    }
+
     /// The field of an object; null when there is none or this is no object.
     pub(crate) fn field(&self, name: &str) -> &Self {
         match self {

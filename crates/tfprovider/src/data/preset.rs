@@ -67,13 +67,14 @@ fn zone(name: &str) -> Verdict {
 }
 
 fn hours(text: &str) -> Verdict {
-    let fields = text.split(' ').count();
-    if fields != 5 {
+    let fields: Vec<_> = text.split_whitespace().collect();
+    if fields.len() != 5 {
         return Verdict::refuse(format!(
-            "cron expression {text:?} should have 5 fields, found {fields}: minute hour day-of-month month day-of-week"
+            "cron expression {text:?} should have 5 fields, found {}: minute hour day-of-month month day-of-week",
+            fields.len()
         ));
     }
-    if !text.starts_with("* ") {
+    if fields[0] != "*" {
         return Verdict::refuse(format!("minute field of cron expression {text:?} should be *"));
     }
     match cron::five_fields(text) {
@@ -105,10 +106,10 @@ fn check_overlaps(crons: &[&str]) -> Result<(), overlap::Error> {
     if crons.len() < 2 {
         return Ok(());
     }
-    let schedules = crons.iter().map(|cron| Schedule::parse(cron)).collect::<Result<Vec<_>, _>>()?;
+    let schedules = crons.iter().map(|cron| Schedule::split(cron)).collect::<Result<Vec<_>, _>>()?;
     for (index, first) in schedules.iter().enumerate() {
         for (second, cron) in schedules.iter().zip(crons).skip(index + 1) {
-            if first.overlaps(second) {
+            if first.overlaps(second)? {
                 return Err(overlap::Error::Overlap(crons[index].to_owned(), (*cron).to_owned()));
             }
         }
@@ -132,7 +133,7 @@ mod tests {
                 .all(fine)
         );
         assert!(!["Mars/Base", "europe/vienna", "Europe"].map(zone).into_iter().any(fine));
-        assert!(["* 9-17 * * 1-5", "* * * * *"].map(hours).into_iter().all(fine));
+        assert!(["* 9-17 * * 1-5", "* * * * *", " *  9 * * * "].map(hours).into_iter().all(fine));
         assert!(!["0 9 * * *", "* 24 * * *", "* 9 * *", "* 9 * * * *", ""].map(hours).into_iter().any(fine));
     }
 
@@ -140,6 +141,8 @@ mod tests {
     fn no_two_schedules_may_overlap() {
         assert_eq!(check_overlaps(&["* 8-12 * * 1-5", "* 13-18 * * 1-5", "* * * * 6"]), Ok(()));
         assert_eq!(check_overlaps(&["* */2 * * *"]), Ok(()));
+        assert_eq!(check_overlaps(&["* */2 * 1 *", "* */2 * 2 *"]), Ok(()));
+        assert!(check_overlaps(&["* */2 * 1 *", "* */2 * 1 *"]).is_err());
         let error = check_overlaps(&["* 8-12 * * 1-5", "* 1 * * *", "* 10 * * 3"]).expect_err("overlap");
         assert_eq!(error, overlap::Error::Overlap("* 8-12 * * 1-5".to_owned(), "* 10 * * 3".to_owned()));
     }

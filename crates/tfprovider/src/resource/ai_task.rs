@@ -31,9 +31,10 @@ pub(super) fn resource() -> Resource {
 }
 
 fn uuid(text: &str) -> Verdict {
+    // The other spellings, without hyphens or with braces, have another length.
     match Uuid::try_parse(text) {
-        Ok(_) => Verdict::Fine,
-        Err(_) => Verdict::refuse(format!("expected a valid UUID, got {text:?}")),
+        Ok(_) if text.len() == 36 => Verdict::Fine,
+        _ => Verdict::refuse(format!("expected a valid UUID, got {text:?}")),
     }
 }
 

@@ -8,6 +8,7 @@ mod grpc;
 mod isolation;
 mod offline;
 mod parameter;
+mod plugin;
 mod refused;
 mod sockets;
 mod terraform;

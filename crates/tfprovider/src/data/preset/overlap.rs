@@ -11,81 +11,74 @@ pub(super) enum Error {
     Bounds(String, u32),
 }
 
-/// The hours of a field; none means every hour.
-struct Field(Option<Vec<(u32, u32)>>);
-
 /// A schedule's fields after the minute.
-pub(super) struct Schedule {
-    hour: Field,
-    day: Field,
-    month: Field,
-    weekday: Field,
+pub(super) struct Schedule<'a> {
+    hour: &'a str,
+    day: &'a str,
+    month: &'a str,
+    weekday: &'a str,
 }
 
-impl Schedule {
-    /// Reads a five-field expression; steps and names cannot be compared and are refused.
-    pub(super) fn parse(cron: &str) -> Result<Self, Error> {
+impl<'a> Schedule<'a> {
+    pub(super) fn split(cron: &'a str) -> Result<Self, Error> {
         let fields: Vec<_> = cron.split_whitespace().collect();
         let [_, hour, day, month, weekday] = fields[..] else { return Err(Error::Field(cron.to_owned())) };
-        Ok(Self {
-            hour: Field::parse(hour, 23)?,
-            day: Field::parse(day, 31)?,
-            month: Field::parse(month, 12)?,
-            weekday: Field::parse(weekday, 6)?,
-        })
+        Ok(Self { hour, day, month, weekday })
     }
 
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        self.month.meets(&other.month) && self.same_day(other) && self.hour.meets(&other.hour)
+    /// Steps and names cannot be compared and are refused, unless the other fields decide already.
+    pub(super) fn overlaps(&self, other: &Self) -> Result<bool, Error> {
+        Ok(meet(self.month, other.month, 12)? && self.same_day(other)? && meet(self.hour, other.hour, 23)?)
     }
 
     /// A field that is `*` says nothing about days, so then only the other one counts.
-    fn same_day(&self, other: &Self) -> bool {
-        if self.day.is_any() || other.day.is_any() {
-            self.weekday.meets(&other.weekday)
-        } else if self.weekday.is_any() || other.weekday.is_any() {
-            self.day.meets(&other.day)
+    fn same_day(&self, other: &Self) -> Result<bool, Error> {
+        let by_weekday = || meet(self.weekday, other.weekday, 6);
+        let by_day = || meet(self.day, other.day, 31);
+        if self.day == "*" || other.day == "*" {
+            by_weekday()
+        } else if self.weekday == "*" || other.weekday == "*" {
+            by_day()
         } else {
-            self.day.meets(&other.day) || self.weekday.meets(&other.weekday)
+            let (day, weekday) = (by_day()?, by_weekday()?);
+            Ok(day || weekday)
         }
     }
 }
 
-impl Field {
-    fn parse(text: &str, most: u32) -> Result<Self, Error> {
-        if text == "*" {
-            return Ok(Self(None));
+/// Whether two fields have a number in common.
+fn meet(left: &str, right: &str, most: u32) -> Result<bool, Error> {
+    let (left, right) = (ranges(left, most)?, ranges(right, most)?);
+    Ok(left.iter().any(|(first, last)| right.iter().any(|(start, end)| first <= end && start <= last)))
+}
+
+fn ranges(field: &str, most: u32) -> Result<Vec<(u32, u32)>, Error> {
+    if field == "*" {
+        return Ok(vec![(0, most)]);
+    }
+    let wrong = || Error::Field(field.to_owned());
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: u32 = first.parse().map_err(|_| wrong())?;
+        let last: u32 = last.parse().map_err(|_| wrong())?;
+        if first > last || last > most {
+            return Err(Error::Bounds(part.to_owned(), most));
         }
-        let wrong = || Error::Field(text.to_owned());
-        let range = |part: &str| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let first: u32 = first.parse().map_err(|_| wrong())?;
-            let last: u32 = last.parse().map_err(|_| wrong())?;
-            if first > last || last > most {
-                return Err(Error::Bounds(part.to_owned(), most));
-            }
-            Ok((first, last))
-        };
-        Ok(Self(Some(text.split(',').map(range).collect::<Result<_, _>>()?)))
-    }
-
-    fn is_any(&self) -> bool {
-        self.0.is_none()
-    }
-
-    fn meets(&self, other: &Self) -> bool {
-        let (Some(left), Some(right)) = (&self.0, &other.0) else { return true };
-        left.iter().any(|(first, last)| right.iter().any(|(start, end)| first <= end && start <= last))
-    }
+        Ok((first, last))
+    };
+    field.split(',').map(range).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn compare(left: &str, right: &str) -> Result<bool, Error> {
+        Schedule::split(left)?.overlaps(&Schedule::split(right)?)
+    }
+
     fn overlap(left: &str, right: &str) -> bool {
-        let parse = |text| Schedule::parse(text).expect("a schedule");
-        parse(left).overlaps(&parse(right))
+        compare(left, right).expect("two schedules")
     }
 
     #[test]
@@ -107,7 +100,9 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_is_refused() {
         for cron in ["* */2 * * *", "* 9 * jan *", "* 24 * * *", "* 5-3 * * *", "* 9"] {
-            assert!(Schedule::parse(cron).is_err(), "{cron}");
+            assert!(compare(cron, "* * * * *").is_err(), "{cron}");
         }
+        assert!(!overlap("* */2 * 1 *", "* 9 * 2 *"), "nobody looks at the hours of other months");
+        assert!(!overlap("* 9 */2 * 1", "* 9 * * 2"), "nor at days of the month beside a free one");
     }
 }

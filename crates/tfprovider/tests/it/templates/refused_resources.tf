@@ -160,7 +160,7 @@ resource "coder_ai_task" "id" {
   id = "nope" # refused: error: Value for unconfigurable attribute
 }
 
-resource "coder_ai_task" "bad2" {                 # refused: error: "sidebar_app": conflicts with app_id | warning: Argument is deprecated
+resource "coder_ai_task" "bad2" {                 # refused: error: "sidebar_app": conflicts with app_id
   app_id = "5ece4674-dd35-4f16-88c8-82e40e72e2fd" # refused: error: "app_id": conflicts with sidebar_app
   sidebar_app {
     id = "5ece4674-dd35-4f16-88c8-82e40e72e2fd"
