@@ -77,6 +77,10 @@ variables! {
     PROVISIONERD_TAGS = "CODER_PROVISIONERD_TAGS";
     /// Name of the daemon; default the host's short name.
     PROVISIONER_DAEMON_NAME = "CODER_PROVISIONER_DAEMON_NAME";
+    /// Jobs a daemon runs at once. Ours, not an official name.
+    PROVISIONER_DAEMON_SLOTS = "CODER_PROVISIONER_DAEMON_SLOTS";
+    /// Ends a daemon after one job. Ours, not an official name.
+    PROVISIONER_DAEMON_ONCE = "CODER_PROVISIONER_DAEMON_ONCE";
     /// Shows the daemon's debug messages.
     PROVISIONER_DAEMON_VERBOSE = "CODER_PROVISIONER_DAEMON_VERBOSE";
     /// Accepted for compatibility, ignored: the daemon is told about jobs, it does not poll.

@@ -9,6 +9,8 @@ pub(crate) enum Exit {
     Success,
     /// Something failed, or the command line was wrong; the official program uses 1 for both.
     Failure,
+    /// The server does not take the credential, so that starting again as it is cannot help; as in sysexits.h.
+    Refused,
     /// Ended by SIGINT, as shells report it.
     Interrupted,
 }
@@ -20,6 +22,7 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Failure => 1,
+            Self::Refused => 77,
             Self::Interrupted => 130,
         }
     }
@@ -46,6 +49,19 @@ pub(crate) enum Canceled {
 pub(crate) fn of(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<Canceled>() {
         Some(Canceled::Interrupted) => Exit::Interrupted,
-        Some(Canceled::Declined) | None => Exit::Failure,
+        Some(Canceled::Declined) => Exit::Failure,
+        None if is_refusal(error) => Exit::Refused,
+        None => Exit::Failure,
     }
+}
+
+/// Whether a daemon was turned away for good.
+fn is_refusal(error: &anyhow::Error) -> bool {
+    #[cfg(feature = "server")]
+    return error.downcast_ref::<coder_provisioner::RunError>().is_some();
+    #[cfg(not(feature = "server"))]
+    return {
+        let _ = error;
+        false
+    };
 }

@@ -11,8 +11,10 @@ pub enum Stop {
     Drain,
     /// Ask the job in hand to end, and report how it ended (SIGINT).
     Cancel,
-    /// End at once; the job in hand is reported as failed if that takes no longer than a second.
+    /// End at once; the job in hand is reported as failed if that takes no longer than a second (a second signal).
     Force,
+    /// End at once, without a word to the server (SIGQUIT).
+    Kill,
 }
 
 /// The switch that stops a daemon; clones share it.
@@ -43,6 +45,7 @@ impl Shutdown {
         });
     }
 
+    /// Finishes the jobs in hand and takes no other.
     pub fn drain(&self) {
         self.stop(Stop::Drain);
     }
@@ -53,6 +56,10 @@ impl Shutdown {
 
     pub fn force(&self) {
         self.stop(Stop::Force);
+    }
+
+    pub fn kill(&self) {
+        self.stop(Stop::Kill);
     }
 
     /// What has been asked for so far.

@@ -1,42 +1,29 @@
-//! The daemon: it keeps a session with a server, takes jobs one after the other, and ends in good order.
+//! The daemon: it stays connected to a server, runs jobs in its slots, and ends in good order.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::clock::{Clock, SystemClock};
-use coder_wire::bytes::BoxedStream;
-use coder_wire::daemon::Client;
-use coder_wire::messages::provisionerd::AcquiredJob;
-use coder_wire::mux;
+use coder_wire::extension;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::task::JoinSet;
 
+use crate::acquire::Slot;
 use crate::cancel::{Shutdown, Stop};
-use crate::job::{self, Workshop};
+use crate::connect::{Connector, Dialling};
+use crate::hand::Hand;
+use crate::job::Workshop;
 use crate::join::ConnectError;
+use crate::left;
 use crate::logs::Pace;
-use crate::session::{Backoff, CallError, Link, Patience};
+use crate::metrics::Metrics;
+use crate::session::{Link, Patience};
 use crate::status::{Status, StatusHandle};
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
 use crate::terraform::environment::Environment;
 use crate::workdir::Claim;
-
-/// Attempts to connect (wire-protocol 1.7).
-const FIRST_REDIAL: Duration = Duration::from_millis(81);
-const LAST_REDIAL: Duration = Duration::from_secs(10);
-
-/// Failed acquires (wire-protocol 5.1).
-const FIRST_REACQUIRE: Duration = Duration::from_millis(16);
-const LAST_REACQUIRE: Duration = Duration::from_secs(1);
-
-/// A session that ends sooner does not reset the delay before the next one.
-const STABLE_AFTER: Duration = Duration::from_secs(5);
-
-/// How long a server may take to answer that an acquire is canceled.
-const CANCEL_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a daemon works.
 #[derive(Debug, Clone)]
@@ -45,8 +32,10 @@ pub struct Config {
     pub name: String,
     /// For its own log; the server learns them from the join request.
     pub tags: BTreeMap<String, String>,
-    /// Jobs at a time.
+    /// Jobs at a time, 1 to 256.
     pub slots: usize,
+    /// Run one job, then end as after [`Shutdown::drain`].
+    pub once: bool,
     /// Runs inside a server, whose own log says that it is there: connections are mentioned at debug level only.
     pub built_in: bool,
     /// Directory of its own: plugins are kept here, and jobs run in `work` below it.
@@ -71,6 +60,7 @@ impl Config {
             name: name.into(),
             tags: BTreeMap::new(),
             slots: 1,
+            once: false,
             built_in: false,
             cache_dir: cache_dir.into(),
             terraform: TerraformSource::SearchPath,
@@ -83,28 +73,10 @@ impl Config {
     }
 }
 
-/// What a [`Connector`] works on.
-pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<BoxedStream, ConnectError>> + Send + 'a>>;
-
-/// Opens byte streams to a server that has already let the daemon in: a WebSocket after its 101, or a pipe inside
-/// the server's own process.
-pub trait Connector: Send + Sync + 'static {
-    fn connect(&self) -> Connecting<'_>;
-}
-
-impl<F, Made> Connector for F
-where
-    F: Fn() -> Made + Send + Sync + 'static,
-    Made: Future<Output = Result<BoxedStream, ConnectError>> + Send + 'static,
-{
-    fn connect(&self) -> Connecting<'_> {
-        Box::pin(self())
-    }
-}
-
 /// Why a daemon ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// The server will never let this daemon in with this credential; starting again as it is cannot help.
     #[error(transparent)]
     Refused(#[from] ConnectError),
 }
@@ -115,14 +87,18 @@ pub struct Daemon {
     connector: Arc<dyn Connector>,
     workshops: Vec<Workshop>,
     status: watch::Sender<Status>,
+    metrics: Metrics,
 }
 
 impl Daemon {
     pub fn new(config: Config, connector: impl Connector) -> Self {
         let environment = Environment::of_daemon();
-        let workshops = (0..config.slots.max(1)).map(|slot| workshop(&config, &environment, slot)).collect();
-        let status = watch::Sender::new(Status { slots: config.slots.max(1), ..Status::default() });
-        Self { config, connector: Arc::new(connector), workshops, status }
+        let slots = config.slots.clamp(1, extension::SLOTS);
+        let metrics = Metrics::new();
+        let workshop = |slot| workshop(&config, &environment, &metrics, slot);
+        let workshops = (0..slots).map(workshop).collect();
+        let status = watch::Sender::new(Status { slots, ..Status::default() });
+        Self { config, connector: Arc::new(connector), workshops, status, metrics }
     }
 
     /// With another source of time for logs and timings.
@@ -134,8 +110,9 @@ impl Daemon {
         self
     }
 
+    /// What it is doing, also after it has been started.
     pub fn status(&self) -> StatusHandle {
-        StatusHandle::new(self.status.subscribe())
+        StatusHandle::new(self.status.subscribe(), self.metrics.clone())
     }
 
     /// Looks for Terraform, for a start that fails early. Jobs look again.
@@ -147,11 +124,11 @@ impl Daemon {
         workshop.finder.find(&workshop.environment).await
     }
 
-    /// Serves until it is stopped.
+    /// Serves until it is stopped. Dropping the future kills what runs.
     ///
     /// # Errors
     /// When the server will never let this daemon in.
-    pub async fn run(self, shutdown: Shutdown) -> Result<(), RunError> {
+    pub async fn run(mut self, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
         if let Some(path) = self.workshops.first().and_then(|workshop| workshop.environment.missing_config())
         {
@@ -165,36 +142,61 @@ impl Daemon {
         if let Err(error) = first.finder.place(&first.environment) {
             tracing::warn!(target: "provisioner", %error, "jobs will fail until there is a usable terraform");
         }
-        let _claim = self.claim_work_dir().await;
+        let mut claim = self.claim_work_dir().await;
+        let left = claim.as_mut().map(|claim| std::mem::take(&mut claim.left)).unwrap_or_default();
 
         let (current, receiver) = watch::channel(None);
-        let link = Link::new(receiver.clone());
-        let mut slots = Vec::new();
-        for workshop in &self.workshops {
-            slots.push(acquire_loop(workshop, &link, &self.status, &shutdown));
+        let hand = Arc::new(Hand::default());
+        let link = Link::new(receiver.clone(), Arc::clone(&hand));
+        let mut slots = JoinSet::new();
+        for workshop in std::mem::take(&mut self.workshops) {
+            let slot = Slot {
+                workshop,
+                link: link.clone(),
+                status: self.status.clone(),
+                shutdown: shutdown.clone(),
+                once: self.config.once,
+            };
+            slots.spawn(slot.run());
         }
-        let mut working = std::pin::pin!(futures_util::future::join_all(slots));
+        let dialling = Dialling {
+            connector: &*self.connector,
+            hand,
+            status: &self.status,
+            shutdown: &shutdown,
+            quiet: self.config.built_in,
+        };
         let draining = async {
             shutdown.reached(Stop::Drain).await;
             self.status.send_modify(|status| status.draining = true);
             tracing::info!(target: "provisioner", "attempting graceful shutdown");
             shutdown.reached(Stop::Cancel).await;
             tracing::info!(target: "provisioner", "attempting graceful cancellation");
+            shutdown.reached(Stop::Kill).await;
+        };
+        let salvaging = async {
+            left::hand_over(&link, left).await;
             std::future::pending::<()>().await;
         };
         let refused = tokio::select! {
-            _ = &mut working => None,
-            refused = self.connect_loop(current) => Some(refused),
+            () = finish(&mut slots) => None,
+            refused = dialling.run(current) => Some(refused),
             () = draining => None,
+            () = salvaging => None,
         };
         if refused.is_some() {
             // Jobs in hand learn that there will be no other connection; Terraform is interrupted, not killed.
-            working.await;
+            tokio::select! {
+                () = finish(&mut slots) => {}
+                () = shutdown.reached(Stop::Kill) => {}
+            }
         }
+        // Without effect unless it is to end at once: what runs is killed.
+        slots.shutdown().await;
         tracing::info!(target: "provisioner", "closing provisionerd");
-        let client = receiver.borrow().clone();
-        if let Some(client) = client {
-            client.session().close().await;
+        let line = receiver.borrow().clone();
+        if let Some(line) = line {
+            line.client().session().close().await;
         }
         self.status.send_modify(|status| status.connected = false);
         refused.map_or(Ok(()), |error| Err(RunError::Refused(error)))
@@ -220,53 +222,20 @@ impl Daemon {
             }
         }
     }
+}
 
-    fn mention(&self, message: &str) {
-        if self.config.built_in {
-            tracing::debug!(target: "provisioner", "{message}");
-        } else {
-            tracing::info!(target: "provisioner", "{message}");
-        }
-    }
-
-    /// Connects, again and again; ends only when the server will never let this daemon in.
-    async fn connect_loop(&self, current: watch::Sender<Option<Client>>) -> ConnectError {
-        let mut backoff = Backoff::new(FIRST_REDIAL, LAST_REDIAL);
-        loop {
-            match self.connector.connect().await {
-                Ok(stream) => {
-                    let connected_at = Instant::now();
-                    let client = Client::new(mux::Session::client(stream, mux::Config::default()));
-                    self.mention("successfully connected to coderd");
-                    self.status.send_modify(|status| {
-                        status.connected = true;
-                        status.last_error = None;
-                    });
-                    current.send_replace(Some(client.clone()));
-                    let ended = client.session().closed().await;
-                    current.send_replace(None);
-                    self.status.send_modify(|status| status.connected = false);
-                    self.mention(&format!("connection to coderd closed: {ended}"));
-                    if connected_at.elapsed() >= STABLE_AFTER {
-                        backoff.reset();
-                    }
-                }
-                Err(error) => {
-                    self.status.send_modify(|status| status.last_error = Some(error.to_string()));
-                    if error.is_final() {
-                        tracing::error!(target: "provisioner", %error, "not authorized to dial coderd");
-                        return error;
-                    }
-                    tracing::warn!(target: "provisioner", %error, "coderd client failed to dial");
-                }
-            }
-            tokio::time::sleep(backoff.next()).await;
+/// Waits for the end of all slots.
+async fn finish(slots: &mut JoinSet<()>) {
+    while let Some(ended) = slots.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(target: "provisioner", %error, "a slot of the daemon ended by a panic");
         }
     }
 }
 
-fn workshop(config: &Config, environment: &Environment, slot: usize) -> Workshop {
+fn workshop(config: &Config, environment: &Environment, metrics: &Metrics, slot: usize) -> Workshop {
     Workshop {
+        metrics: metrics.clone(),
         finder: Finder::new(config.terraform.clone()),
         environment: environment.clone(),
         clock: Arc::new(SystemClock),
@@ -282,54 +251,5 @@ fn workshop(config: &Config, environment: &Environment, slot: usize) -> Workshop
         },
         force_cancel_after: config.force_cancel_after,
         exit_timeout: config.exit_timeout,
-    }
-}
-
-/// Takes jobs and runs them until the daemon is to stop.
-async fn acquire_loop(workshop: &Workshop, link: &Link, status: &watch::Sender<Status>, shutdown: &Shutdown) {
-    let mut backoff = Backoff::new(FIRST_REACQUIRE, LAST_REACQUIRE);
-    while shutdown.requested().is_none() {
-        let client = tokio::select! {
-            client = link.client() => client,
-            () = shutdown.reached(Stop::Drain) => return,
-        };
-        let Some(client) = client else { return };
-        match acquire(&client, shutdown).await {
-            Ok(Some(job)) => {
-                backoff.reset();
-                let job_id = job.job_id.clone();
-                tracing::debug!(target: "provisioner", %job_id, initiator = %job.user_name, "acquired job");
-                status.send_modify(|status| {
-                    status.jobs.push(job_id.clone());
-                    status.jobs_started += 1;
-                });
-                job::run(workshop, link, job, shutdown).await;
-                status.send_modify(|status| status.jobs.retain(|known| *known != job_id));
-            }
-            Ok(None) => backoff.reset(),
-            Err(error) => {
-                tracing::debug!(target: "provisioner", %error, "acquiring a job failed");
-                tokio::select! {
-                    () = tokio::time::sleep(backoff.next()) => {}
-                    () = shutdown.reached(Stop::Drain) => {}
-                }
-            }
-        }
-    }
-}
-
-/// Waits for a job. When the daemon is to stop, the server is told so; a job that is on its way all the same is run
-/// (wire-protocol 5.3).
-async fn acquire(client: &Client, shutdown: &Shutdown) -> Result<Option<AcquiredJob>, CallError> {
-    let unanswered = async {
-        shutdown.reached(Stop::Drain).await;
-        tokio::select! {
-            () = tokio::time::sleep(CANCEL_ACQUIRE_TIMEOUT) => {}
-            () = shutdown.reached(Stop::Force) => {}
-        }
-    };
-    tokio::select! {
-        acquired = client.acquire(shutdown.reached(Stop::Drain)) => acquired.map_err(CallError::from),
-        () = unanswered => Ok(None),
     }
 }

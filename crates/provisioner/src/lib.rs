@@ -1,22 +1,33 @@
 //! The provisioner daemon: joins a server, takes jobs, runs Terraform for them, and reports.
 //!
 //! [`Daemon`] is everything a program needs. Where the bytes come from is the caller's business ([`Connector`]): a dialled
-//! WebSocket, or a pipe inside the server's own process.
+//! WebSocket, or a pipe inside the server's own process. What is agreed on beyond the official protocol is in
+//! `docs/extensions.md`.
 
+mod acquire;
 mod archive;
 mod cancel;
+mod connect;
 mod daemon;
+mod hand;
+pub mod http;
 mod job;
 mod join;
+mod left;
 mod logs;
+mod metrics;
+mod notices;
+mod older;
 mod session;
+mod slots;
 mod status;
 mod strays;
 mod terraform;
 mod workdir;
 
 pub use cancel::{Shutdown, Stop};
-pub use daemon::{Config, Connecting, Connector, Daemon, RunError};
+pub use connect::{Connecting, Connection, Connector};
+pub use daemon::{Config, Daemon, RunError};
 pub use join::ConnectError;
 pub use status::{Status, StatusHandle};
 pub use terraform::binary::{Binary, BinaryError, TerraformSource, Version};

@@ -1,9 +1,12 @@
 //! A job's voice: log lines in batches, heartbeats, and the cancel notice that comes back with every answer.
 //!
-//! One task per job makes all its UpdateJob calls, so that two are never in flight at once (wire-protocol 5.5). It is
-//! fed through a bounded queue: when the server is slow, Terraform's output waits and nothing is lost.
+//! One task per job makes all its UpdateJob and Logs calls, so that two are never in flight at once (wire-protocol 5.5).
+//! Lines wait in bounded memory until they are acknowledged: when the server is slow or away for long, Terraform's output
+//! waits in its pipe, and nothing is lost.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::cancel::{Cancel, Urgency};
-use crate::session::{CallError, Link, Patience};
+use crate::session::{CallError, Delivered, JobLink, Patience};
 
 /// Lines wait at most this long for company.
 const FLUSH_AFTER: Duration = Duration::from_millis(250);
@@ -28,7 +31,11 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// Longer texts become several lines.
 const LINE_BYTES: usize = 16 * 1024;
 
-const QUEUE_LINES: usize = 1024;
+/// Lines between the parts of a job and its task.
+const QUEUE_LINES: usize = 64;
+
+/// Lines that wait for the server. Terraform writes on while the connection is away, until there are so many.
+const WAITING_BYTES: usize = 8 * 1024 * 1024;
 
 /// Text that any server can store: no NUL (wire-protocol 4.2).
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
@@ -74,23 +81,23 @@ pub(crate) struct Pace {
 impl Reporter {
     /// Starts the task. It ends when every reporter is gone.
     pub(crate) fn start(
-        job_id: String,
-        link: Link,
+        job: JobLink,
         cancel: Cancel,
         pace: Pace,
         clock: Arc<dyn Clock>,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (commands, receiver) = mpsc::channel(QUEUE_LINES);
         let sender = Sender {
-            job_id,
-            link,
+            job,
             cancel,
             pace,
-            pending: Vec::new(),
-            pending_bytes: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            sending: None,
             flush_at: None,
             sent_at: Instant::now(),
             broken: false,
+            full: false,
         };
         (Self { commands, clock }, tokio::spawn(sender.run(receiver)))
     }
@@ -156,91 +163,165 @@ impl StageLog {
 }
 
 struct Sender {
-    job_id: String,
-    link: Link,
+    job: JobLink,
     cancel: Cancel,
     pace: Pace,
-    pending: Vec<pb::Log>,
-    pending_bytes: usize,
+    /// Lines the server has not acknowledged, the oldest first; those of a batch on its way are among them.
+    waiting: VecDeque<pb::Log>,
+    waiting_bytes: usize,
+    /// The batch, or heartbeat, on its way.
+    sending: Option<Sending>,
     flush_at: Option<Instant>,
     sent_at: Instant,
     /// An update failed for good: the job is being ended, and what it still says is dropped.
     broken: bool,
+    /// The server keeps no further line.
+    full: bool,
 }
+
+type Sending = Pin<Box<dyn Future<Output = Result<Delivered, CallError>> + Send>>;
 
 impl Sender {
     async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        // A cut right after the acquire must find the job held.
+        self.job.hold().await;
         loop {
             let heartbeat_at = self.sent_at + self.pace.interval;
-            let flush_at = self.flush_at;
+            let (idle, room) = (self.sending.is_none(), self.waiting_bytes < WAITING_BYTES);
             tokio::select! {
                 biased;
-                () = sleep_until(flush_at) => self.flush().await,
-                () = tokio::time::sleep_until(heartbeat_at), if !self.broken => self.flush().await,
-                command = commands.recv() => match command {
+                result = sent(&mut self.sending), if !idle => self.delivered(result),
+                () = sleep_until(self.flush_at), if idle => self.send_batch(),
+                () = tokio::time::sleep_until(heartbeat_at), if idle && !self.broken => self.send_batch(),
+                command = commands.recv(), if room => match command {
                     None => break,
-                    Some(Command::Line(log)) => self.line(log).await,
+                    Some(Command::Line(log)) => self.line(log),
                     Some(Command::Flush(done)) => {
-                        self.flush_pending().await;
+                        self.flush().await;
                         let _ = done.send(());
                     }
                     Some(Command::Update(request, answer)) => {
-                        self.flush_pending().await;
-                        let result = self.send(*request).await;
+                        self.flush().await;
+                        let result = self.update(*request).await;
                         let _ = answer.send(result);
                     }
                 },
             }
         }
-        self.flush_pending().await;
+        self.flush().await;
     }
 
-    async fn line(&mut self, log: pb::Log) {
-        if self.broken {
+    fn line(&mut self, log: pb::Log) {
+        if self.broken || self.full {
             return;
         }
-        self.pending_bytes += log.encoded_len();
-        self.pending.push(log);
+        self.waiting_bytes += log.encoded_len();
+        self.waiting.push_back(log);
         self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH_AFTER);
-        if self.pending.len() >= BATCH_LINES || self.pending_bytes >= BATCH_BYTES {
-            self.flush().await;
+        if self.sending.is_none() && (self.waiting.len() >= BATCH_LINES || self.waiting_bytes >= BATCH_BYTES)
+        {
+            self.send_batch();
         }
     }
 
-    async fn flush_pending(&mut self) {
-        if !self.pending.is_empty() {
-            self.flush().await;
-        }
-    }
-
-    /// Sends the waiting lines; without any it is a heartbeat.
+    /// Sends everything that waits; with nothing to send it does nothing.
     async fn flush(&mut self) {
+        loop {
+            if self.sending.is_some() {
+                let result = sent(&mut self.sending).await;
+                self.delivered(result);
+            } else if self.waiting.is_empty() {
+                return;
+            } else {
+                self.send_batch();
+            }
+        }
+    }
+
+    /// Puts the oldest lines on their way; without any it is a heartbeat.
+    fn send_batch(&mut self) {
         self.flush_at = None;
-        self.pending_bytes = 0;
         if self.broken {
-            self.pending.clear();
+            self.drop_lines();
             return;
         }
-        let logs = std::mem::take(&mut self.pending);
-        let request = pb::UpdateJobRequest { logs, ..pb::UpdateJobRequest::default() };
-        if let Err(error) = self.send(request).await {
-            self.broken = true;
-            tracing::warn!(job_id = %self.job_id, %error, "an update of the job failed; the job is ended");
-            self.cancel.fail(format!("send periodic update: {error}"));
+        let mut bytes = 0;
+        let fits = |log: &&pb::Log| {
+            bytes += log.encoded_len();
+            bytes <= BATCH_BYTES
+        };
+        // One line is far smaller than a batch, so there is always progress.
+        let batch: Vec<pb::Log> = self.waiting.iter().take(BATCH_LINES).take_while(fits).cloned().collect();
+        let (job, patience) = (self.job.clone(), self.pace.patience);
+        self.sending = Some(Box::pin(async move { job.deliver(patience, &batch).await }));
+    }
+
+    fn delivered(&mut self, result: Result<Delivered, CallError>) {
+        self.sent_at = Instant::now();
+        match result {
+            Ok(delivered) => {
+                for log in self.waiting.drain(..delivered.lines.min(self.waiting.len())) {
+                    self.waiting_bytes -= log.encoded_len();
+                }
+                self.heard(delivered.canceled);
+                if delivered.overflowed {
+                    self.full = true;
+                    self.drop_lines();
+                }
+            }
+            Err(CallError::Over(_)) => {
+                self.broken = true;
+                self.drop_lines();
+            }
+            Err(error) => {
+                self.broken = true;
+                self.drop_lines();
+                tracing::warn!(job_id = self.job.job_id(), %error, "an update of the job failed; the job is ended");
+                self.cancel.fail(format!("send periodic update: {error}"));
+            }
+        }
+        if !self.waiting.is_empty() {
+            // What arrived while the batch was on its way has waited long enough.
+            self.flush_at = Some(Instant::now());
         }
     }
 
-    async fn send(&mut self, mut request: pb::UpdateJobRequest) -> Result<pb::UpdateJobResponse, CallError> {
-        request.job_id = self.job_id.clone();
-        let result = self.link.update_job(self.pace.patience, &request).await;
+    fn drop_lines(&mut self) {
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        self.flush_at = None;
+    }
+
+    async fn update(
+        &mut self,
+        mut request: pb::UpdateJobRequest,
+    ) -> Result<pb::UpdateJobResponse, CallError> {
+        request.job_id = self.job.job_id().to_owned();
+        let result = self.job.update_job(self.pace.patience, &request).await;
         self.sent_at = Instant::now();
-        if let Ok(response) = &result
-            && response.canceled
-        {
-            // Official daemons look only at answers to heartbeats, and miss it while a job logs steadily.
-            self.cancel.request(Urgency::Graceful);
+        if let Ok(response) = &result {
+            self.heard(response.canceled);
         }
         result
+    }
+
+    /// Official daemons look only at answers to heartbeats, and miss a cancel while a job logs steadily.
+    fn heard(&self, canceled: bool) {
+        if canceled {
+            self.cancel.request(Urgency::Graceful);
+        }
+    }
+}
+
+/// The result of what is on its way, once.
+async fn sent(sending: &mut Option<Sending>) -> Result<Delivered, CallError> {
+    match sending {
+        Some(running) => {
+            let result = running.await;
+            *sending = None;
+            result
+        }
+        None => std::future::pending().await,
     }
 }
 

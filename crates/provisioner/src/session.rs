@@ -1,14 +1,23 @@
 //! The daemon's line to the server: the connection of the moment, and calls that outlive it (wire-protocol 5.7).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use coder_domain::protocol::ApiVersion;
 use coder_wire::daemon::{self, Client};
 use coder_wire::drpc;
+use coder_wire::extension::messages::LogsRequest;
+use coder_wire::extension::{self, Extension, Extensions, Journal};
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd as pb;
+use coder_wire::mux;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::hand::{Hand, Held};
+use crate::left::{self, Left};
+use crate::older;
 
 const FIRST_RETRY: Duration = Duration::from_millis(40);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -19,6 +28,9 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// One attempt of a file transfer (wire-protocol 5.7).
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// Handing over the state of a job that was lost.
+const LAST_OFFER: Duration = Duration::from_secs(5);
 
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +45,9 @@ pub(crate) enum CallError {
     Timeout,
     #[error("no connection to the server for {0:?}")]
     Disconnected(Duration),
+    /// The job is not this daemon's any more; nobody wants to hear of it.
+    #[error("the server has ended the job: {0}")]
+    Over(String),
 }
 
 impl From<daemon::Error> for CallError {
@@ -42,6 +57,12 @@ impl From<daemon::Error> for CallError {
             error if error.is_retryable() => CallError::Lost(error.to_string()),
             error => CallError::Refused(error.to_string()),
         }
+    }
+}
+
+impl From<drpc::Error> for CallError {
+    fn from(error: drpc::Error) -> Self {
+        Self::from(daemon::Error::from(error))
     }
 }
 
@@ -56,7 +77,7 @@ impl CallError {
 pub(crate) struct Patience {
     /// In all, while there is a connection.
     pub(crate) connected: Option<Duration>,
-    /// In one go, while there is none.
+    /// In one go, while there is none; the server's own grace goes before it.
     pub(crate) disconnected: Option<Duration>,
 }
 
@@ -89,51 +110,91 @@ impl Backoff {
     }
 }
 
+/// One connection, and what was agreed on for it.
+#[derive(Clone)]
+pub(crate) struct Line {
+    client: Client,
+    extensions: extension::Client,
+    granted: Extensions,
+    protocol: ApiVersion,
+    number: u64,
+}
+
+impl Line {
+    pub(crate) fn new(session: mux::Session, granted: Extensions, protocol: ApiVersion, number: u64) -> Self {
+        let extensions = extension::Client::new(session.clone());
+        Self { client: Client::new(session), extensions, granted, protocol, number }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Make calls of granted extensions only.
+    pub(crate) fn extensions(&self) -> &extension::Client {
+        &self.extensions
+    }
+
+    pub(crate) fn granted(&self) -> Extensions {
+        self.granted
+    }
+
+    /// Which connection of the process this is; the first is 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 /// A handle on whatever connection there is; clones share it.
 #[derive(Clone)]
 pub(crate) struct Link {
-    current: watch::Receiver<Option<Client>>,
+    current: watch::Receiver<Option<Line>>,
+    hand: Arc<Hand>,
 }
 
 impl Link {
-    pub(crate) fn new(current: watch::Receiver<Option<Client>>) -> Self {
-        Self { current }
+    pub(crate) fn new(current: watch::Receiver<Option<Line>>, hand: Arc<Hand>) -> Self {
+        Self { current, hand }
+    }
+
+    pub(crate) fn hand(&self) -> &Arc<Hand> {
+        &self.hand
     }
 
     /// Waits for a connection; `None` when the daemon has stopped connecting for good.
-    pub(crate) async fn client(&self) -> Option<Client> {
+    pub(crate) async fn line(&self) -> Option<Line> {
         let mut current = self.current.clone();
-        let client = current.wait_for(Option::is_some).await.ok()?;
-        client.clone()
+        let line = current.wait_for(Option::is_some).await.ok()?;
+        line.clone()
     }
 
     /// Makes a call, again on the next connection when one is lost under it.
     async fn call<T, Attempt>(
         &self,
         patience: Patience,
-        make: impl Fn(Client) -> Attempt,
+        make: impl Fn(Line) -> Attempt,
     ) -> Result<T, CallError>
     where
-        Attempt: Future<Output = Result<T, daemon::Error>>,
+        Attempt: Future<Output = Result<T, CallError>>,
     {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         let mut left = patience.connected;
         loop {
-            let client = match patience.disconnected {
-                None => self.client().await,
-                Some(limit) => tokio::time::timeout(limit, self.client())
-                    .await
-                    .map_err(|_| CallError::Disconnected(limit))?,
+            let line = match patience.disconnected {
+                None => self.line().await,
+                Some(limit) => {
+                    let limit = self.hand.grace().unwrap_or(limit);
+                    tokio::time::timeout(limit, self.line())
+                        .await
+                        .map_err(|_| CallError::Disconnected(limit))?
+                }
             };
-            let client =
-                client.ok_or_else(|| CallError::Refused("there is no way back to the server".to_owned()))?;
+            let line =
+                line.ok_or_else(|| CallError::Refused("there is no way back to the server".to_owned()))?;
             let started_at = Instant::now();
             let result = match left {
-                None => make(client).await.map_err(CallError::from),
-                Some(left) => match tokio::time::timeout(left, make(client)).await {
-                    Ok(result) => result.map_err(CallError::from),
-                    Err(_) => Err(CallError::Timeout),
-                },
+                None => make(line).await,
+                Some(left) => tokio::time::timeout(left, make(line)).await.unwrap_or(Err(CallError::Timeout)),
             };
             match result {
                 Err(error) if error.is_retryable() => {
@@ -169,52 +230,187 @@ impl Link {
             () = changed => {}
         }
     }
+}
+
+/// What became of a batch of lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    /// So many of the oldest lines need not wait any longer.
+    pub(crate) lines: usize,
+    pub(crate) canceled: bool,
+    /// The job's log is full: further lines need not be sent.
+    pub(crate) overflowed: bool,
+}
+
+/// The calls of one job; clones share it. They end with [`CallError::Over`] when the job is not this daemon's any more.
+#[derive(Clone)]
+pub(crate) struct JobLink {
+    link: Link,
+    held: Arc<Held>,
+}
+
+impl JobLink {
+    pub(crate) fn new(link: Link, held: Arc<Held>) -> Self {
+        Self { link, held }
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    pub(crate) fn job_id(&self) -> &str {
+        &self.held.job_id
+    }
+
+    async fn call<T, Attempt>(
+        &self,
+        patience: Patience,
+        make: impl Fn(Line) -> Attempt,
+    ) -> Result<T, CallError>
+    where
+        Attempt: Future<Output = Result<T, CallError>>,
+    {
+        tokio::select! {
+            biased;
+            over = self.held.reached_over() => Err(CallError::Over(over.reason().to_owned())),
+            result = self.link.call(patience, make) => result,
+        }
+    }
+
+    /// Gets the job's token if there is one to be had, so that a cut right after the acquire loses nothing.
+    pub(crate) async fn hold(&self) {
+        let holding = self.call(Patience::ENDLESS, |line| async move { self.held.token(&line).await });
+        if let Err(error) = holding.await {
+            tracing::debug!(job_id = %self.held.job_id, %error, "the job has no token");
+        }
+    }
 
     pub(crate) async fn update_job(
         &self,
         patience: Patience,
         request: &pb::UpdateJobRequest,
     ) -> Result<pb::UpdateJobResponse, CallError> {
-        self.call(patience, |client| async move { client.update_job(request).await }).await
+        self.call(patience, |line| async move { Ok(line.client.update_job(request).await?) }).await
+    }
+
+    /// Sends the oldest waiting lines, by number if that was agreed on. Without lines it is a heartbeat.
+    pub(crate) async fn deliver(
+        &self,
+        patience: Patience,
+        lines: &[pb::Log],
+    ) -> Result<Delivered, CallError> {
+        self.call(patience, |line| async move {
+            if line.granted.has(Extension::Logs)
+                && !lines.is_empty()
+                && let Some(token) = self.held.token(&line).await?
+            {
+                return self.deliver_numbered(&line, token, lines).await;
+            }
+            let request = pb::UpdateJobRequest {
+                job_id: self.held.job_id.clone(),
+                logs: lines.to_vec(),
+                ..pb::UpdateJobRequest::default()
+            };
+            let answer = line.client.update_job(&request).await?;
+            self.held.numbers(|numbers| numbers.forget(lines.len()));
+            Ok(Delivered { lines: lines.len(), canceled: answer.canceled, overflowed: false })
+        })
+        .await
+    }
+
+    async fn deliver_numbered(
+        &self,
+        line: &Line,
+        token: Bytes,
+        lines: &[pb::Log],
+    ) -> Result<Delivered, CallError> {
+        // A new connection may have told that some of them are there already.
+        let stored = self.held.numbers(|numbers| numbers.take_stored());
+        if stored > 0 {
+            return Ok(Delivered { lines: stored.min(lines.len()), ..Delivered::default() });
+        }
+        let first_sequence = self.held.numbers(|numbers| numbers.assign(lines.len()));
+        let job_id = self.held.job_id.clone();
+        let request = LogsRequest { job_id, token, first_sequence, lines: lines.to_vec() };
+        let answer = line.extensions.logs(&request).await?;
+        let lines = self.held.numbers(|numbers| {
+            if answer.next_sequence < first_sequence {
+                // The server misses lines that were acknowledged; it has its reasons, and numbers go on from there.
+                numbers.wanted(answer.next_sequence.max(1));
+            } else {
+                numbers.acknowledged(answer.next_sequence);
+            }
+            numbers.take_stored()
+        });
+        Ok(Delivered { lines, canceled: answer.canceled, overflowed: answer.overflowed })
+    }
+
+    /// Sends a state that Terraform has written, on this connection only: a later state is better than a late one.
+    /// False when there is nobody who takes states.
+    pub(crate) async fn journal(&self, serial: u64, lineage: &str, state: &Bytes) -> Result<bool, CallError> {
+        self.call(Patience::ENDLESS, |line| async move {
+            if !line.granted.has(Extension::Journal) {
+                return Ok(false);
+            }
+            let Some(token) = self.held.token(&line).await? else { return Ok(false) };
+            let journal = Journal {
+                job_id: self.held.job_id.clone(),
+                token,
+                serial,
+                lineage: lineage.to_owned(),
+                state: state.clone(),
+            };
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.extensions.journal(&journal).await?) }).await?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Offers the state of a job that the server has let go of; for a moment only, as the daemon may be about to end.
+    pub(crate) async fn hand_over(&self, left: Left) {
+        let _ = tokio::time::timeout(LAST_OFFER, left::hand_over(&self.link, vec![left])).await;
     }
 
     pub(crate) async fn commit_quota(
         &self,
         request: &pb::CommitQuotaRequest,
     ) -> Result<pb::CommitQuotaResponse, CallError> {
-        self.call(Patience::ENDLESS, |client| {
-            attempt(ATTEMPT_TIMEOUT, async move { client.commit_quota(request).await })
+        self.call(Patience::ENDLESS, |line| {
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.client.commit_quota(request).await?) })
         })
         .await
     }
 
     pub(crate) async fn fail_job(&self, request: &pb::FailedJob) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |client| {
-            attempt(ATTEMPT_TIMEOUT, async move { client.fail_job(request).await })
+        self.call(Patience::ENDLESS, |line| {
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.client.fail_job(request).await?) })
         })
         .await
     }
 
     pub(crate) async fn complete_job(&self, request: &pb::CompletedJob) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |client| {
-            attempt(ATTEMPT_TIMEOUT, async move { client.complete_job(request).await })
+        self.call(Patience::ENDLESS, |line| {
+            attempt(ATTEMPT_TIMEOUT, async move {
+                let request = older::completed(request, line.protocol);
+                Ok(line.client.complete_job(&request).await?)
+            })
         })
         .await
     }
 
     pub(crate) async fn upload_modules(&self, files: &Bytes) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |client| {
+        self.call(Patience::ENDLESS, |line| {
             let files = files.clone();
             let kind = DataUploadType::UploadTypeModuleFiles;
-            attempt(TRANSFER_TIMEOUT, async move { client.upload_file(kind, files).await })
+            attempt(TRANSFER_TIMEOUT, async move { Ok(line.client.upload_file(kind, files).await?) })
         })
         .await
     }
 
     pub(crate) async fn download_modules(&self, file_id: &str) -> Result<Bytes, CallError> {
-        self.call(Patience::ENDLESS, |client| {
+        self.call(Patience::ENDLESS, |line| {
             let kind = DataUploadType::UploadTypeModuleFiles;
-            attempt(TRANSFER_TIMEOUT, async move { client.download_file(file_id, kind).await })
+            attempt(TRANSFER_TIMEOUT, async move { Ok(line.client.download_file(file_id, kind).await?) })
         })
         .await
     }
@@ -223,9 +419,9 @@ impl Link {
 /// One attempt of a call; one that hangs is made again.
 async fn attempt<T>(
     limit: Duration,
-    call: impl Future<Output = Result<T, daemon::Error>>,
-) -> Result<T, daemon::Error> {
-    let timed_out = |_| Err(drpc::Error::Lost(std::io::ErrorKind::TimedOut.into()).into());
+    call: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    let timed_out = |_| Err(CallError::Lost("no answer in time".to_owned()));
     tokio::time::timeout(limit, call).await.unwrap_or_else(timed_out)
 }
 

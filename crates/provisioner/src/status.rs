@@ -1,6 +1,9 @@
 //! What a daemon is doing right now, for health endpoints and tests.
 
+use coder_wire::extension::Extensions;
 use tokio::sync::watch;
+
+use crate::metrics::Metrics;
 
 /// A snapshot of a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +20,10 @@ pub struct Status {
     pub last_error: Option<String>,
     /// Jobs taken since the start.
     pub jobs_started: u64,
+    /// Connections after the first.
+    pub reconnects: u64,
+    /// What the server of the present or latest connection granted.
+    pub extensions: Extensions,
 }
 
 impl Status {
@@ -32,22 +39,31 @@ impl Status {
     }
 }
 
-/// Follows a daemon's status; clones share it.
+/// Follows a daemon's status and metrics; clones share it.
 #[derive(Debug, Clone)]
-pub struct StatusHandle(watch::Receiver<Status>);
+pub struct StatusHandle {
+    receiver: watch::Receiver<Status>,
+    metrics: Metrics,
+}
 
 impl StatusHandle {
-    pub(crate) fn new(receiver: watch::Receiver<Status>) -> Self {
-        Self(receiver)
+    pub(crate) fn new(receiver: watch::Receiver<Status>, metrics: Metrics) -> Self {
+        Self { receiver, metrics }
+    }
+
+    /// The metrics of the moment, in the text form of OpenMetrics.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.metrics.render(&self.get())
     }
 
     pub fn get(&self) -> Status {
-        self.0.borrow().clone()
+        self.receiver.borrow().clone()
     }
 
     /// Waits until the status is as wanted. `None` when the daemon is gone before that.
     pub async fn wait_for(&self, wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
-        let mut receiver = self.0.clone();
+        let mut receiver = self.receiver.clone();
         receiver.wait_for(wanted).await.ok().map(|status| status.clone())
     }
 }

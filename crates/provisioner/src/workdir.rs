@@ -2,16 +2,19 @@
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
+use crate::left::Left;
 use crate::strays;
 
 const PREFIX: &str = "Session";
 const TEMPLATE: &str = "template";
 const STATE: &str = "terraform.tfstate";
+const RECORD: &str = "job.json";
 
 /// Leftovers of daemons that were killed are removed after this time (terraform 1.3).
 const STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -20,6 +23,8 @@ const STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct WorkDir {
     root: PathBuf,
+    /// The state may be nowhere else.
+    precious: AtomicBool,
 }
 
 impl WorkDir {
@@ -30,7 +35,7 @@ impl WorkDir {
         let root = std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4()));
         private_dirs(&root.join(TEMPLATE))?;
         private_dirs(&root.join("private"))?;
-        Ok(Self { root })
+        Ok(Self { root, precious: AtomicBool::new(false) })
     }
 
     /// What marks the processes of this job.
@@ -56,11 +61,58 @@ impl WorkDir {
     pub(crate) fn state_file(&self) -> PathBuf {
         self.template().join(STATE)
     }
+
+    /// Where job and token are noted for a process after this one.
+    pub(crate) fn record_file(&self) -> PathBuf {
+        self.private(RECORD)
+    }
+
+    /// Whether the state must outlive the directory, however the job ends: true from before Terraform changes it until
+    /// it has been read.
+    pub(crate) fn set_precious(&self, precious: bool) {
+        self.precious.store(precious, Ordering::Relaxed);
+    }
+
+    /// Removes everything but the state, if there is one, and what is needed to hand it over. Blocks, so call it off the
+    /// async threads.
+    pub(crate) fn leave(self) -> Option<Left> {
+        self.set_precious(false);
+        self.move_out()
+    }
+
+    fn move_out(&self) -> Option<Left> {
+        let parent = self.root.parent()?;
+        let left = left_in(&parent.join(format!("{PREFIX}{}", Uuid::new_v4())));
+        // Terraform has ended, but what it started may not have.
+        strays::kill(&self.root);
+        let moved = self.state_file().exists().then(|| {
+            private_dirs(left.state.parent()?).ok()?;
+            private_dirs(left.record.parent()?).ok()?;
+            // Without a record the state is still there for people.
+            let _ = std::fs::rename(self.record_file(), &left.record);
+            std::fs::rename(self.state_file(), &left.state).ok()
+        });
+        moved.flatten().map(|()| left)
+    }
+}
+
+/// The places of state and record in a job's directory.
+fn left_in(dir: &Path) -> Left {
+    Left {
+        dir: dir.to_owned(),
+        record: dir.join("private").join(RECORD),
+        state: dir.join(TEMPLATE).join(STATE),
+    }
 }
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
         let killed = strays::kill(&self.root);
+        if self.precious.load(Ordering::Relaxed)
+            && let Some(left) = self.move_out()
+        {
+            tracing::warn!(state = %left.state.display(), "the job ended before its state was read; it is kept for a week");
+        }
         if killed > 0 {
             tracing::info!(killed, "processes that outlived their job were ended");
         }
@@ -84,6 +136,8 @@ fn private_dirs(path: &Path) -> std::io::Result<()> {
 #[derive(Debug)]
 pub(crate) struct Claim {
     _lock: std::fs::File,
+    /// States of jobs whose process was killed.
+    pub(crate) left: Vec<Left>,
 }
 
 impl Claim {
@@ -95,12 +149,14 @@ impl Claim {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(None);
         }
+        let mut left = Vec::new();
         for dir in sessions(&std::path::absolute(parent)?) {
             let killed = strays::kill(&dir);
-            let state = dir.join(TEMPLATE).join(STATE);
-            if state.exists() {
-                // Nobody else knows what had been made by then, so it stays until it is stale.
-                tracing::warn!(state = %state.display(), killed, "a job of a killed daemon left a state; it is kept for a week");
+            let one = left_in(&dir);
+            if one.state.exists() {
+                // Nobody else knows what had been made by then, so it stays until it is stale or with the server.
+                tracing::debug!(state = %one.state.display(), killed, "a job of a killed daemon left a state");
+                left.push(one);
                 continue;
             }
             tracing::warn!(dir = %dir.display(), killed, "a job of a killed daemon is cleared away");
@@ -108,7 +164,7 @@ impl Claim {
                 tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
             }
         }
-        Ok(Some(Self { _lock: lock }))
+        Ok(Some(Self { _lock: lock, left }))
     }
 }
 
@@ -180,7 +236,25 @@ mod tests {
         std::fs::write(left.join(TEMPLATE).join(STATE), "{}").unwrap();
         assert!(Claim::take(parent.path()).unwrap().is_none(), "another daemon works here");
         drop(claim);
-        assert!(Claim::take(parent.path()).unwrap().is_some());
+        let claim = Claim::take(parent.path()).unwrap().unwrap();
         assert!(left.exists(), "a state is kept for a while");
+        assert_eq!(claim.left, [left_in(&left)]);
+    }
+
+    #[test]
+    fn only_state_and_record_are_left_behind() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        std::fs::write(work.state_file(), "state").unwrap();
+        std::fs::write(work.record_file(), "record").unwrap();
+        std::fs::write(work.private("values.tfvars"), "secret").unwrap();
+        let left = work.leave().unwrap();
+        assert_eq!(std::fs::read_to_string(&left.state).unwrap(), "state");
+        assert_eq!(std::fs::read_to_string(&left.record).unwrap(), "record");
+        assert_eq!(sessions(parent.path()), std::slice::from_ref(&left.dir));
+        assert!(!left.dir.join("private/values.tfvars").exists());
+        let without = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        assert!(without.leave().is_none());
+        assert_eq!(sessions(parent.path()), [left.dir]);
     }
 }

@@ -18,10 +18,13 @@ use pb::acquired_job::Type;
 
 pub(crate) use self::outcome::{Failure, Finished, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
+use crate::hand::{InHand, Over};
 use crate::logs::{Pace, Reporter};
-use crate::session::{CallError, Link};
+use crate::metrics::Metrics;
+use crate::session::{CallError, JobLink, Link};
 use crate::terraform::binary::Finder;
 use crate::terraform::environment::Environment;
+use crate::terraform::journal::Journal;
 use crate::terraform::steps::{Steps, Tools};
 use crate::workdir::WorkDir;
 
@@ -35,6 +38,7 @@ pub(crate) struct Workshop {
     pub(crate) work_dir: PathBuf,
     pub(crate) plugin_cache: PathBuf,
     pub(crate) pace: Pace,
+    pub(crate) metrics: Metrics,
     /// A job that goes on after it was asked to end is given up after this time.
     pub(crate) force_cancel_after: Duration,
     /// An interrupted Terraform is killed after this time.
@@ -45,7 +49,7 @@ pub(crate) struct Workshop {
 struct Bench<'a> {
     steps: Steps<'a>,
     reporter: &'a Reporter,
-    link: &'a Link,
+    link: &'a JobLink,
     cancel: &'a Cancel,
     job_id: &'a str,
 }
@@ -70,26 +74,31 @@ enum GivenUp {
 }
 
 /// Runs a job and reports how it ended. Nothing a job does can end the daemon.
-pub(crate) async fn run(workshop: &Workshop, link: &Link, job: pb::AcquiredJob, shutdown: &Shutdown) {
-    let job_id = job.job_id.clone();
+pub(crate) async fn run(
+    workshop: &Workshop,
+    link: &Link,
+    in_hand: &InHand,
+    job: pb::AcquiredJob,
+    cancel: Cancel,
+    shutdown: &Shutdown,
+) {
+    let held = &in_hand.held;
+    let link = JobLink::new(link.clone(), Arc::clone(held));
+    let job_id = link.job_id();
     if job.provisioner != PROVISIONER {
         let reason =
             format!("this daemon has no provisioner of type {:?}, only {PROVISIONER:?}", job.provisioner);
-        fail_now(link, shutdown, &job_id, &reason).await;
+        fail_now(&link, shutdown, &reason).await;
         return;
     }
-    let cancel = Cancel::new();
-    let (reporter, reports) = Reporter::start(
-        job_id.clone(),
-        link.clone(),
-        cancel.clone(),
-        workshop.pace,
-        Arc::clone(&workshop.clock),
-    );
+    let measured = workshop.metrics.started(&job);
+    let (reporter, reports) =
+        Reporter::start(link.clone(), cancel.clone(), workshop.pace, Arc::clone(&workshop.clock));
+    let journal = Journal::new(link.clone());
 
-    let working = AssertUnwindSafe(work(workshop, link, job, &reporter, &cancel)).catch_unwind();
+    let working = work(workshop, &link, job, &reporter, &cancel, &journal);
     let result = tokio::select! {
-        result = working => Ok(result.unwrap_or_else(|_| {
+        result = AssertUnwindSafe(working).catch_unwind() => Ok(result.unwrap_or_else(|_| {
             Err(Failure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()))
         })),
         given_up = give_up(workshop, &cancel, shutdown) => Err(given_up),
@@ -103,11 +112,11 @@ pub(crate) async fn run(workshop: &Workshop, link: &Link, job: pb::AcquiredJob, 
         // No further updates once a job was given up (wire-protocol 5.11).
         Err(GivenUp::CancelTimedOut) => {
             reports.abort();
-            Err(Failure::from_message("Cancel timed out".to_owned()))
+            Err(given_up("Cancel timed out", &journal))
         }
         Err(GivenUp::Shutdown) => {
             reports.abort();
-            Err(Failure::from_message("the provisioner daemon was shut down before the job ended".to_owned()))
+            Err(given_up("the provisioner daemon was shut down before the job ended", &journal))
         }
     };
     drop(reporter);
@@ -120,7 +129,21 @@ pub(crate) async fn run(workshop: &Workshop, link: &Link, job: pb::AcquiredJob, 
         Some(reason) => result.map_err(|failure| failure.because(reason)),
         None => result,
     };
-    outcome::report(link, shutdown, &job_id, result).await;
+    measured.ended(result.is_ok());
+    if held.over().is_none() {
+        outcome::report(&link, shutdown, result).await;
+    }
+}
+
+/// A job that had no time to end, with what is known of its state.
+fn given_up(message: &str, journal: &Journal) -> Failure {
+    match journal.newest() {
+        Some(state) => {
+            let build = pb::failed_job::WorkspaceBuild { state, timings: Vec::new() };
+            Failure::of_build(message.to_owned(), build)
+        }
+        None => Failure::from_message(message.to_owned()),
+    }
 }
 
 async fn give_up(workshop: &Workshop, cancel: &Cancel, shutdown: &Shutdown) -> GivenUp {
@@ -142,10 +165,11 @@ async fn give_up(workshop: &Workshop, cancel: &Cancel, shutdown: &Shutdown) -> G
 
 async fn work(
     workshop: &Workshop,
-    link: &Link,
+    link: &JobLink,
     job: pb::AcquiredJob,
     reporter: &Reporter,
     cancel: &Cancel,
+    journal: &Journal,
 ) -> Result<Finished, Failure> {
     reporter.stage("Setting up").await;
     let Some(kind) = job.r#type else {
@@ -166,7 +190,9 @@ async fn work(
         clock: &*workshop.clock,
         plugin_cache: workshop.plugin_cache.clone(),
         exit_timeout: workshop.exit_timeout,
+        journal,
     };
+    link.held().keep_record(work_dir.record_file());
     let log_level = match &kind {
         Type::WorkspaceBuild(build) => build.log_level.as_str(),
         _ => "",
@@ -180,8 +206,14 @@ async fn work(
         }
         Type::WorkspaceBuild(build) => build::run(bench, build, job.template_source_archive).await,
     };
+    // A state that may be nowhere else stays when the server has let go of the job.
+    let keeps = matches!(link.held().over(), Some(Over::Lost(_)));
     // Removing many files takes a while; nobody waits for it on an async thread.
-    let _ = tokio::task::spawn_blocking(move || drop(work_dir)).await;
+    let left = tokio::task::spawn_blocking(move || if keeps { work_dir.leave() } else { None }).await;
+    if let Ok(Some(left)) = left {
+        tracing::warn!(job_id = link.job_id(), state = %left.state.display(), "the server has let go of the job; its state is kept here for a week");
+        link.hand_over(left).await;
+    }
     result
 }
 

@@ -7,7 +7,7 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::cancel::{Shutdown, Stop};
-use crate::session::{CallError, Link};
+use crate::session::{CallError, JobLink};
 use crate::terraform::steps::StepError;
 
 /// Messages above this can never be sent (wire-protocol 3.3).
@@ -72,34 +72,35 @@ fn error_code(message: &str) -> &'static str {
 }
 
 /// Fails a job that was never started.
-pub(crate) async fn fail_now(link: &Link, shutdown: &Shutdown, job_id: &str, reason: &str) {
-    report(link, shutdown, job_id, Err(Failure::from_message(reason.to_owned()))).await;
+pub(crate) async fn fail_now(link: &JobLink, shutdown: &Shutdown, reason: &str) {
+    report(link, shutdown, Err(Failure::from_message(reason.to_owned()))).await;
 }
 
 /// Reports until the server has answered, or the daemon has to end.
-pub(crate) async fn report(
-    link: &Link,
-    shutdown: &Shutdown,
-    job_id: &str,
-    result: Result<Finished, Failure>,
-) {
+pub(crate) async fn report(link: &JobLink, shutdown: &Shutdown, result: Result<Finished, Failure>) {
+    let job_id = link.job_id();
     let last_word = async {
         shutdown.reached(Stop::Force).await;
-        tokio::time::sleep(LAST_WORD_TIMEOUT).await;
+        tokio::select! {
+            () = tokio::time::sleep(LAST_WORD_TIMEOUT) => {}
+            () = shutdown.reached(Stop::Kill) => {}
+        }
     };
     tokio::select! {
-        () = tell(link, job_id, result) => {}
+        biased;
         () = last_word => tracing::warn!(%job_id, "the daemon ends without the server knowing how the job ended"),
+        () = tell(link, job_id, result) => {}
     }
 }
 
-async fn tell(link: &Link, job_id: &str, result: Result<Finished, Failure>) {
+async fn tell(link: &JobLink, job_id: &str, result: Result<Finished, Failure>) {
     let failure = match result {
         Ok(finished) => match complete(link, job_id, finished).await {
             Ok(()) => {
                 tracing::debug!(%job_id, "job completed");
                 return;
             }
+            Err(_) if link.held().over().is_some() => return,
             Err(failure) => failure,
         },
         Err(failure) => failure,
@@ -111,13 +112,14 @@ async fn tell(link: &Link, job_id: &str, result: Result<Finished, Failure>) {
         tracing::error!(%job_id, "the state of a failed build is too large to be sent and is lost");
         request.r#type = None;
     }
-    if let Err(error) = link.fail_job(&request).await {
+    match link.fail_job(&request).await {
+        Ok(()) | Err(CallError::Over(_)) => {}
         // "Already completed" after a lost connection looks the same; both end here.
-        tracing::warn!(%job_id, %error, "the server does not take the job's failure");
+        Err(error) => tracing::warn!(%job_id, %error, "the server does not take the job's failure"),
     }
 }
 
-async fn complete(link: &Link, job_id: &str, finished: Finished) -> Result<(), Failure> {
+async fn complete(link: &JobLink, job_id: &str, finished: Finished) -> Result<(), Failure> {
     let leftovers = leftovers(&finished);
     let mut request = pb::CompletedJob { job_id: job_id.to_owned(), r#type: Some(finished) };
     if request.encoded_len() > MESSAGE_LIMIT_BYTES {
@@ -155,7 +157,7 @@ fn leftovers(finished: &Finished) -> Option<pb::failed_job::Type> {
 }
 
 /// Sends the modules of an import ahead when the result would be too large with them (wire-protocol 5.9).
-async fn upload_modules(link: &Link, request: &mut pb::CompletedJob) -> Result<(), Failure> {
+async fn upload_modules(link: &JobLink, request: &mut pb::CompletedJob) -> Result<(), Failure> {
     let Some(Finished::TemplateImport(import)) = &mut request.r#type else { return Ok(()) };
     let files = std::mem::take(&mut import.module_files);
     if files.is_empty() {

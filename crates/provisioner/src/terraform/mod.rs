@@ -3,10 +3,12 @@
 pub(crate) mod binary;
 pub(crate) mod bootstrap;
 mod cache;
+mod changes;
 pub(crate) mod convert;
 pub(crate) mod environment;
 pub(crate) mod events;
 pub(crate) mod graph;
+pub(crate) mod journal;
 mod lines;
 mod literal;
 pub(crate) mod modules;

@@ -3,9 +3,11 @@
 
 mod builds;
 mod cancel;
+mod extended;
 mod failures;
 mod imports;
 mod output;
+mod resume;
 mod server;
 mod session;
 mod setup;

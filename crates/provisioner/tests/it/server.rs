@@ -6,16 +6,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use coder_provisioner::{ConnectError, Connecting, Connector};
+use coder_domain::protocol;
+use coder_provisioner::{ConnectError, Connecting, Connection, Connector};
 use coder_wire::bytes::BoxedStream;
 use coder_wire::drpc::server::{Event, Exchange};
 use coder_wire::drpc::{Error, Status};
+use coder_wire::extension::Journal;
+use coder_wire::extension::messages::{AttachRequest, SlotsReport};
 use coder_wire::file;
 use coder_wire::messages::provisioner::file_upload::Type;
 use coder_wire::messages::provisioner::{DataUploadType, FailedFile, FileUpload, VariableValue};
 use coder_wire::messages::provisionerd as pb;
 use coder_wire::mux::{self, Session};
 use tokio::sync::{Notify, watch};
+
+use crate::extended::Extended;
 
 /// Everything a daemon has said.
 #[derive(Default, Clone)]
@@ -27,6 +32,12 @@ pub(crate) struct Record {
     pub(crate) uploads: Vec<Bytes>,
     pub(crate) failed: Vec<pb::FailedJob>,
     pub(crate) completed: Vec<pb::CompletedJob>,
+    pub(crate) attaches: Vec<AttachRequest>,
+    /// Lines that came by number; they are in `updates` too.
+    pub(crate) numbered: usize,
+    pub(crate) journals: Vec<Journal>,
+    pub(crate) salvages: Vec<Journal>,
+    pub(crate) slots: Vec<SlotsReport>,
 }
 
 impl Record {
@@ -89,6 +100,7 @@ struct Inner {
     connects: AtomicUsize,
     down: AtomicBool,
     refusal: Mutex<Option<ConnectError>>,
+    extended: Extended,
 }
 
 impl Server {
@@ -106,7 +118,12 @@ impl Server {
             connects: AtomicUsize::new(0),
             down: AtomicBool::new(false),
             refusal: Mutex::default(),
+            extended: Extended::default(),
         }))
+    }
+
+    pub(crate) fn extended(&self) -> &Extended {
+        &self.0.extended
     }
 
     pub(crate) fn give(&self, job: pb::AcquiredJob) {
@@ -224,7 +241,8 @@ impl Connector for Server {
                 }
             });
             let stream: BoxedStream = Box::new(theirs);
-            Ok(stream)
+            let extensions = self.0.extended.granted();
+            Ok(Connection { stream, extensions, protocol: protocol::CURRENT })
         })
     }
 }
@@ -283,7 +301,11 @@ impl Calls {
                 }
                 call.close_send().await
             }
-            other => panic!("unexpected call {other}"),
+            other => {
+                let known = self.0.extended.call(other, call, &self.0.record).await?;
+                assert!(known, "unexpected call {other}");
+                Ok(())
+            }
         }
     }
 
@@ -330,11 +352,11 @@ impl Calls {
     }
 }
 
-async fn request<M: prost::Message + Default>(call: &mut Exchange) -> Result<M, Error> {
+pub(crate) async fn request<M: prost::Message + Default>(call: &mut Exchange) -> Result<M, Error> {
     call.request().await?.ok_or(Error::NoAnswer)
 }
 
-async fn answer_with(call: &mut Exchange, message: &impl prost::Message) -> Result<(), Error> {
+pub(crate) async fn answer_with(call: &mut Exchange, message: &impl prost::Message) -> Result<(), Error> {
     call.send(message).await?;
     call.close_send().await
 }

@@ -104,10 +104,10 @@ async fn a_job_without_contact_for_too_long_is_ended_and_reported_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forbidden_daemon_ends_and_others_try_again() {
     let server = Server::new();
-    server.refuse_connections(Some(ConnectError::Unauthorized("unknown key".to_owned())));
+    server.refuse_connections(Some(ConnectError::Retry("no such organization".to_owned())));
     let mut running = Running::start(&server);
     let status = running.status.wait_for(|status| status.last_error.is_some()).await.unwrap();
-    assert!(status.last_error.unwrap().contains("unknown key"));
+    assert!(status.last_error.unwrap().contains("no such organization"));
     server.refuse_connections(None);
     running.status.wait_for(|status| status.connected).await.unwrap();
     assert!(server.connects() >= 2);
@@ -115,6 +115,26 @@ async fn a_forbidden_daemon_ends_and_others_try_again() {
     server.cut().await;
     let error = running.ended().await.unwrap_err();
     assert!(matches!(error, RunError::Refused(ConnectError::Forbidden(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_never_worked_ends_the_daemon_and_one_that_did_after_five_refusals() {
+    let unknown = || Some(ConnectError::Unauthorized("unknown key".to_owned()));
+    let server = Server::new();
+    server.refuse_connections(unknown());
+    let mut running = Running::start(&server);
+    let error = running.ended().await.unwrap_err();
+    assert!(error.to_string().contains("unknown key"), "{error}");
+    assert_eq!(server.connects(), 1);
+
+    server.refuse_connections(None);
+    let mut running = Running::start(&server);
+    running.status.wait_for(|status| status.connected).await.unwrap();
+    server.refuse_connections(unknown());
+    server.cut().await;
+    let error = running.ended().await.unwrap_err();
+    assert!(matches!(error, RunError::Refused(ConnectError::Unauthorized(_))));
+    assert_eq!(server.connects(), 1 + 1 + 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

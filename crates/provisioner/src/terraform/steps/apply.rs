@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
+use tokio_util::sync::CancellationToken;
 
 use super::{GRAPH_STAGE, Graphed, StepError, Steps, args, failed};
 use crate::logs::StageLog;
@@ -24,14 +25,21 @@ impl Steps<'_> {
     ) -> Result<Applied, StepError> {
         let log = self.log(stage);
         let mut observer = Observer::start(Step::Apply, self.tools.clock);
+        self.work.set_precious(true);
+        // Whatever ends this step, the state's follower looks a last time.
+        let ended = CancellationToken::new();
+        let _ends = ended.clone().drop_guard();
+        self.tools.journal.follow(self.work.state_file(), ended);
         let result = self.run_apply(metadata, &log, &mut observer).await;
         let timings = observer.finish(result.is_ok());
         let state = tokio::fs::read(self.work.state_file()).await;
         let state_file = match state {
-            Ok(bytes) => Ok(Bytes::from(bytes)),
+            Ok(bytes) => Ok(self.tools.journal.settled(Bytes::from(bytes))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Bytes::new()),
             Err(error) => Err(failed("read statefile", error)),
         };
+        // From here on the state is in the job's result.
+        self.work.set_precious(state_file.is_err());
         match (result, state_file) {
             (Ok(()), Ok(state)) => Ok(Applied { state, timings }),
             (Ok(()), Err(error)) => Err(StepError { timings, ..error }),

@@ -24,6 +24,7 @@ use super::binary::{Binary, BinaryError, Finder};
 use super::convert::{self, Converted};
 use super::environment::{Environment, Variables};
 use super::graph::Graph;
+use super::journal::Journal;
 use super::parse::RootModule;
 use super::run::Runner;
 use super::state;
@@ -61,6 +62,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) clock: &'a dyn Clock,
     pub(crate) plugin_cache: PathBuf,
     pub(crate) exit_timeout: Duration,
+    pub(crate) journal: &'a Journal,
 }
 
 /// One job's Terraform: a directory, a program, and what has been learnt so far.

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coder_api::client::{Client, Error, Serve};
 use coder_domain::protocol::ApiVersion;
-use coder_provisioner::{ConnectError, Connecting, Connector};
+use coder_provisioner::{ConnectError, Connecting, Connection, Connector};
+use coder_wire::extension::Extensions;
 use coder_wire::ws::Socket;
 
 use super::Identity;
@@ -22,6 +23,7 @@ impl Dialled {
         let mut serve = Serve::new(identity.credential.clone(), name, versions::compatible());
         serve.organization.clone_from(&identity.organization);
         serve.tags = identity.tags.clone();
+        serve.extensions = Some(Extensions::ALL.to_string());
         Self { client, serve: Arc::new(Mutex::new(serve)) }
     }
 
@@ -33,20 +35,36 @@ impl Dialled {
         self.serve.lock().unwrap_or_else(PoisonError::into_inner).api_version = version;
     }
 
-    async fn dial(&self) -> Result<Box<dyn coder_wire::bytes::ByteStream>, ConnectError> {
+    async fn dial(&self) -> Result<Connection, ConnectError> {
         loop {
             let serve = self.serve();
-            match self.client.serve(&serve).await {
-                Ok(upgraded) => return Ok(Box::new(Socket::client(upgraded.stream))),
-                Err(error) => {
-                    let error = explain(&error, serve.api_version);
-                    match error.lower_version() {
-                        Some(version) => self.lower(version),
-                        None => return Err(error),
-                    }
+            let error = match self.client.serve(&serve).await {
+                Ok(upgraded) => {
+                    let extensions = Extensions::from_headers(&upgraded.headers).both(Extensions::ALL);
+                    let stream = Box::new(Socket::client(upgraded.stream));
+                    return Ok(Connection { stream, extensions, protocol: serve.api_version });
                 }
+                Err(error) => explain(&error, serve.api_version),
+            };
+            match self.next_version(&error).await {
+                Some(version) => self.lower(version),
+                None => return Err(error),
             }
         }
+    }
+
+    /// What to offer to a server that refused the version: its own, from its words or from what it says of itself.
+    async fn next_version(&self, error: &ConnectError) -> Option<ApiVersion> {
+        let ConnectError::Version { offered, server, .. } = error else { return None };
+        let server = match server {
+            Some(server) => *server,
+            None => self.client.build_info().await.ok()?.provisioner_api_version.parse().ok()?,
+        };
+        let lower = server.major == offered.major && server.minor < offered.minor;
+        if lower {
+            tracing::info!(target: "provisioner", %server, ours = %offered, "the server is older; its protocol version is used");
+        }
+        lower.then_some(server)
     }
 }
 

@@ -22,6 +22,12 @@ pub(crate) struct Args {
     /// Name of the daemon; default the host's short name.
     #[arg(long, env = env::PROVISIONER_DAEMON_NAME, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Jobs to run at once, 1 to 256. Each has a directory and a Terraform of its own.
+    #[arg(long, env = env::PROVISIONER_DAEMON_SLOTS, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) slots: u16,
+    /// Run one job, then end.
+    #[arg(long, env = env::PROVISIONER_DAEMON_ONCE)]
+    pub(crate) once: bool,
     /// Path of the terraform program; default the one in PATH.
     #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
     pub(crate) terraform_path: Option<PathBuf>,
@@ -40,10 +46,10 @@ pub(crate) struct Args {
     /// Regular expression: matching debug messages are shown; may be repeated.
     #[arg(long, env = env::PROVISIONER_LOG_FILTER, value_delimiter = ',', value_name = "REGEX")]
     pub(crate) log_filter: Vec<String>,
-    /// Serve Prometheus metrics.
+    /// Serve Prometheus metrics, health and status over HTTP.
     #[arg(long, env = env::PROMETHEUS_ENABLE)]
     pub(crate) prometheus_enable: bool,
-    /// Address of the metrics.
+    /// Address of the metrics, /healthz, /readyz, /status and POST /drain.
     #[arg(long, env = env::PROMETHEUS_ADDRESS, default_value = "127.0.0.1:2112", value_name = "HOST:PORT")]
     pub(crate) prometheus_address: String,
     /// Accepted for compatibility: the daemon is told about jobs, it does not poll.
@@ -77,7 +83,6 @@ impl Args {
             ("poll-interval", self.poll_interval.is_some()),
             ("poll-jitter", self.poll_jitter.is_some()),
             ("experiments", !self.experiments.is_empty()),
-            ("prometheus-enable", self.prometheus_enable),
         ];
         given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
     }

@@ -4,20 +4,22 @@ mod connect;
 mod flags;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use coder_api::client::{Client, Credential};
 use coder_domain::names;
 use coder_domain::secret::Secret;
-use coder_provisioner::{Config, Daemon, Shutdown, Stop, TerraformSource};
+use coder_provisioner::{Config, ConnectError, Daemon, RunError, Shutdown, Stop, TerraformSource, http};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) use flags::Args;
 
 use super::keys;
 use crate::context::Context;
 use crate::signals::{Request, Signals};
-use crate::{env, logging, remote, runtime};
+use crate::{env, logging, remote, runtime, versions};
 
 /// A daemon mostly waits for Terraform; two threads keep heartbeats going while output is read.
 const THREADS: usize = 2;
@@ -58,6 +60,10 @@ fn refuse_contradictions(args: &Args) -> anyhow::Result<()> {
         !psk || args.organization.org.is_none(),
         "cannot use --org with a pre-shared key: it joins the default organization"
     );
+    ensure!(
+        !args.once || args.slots == 1,
+        "cannot use --once with several --slots: one job is run, in one slot"
+    );
     Ok(())
 }
 
@@ -74,7 +80,8 @@ fn name(given: Option<&str>) -> anyhow::Result<String> {
 }
 
 async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
-    let mut signals = Signals::take()?;
+    let signals = Signals::take()?;
+    let quit = signal(SignalKind::quit()).context("take over SIGQUIT")?;
     let tags = keys::tags(&args.tags)?;
     let (client, identity) = identify(ctx, &args, tags).await?;
     explain(&args, &identity);
@@ -83,24 +90,58 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     if let Some(path) = &args.terraform_path {
         config.terraform = TerraformSource::File(path.clone());
     }
+    config.slots = usize::from(args.slots);
+    config.once = args.once;
     let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
     let shutdown = Shutdown::new();
-    let listening = shutdown.clone();
-    let listener = tokio::spawn(async move {
-        match signals.next().await {
-            Request::Drain => listening.drain(),
-            Request::Cancel => listening.cancel(),
-        }
-        signals.next().await;
-        listening.force();
-    });
+    let http = open_http(&args, &daemon, &shutdown).await?;
+    let listener = tokio::spawn(obey(signals, quit, shutdown.clone()));
     let result = daemon.run(shutdown.clone()).await;
     listener.abort();
+    if let Some(http) = http {
+        http.abort();
+    }
     result.context("the daemon was turned away")?;
-    if shutdown.requested() == Some(Stop::Force) {
-        bail!("stopped at once, as a second signal asked for");
+    if shutdown.requested() >= Some(Stop::Force) {
+        bail!("stopped at once, as a second signal or SIGQUIT asked for");
     }
     Ok(())
+}
+
+/// Does what the signals say (documented in docs/reference): a second one forces, SIGQUIT kills at any time.
+async fn obey(mut signals: Signals, mut quit: Signal, shutdown: Shutdown) {
+    let ordinary = async {
+        match signals.next().await {
+            Request::Drain => shutdown.drain(),
+            Request::Cancel => shutdown.cancel(),
+        }
+        signals.next().await;
+        shutdown.force();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = ordinary => {}
+        _ = quit.recv() => shutdown.kill(),
+    }
+}
+
+/// Serves metrics and health, if asked for.
+async fn open_http(
+    args: &Args,
+    daemon: &Daemon,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Option<tokio::task::JoinHandle<Infallible>>> {
+    if !args.prometheus_enable {
+        return Ok(None);
+    }
+    let address = args.prometheus_address.as_str();
+    let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
+        format!("listen on {address} for metrics: pass another address with --prometheus-address")
+    })?;
+    let address = listener.local_addr().context("ask for the address of the metrics")?;
+    tracing::info!(target: "provisioner", %address, "starting Prometheus endpoint");
+    let serving = http::serve(listener, versions::compatible(), daemon.status(), shutdown.clone());
+    Ok(Some(tokio::spawn(serving)))
 }
 
 async fn identify(
@@ -113,8 +154,11 @@ async fn identify(
     if let Some(key) = &args.key {
         let key = Secret::new(key.trim());
         let client = remote::open(ctx, &url, None)?;
-        let details =
-            client.own_provisioner_key(&key).await.context("unable to get provisioner key details")?;
+        let details = client
+            .own_provisioner_key(&key)
+            .await
+            .map_err(refused)
+            .context("unable to get provisioner key details")?;
         let shown_tags = details.tags.as_map().clone();
         let identity = Identity {
             credential: Credential::Key(key),
@@ -148,6 +192,14 @@ async fn identify(
         tags,
     };
     Ok((client, identity))
+}
+
+/// A key that the server does not know can never work; everything else may pass.
+fn refused(error: coder_api::client::Error) -> anyhow::Error {
+    match error.status().map(|status| status.as_u16()) {
+        Some(401 | 403) => RunError::Refused(ConnectError::Unauthorized(error.to_string())).into(),
+        _ => error.into(),
+    }
 }
 
 /// Notes on what surprises people, in the log.

@@ -1,0 +1,91 @@
+//! One slot of the daemon: it waits for a job, runs it, and waits for the next (wire-protocol 5.1, 5.3).
+
+use std::time::Duration;
+
+use coder_wire::daemon::Client;
+use coder_wire::messages::provisionerd::AcquiredJob;
+use tokio::sync::watch;
+
+use crate::cancel::{Cancel, Shutdown, Stop};
+use crate::job::{self, Workshop};
+use crate::session::{Backoff, CallError, Link};
+use crate::status::Status;
+
+/// Failed acquires (wire-protocol 5.1).
+const FIRST_REACQUIRE: Duration = Duration::from_millis(16);
+const LAST_REACQUIRE: Duration = Duration::from_secs(1);
+
+/// How long a server may take to answer that an acquire is canceled.
+const CANCEL_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One slot.
+pub(crate) struct Slot {
+    pub(crate) workshop: Workshop,
+    pub(crate) link: Link,
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) shutdown: Shutdown,
+    /// The daemon runs only one job.
+    pub(crate) once: bool,
+}
+
+impl Slot {
+    /// Takes jobs and runs them until the daemon is to stop.
+    pub(crate) async fn run(self) {
+        let mut backoff = Backoff::new(FIRST_REACQUIRE, LAST_REACQUIRE);
+        while self.shutdown.requested().is_none() {
+            let line = tokio::select! {
+                line = self.link.line() => line,
+                () = self.shutdown.reached(Stop::Drain) => return,
+            };
+            let Some(line) = line else { return };
+            match acquire(line.client(), &self.shutdown).await {
+                Ok(Some(job)) => {
+                    backoff.reset();
+                    self.work(job).await;
+                }
+                Ok(None) => backoff.reset(),
+                Err(error) => {
+                    tracing::debug!(target: "provisioner", %error, "acquiring a job failed");
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff.next()) => {}
+                        () = self.shutdown.reached(Stop::Drain) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn work(&self, job: AcquiredJob) {
+        if self.once {
+            // Other slots stop waiting; a job that is on its way to one of them is run all the same.
+            self.shutdown.drain();
+        }
+        let job_id = job.job_id.clone();
+        tracing::debug!(target: "provisioner", %job_id, initiator = %job.user_name, "acquired job");
+        let cancel = Cancel::new();
+        let in_hand = self.link.hand().take(&job_id, cancel.clone());
+        self.status.send_modify(|status| {
+            status.jobs.push(job_id.clone());
+            status.jobs_started += 1;
+        });
+        job::run(&self.workshop, &self.link, &in_hand, job, cancel, &self.shutdown).await;
+        drop(in_hand);
+        self.status.send_modify(|status| status.jobs.retain(|known| *known != job_id));
+    }
+}
+
+/// Waits for a job. When the daemon is to stop, the server is told so; a job that is on its way all the same is run
+/// (wire-protocol 5.3).
+async fn acquire(client: &Client, shutdown: &Shutdown) -> Result<Option<AcquiredJob>, CallError> {
+    let unanswered = async {
+        shutdown.reached(Stop::Drain).await;
+        tokio::select! {
+            () = tokio::time::sleep(CANCEL_ACQUIRE_TIMEOUT) => {}
+            () = shutdown.reached(Stop::Force) => {}
+        }
+    };
+    tokio::select! {
+        acquired = client.acquire(shutdown.reached(Stop::Drain)) => acquired.map_err(CallError::from),
+        () = unanswered => Ok(None),
+    }
+}

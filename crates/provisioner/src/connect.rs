@@ -1,0 +1,168 @@
+//! The daemon's connection: dialling, attaching, and waiting for its end, again and again.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coder_domain::protocol::{self, ApiVersion};
+use coder_wire::bytes::BoxedStream;
+use coder_wire::drpc;
+use coder_wire::extension::{Extension, Extensions};
+use coder_wire::mux;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::cancel::Shutdown;
+use crate::hand::Hand;
+use crate::join::ConnectError;
+use crate::notices;
+use crate::session::{Backoff, Line};
+use crate::slots;
+use crate::status::Status;
+
+/// Attempts to connect (wire-protocol 1.7).
+const FIRST_REDIAL: Duration = Duration::from_millis(81);
+const LAST_REDIAL: Duration = Duration::from_secs(10);
+
+/// A session that ends sooner does not reset the delay before the next one.
+const STABLE_AFTER: Duration = Duration::from_secs(5);
+
+/// The first call of a connection (docs/extensions.md, Attach).
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A credential that has worked and is refused so often in a row was taken away. One refusal may come from a proxy, or
+/// from a server that is being set up anew.
+const REFUSALS: u32 = 5;
+
+/// A byte stream to a server that has already let the daemon in, and what was agreed on with it.
+pub struct Connection {
+    /// The bytes after the 101 and below the multiplexer: a WebSocket, or a pipe inside the server's own process.
+    pub stream: BoxedStream,
+    /// What the server granted of [`Extensions::ALL`]; none for an official server.
+    pub extensions: Extensions,
+    /// The version that was offered and accepted. Nothing that the server does not know is sent to it.
+    pub protocol: ApiVersion,
+}
+
+impl From<BoxedStream> for Connection {
+    /// The official protocol, as new as it is known here.
+    fn from(stream: BoxedStream) -> Self {
+        Self { stream, extensions: Extensions::NONE, protocol: protocol::CURRENT }
+    }
+}
+
+/// What a [`Connector`] works on.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Connection, ConnectError>> + Send + 'a>>;
+
+/// Opens connections to a server.
+pub trait Connector: Send + Sync + 'static {
+    /// Dials once. The daemon decides when to try again.
+    fn connect(&self) -> Connecting<'_>;
+}
+
+impl<F, Made> Connector for F
+where
+    F: Fn() -> Made + Send + Sync + 'static,
+    Made: Future<Output = Result<BoxedStream, ConnectError>> + Send + 'static,
+{
+    fn connect(&self) -> Connecting<'_> {
+        let made = self();
+        Box::pin(async move { made.await.map(Connection::from) })
+    }
+}
+
+/// Keeps a daemon connected.
+pub(crate) struct Dialling<'a> {
+    pub(crate) connector: &'a dyn Connector,
+    pub(crate) hand: Arc<Hand>,
+    pub(crate) status: &'a watch::Sender<Status>,
+    pub(crate) shutdown: &'a Shutdown,
+    /// Connections are mentioned at debug level only.
+    pub(crate) quiet: bool,
+}
+
+impl Dialling<'_> {
+    fn mention(&self, message: &str) {
+        if self.quiet {
+            tracing::debug!(target: "provisioner", "{message}");
+        } else {
+            tracing::info!(target: "provisioner", "{message}");
+        }
+    }
+
+    /// Connects, again and again; ends only when the server will never let this daemon in.
+    pub(crate) async fn run(&self, current: watch::Sender<Option<Line>>) -> ConnectError {
+        let mut backoff = Backoff::new(FIRST_REDIAL, LAST_REDIAL);
+        let mut number = 0;
+        let mut refusals = 0;
+        loop {
+            match self.connector.connect().await {
+                Ok(connection) => {
+                    refusals = 0;
+                    number += 1;
+                    let connected_at = Instant::now();
+                    self.serve(connection, number, &current).await;
+                    if connected_at.elapsed() >= STABLE_AFTER {
+                        backoff.reset();
+                    }
+                }
+                Err(error) => {
+                    self.status.send_modify(|status| status.last_error = Some(error.to_string()));
+                    if matches!(error, ConnectError::Unauthorized(_)) {
+                        refusals += 1;
+                    } else {
+                        refusals = 0;
+                    }
+                    // Before the first success a 401 can only be a wrong credential.
+                    if error.is_final() || refusals >= REFUSALS || (refusals > 0 && number == 0) {
+                        tracing::error!(target: "provisioner", %error, "not authorized to dial coderd");
+                        return error;
+                    }
+                    tracing::warn!(target: "provisioner", %error, "coderd client failed to dial");
+                }
+            }
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Uses one connection to its end.
+    async fn serve(&self, connection: Connection, number: u64, current: &watch::Sender<Option<Line>>) {
+        let session = mux::Session::client(connection.stream, mux::Config::default());
+        let line = Line::new(session, connection.extensions, connection.protocol, number);
+        if let Err(error) = self.attach(&line).await {
+            tracing::warn!(target: "provisioner", %error, "the server does not take the daemon's jobs back; dialling again");
+            self.status.send_modify(|status| status.last_error = Some(format!("attach: {error}")));
+            line.client().session().close().await;
+            return;
+        }
+        self.mention("successfully connected to coderd");
+        self.status.send_modify(|status| {
+            status.connected = true;
+            status.last_error = None;
+            status.reconnects = number - 1;
+            status.extensions = line.granted();
+        });
+        current.send_replace(Some(line.clone()));
+        let ended = tokio::select! {
+            ended = line.client().session().closed() => ended,
+            never = notices::listen(&line, &self.hand, self.shutdown) => match never {},
+            never = slots::report(&line, self.status.subscribe()) => match never {},
+        };
+        current.send_replace(None);
+        self.status.send_modify(|status| status.connected = false);
+        self.mention(&format!("connection to coderd closed: {ended}"));
+    }
+
+    async fn attach(&self, line: &Line) -> Result<(), drpc::Error> {
+        let granted = line.granted();
+        if granted.is_empty() {
+            self.hand.attached_officially();
+            return Ok(());
+        }
+        let request = self.hand.attach_request(granted.has(Extension::Resume));
+        let attaching = tokio::time::timeout(ATTACH_TIMEOUT, line.extensions().attach(&request));
+        let response = attaching.await.unwrap_or(Err(drpc::Error::Stalled))?;
+        self.hand.attached(&request, response, line);
+        Ok(())
+    }
+}

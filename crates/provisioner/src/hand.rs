@@ -1,0 +1,355 @@
+//! The jobs in hand, and what makes them this process's own: the session, their tokens, and the numbers of their log
+//! lines (docs/extensions.md).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_wire::drpc;
+use coder_wire::extension::messages::{
+    AttachRequest, AttachResponse, HeldJob, HoldRequest, JobVerdict, Verdict,
+};
+use coder_wire::extension::{Extension, SESSION, TOKEN};
+use tokio::sync::watch;
+
+use crate::cancel::{Cancel, Urgency};
+use crate::left::Record;
+use crate::session::{CallError, Line};
+
+/// Why a job is none of this daemon's business any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The server has recorded how it ended.
+    Ended(String),
+    /// The server has given it up, or to somebody else.
+    Lost(String),
+}
+
+impl Over {
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            Self::Ended(reason) | Self::Lost(reason) => reason,
+        }
+    }
+}
+
+/// How the present connection knows a job.
+#[derive(Clone, PartialEq, Eq)]
+enum Right {
+    /// Not asked yet.
+    Unknown,
+    /// By the official rule only.
+    Official,
+    Token(Bytes),
+}
+
+/// Where the numbers of a job's log lines stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// Of the oldest line that waits.
+    front: u64,
+    /// How many of the oldest waiting lines have been sent by number.
+    assigned: usize,
+    /// How many of the oldest waiting lines the server has stored, although they still wait.
+    stored: usize,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self { front: 1, assigned: 0, stored: 0 }
+    }
+}
+
+impl Numbers {
+    /// The server has stored everything below `next`.
+    pub(crate) fn acknowledged(&mut self, next: u64) {
+        let lines = usize::try_from(next.saturating_sub(self.front)).unwrap_or(usize::MAX).min(self.assigned);
+        self.front += lines as u64;
+        self.assigned -= lines;
+        self.stored += lines;
+    }
+
+    /// The server says which number it wants next. Lines that travelled officially have none, so it may be any.
+    pub(crate) fn wanted(&mut self, next: u64) {
+        self.acknowledged(next);
+        self.front = next;
+    }
+
+    /// Takes the number of lines that need not wait any longer.
+    pub(crate) fn take_stored(&mut self) -> usize {
+        std::mem::take(&mut self.stored)
+    }
+
+    /// The number of the first line of a batch of the oldest `count` lines, which is about to be sent.
+    pub(crate) fn assign(&mut self, count: usize) -> u64 {
+        self.assigned = self.assigned.max(count);
+        self.front
+    }
+
+    /// Lines that waited have travelled without numbers.
+    pub(crate) fn forget(&mut self, count: usize) {
+        self.assigned = self.assigned.saturating_sub(count);
+    }
+}
+
+struct Facts {
+    /// The connection `right` belongs to.
+    connection: u64,
+    right: Right,
+    numbers: Numbers,
+    /// Where the token is noted for the next process.
+    record: Option<PathBuf>,
+}
+
+/// One job in hand.
+pub(crate) struct Held {
+    pub(crate) job_id: String,
+    cancel: Cancel,
+    facts: Mutex<Facts>,
+    over: watch::Sender<Option<Over>>,
+}
+
+impl Held {
+    fn new(job_id: String, cancel: Cancel) -> Arc<Self> {
+        let facts = Facts { connection: 0, right: Right::Unknown, numbers: Numbers::default(), record: None };
+        Arc::new(Self { job_id, cancel, facts: Mutex::new(facts), over: watch::Sender::new(None) })
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn numbers<T>(&self, change: impl FnOnce(&mut Numbers) -> T) -> T {
+        change(&mut self.facts().numbers)
+    }
+
+    /// The token on this connection; none when only the official rule applies.
+    pub(crate) async fn token(&self, line: &Line) -> Result<Option<Bytes>, CallError> {
+        let wanted = [Extension::Resume, Extension::Logs, Extension::Journal];
+        if !wanted.iter().any(|extension| line.granted().has(*extension)) {
+            return Ok(None);
+        }
+        {
+            let facts = self.facts();
+            match &facts.right {
+                Right::Token(token) if facts.connection == line.number() => return Ok(Some(token.clone())),
+                Right::Official if facts.connection == line.number() => return Ok(None),
+                _ => {}
+            }
+        }
+        match line.extensions().hold(&HoldRequest { job_id: self.job_id.clone() }).await {
+            Ok(held) if held.token.len() <= TOKEN => {
+                self.grant(line.number(), held.token.clone(), held.next_sequence);
+                Ok(Some(held.token))
+            }
+            Ok(_) => Err(CallError::Refused("the server's token for the job is too long".to_owned())),
+            Err(drpc::Error::Refused(status)) => {
+                tracing::debug!(job_id = %self.job_id, error = %status, "the server has no token for the job; the official rule applies");
+                let mut facts = self.facts();
+                (facts.connection, facts.right) = (line.number(), Right::Official);
+                Ok(None)
+            }
+            Err(error) => Err(CallError::from(error)),
+        }
+    }
+
+    fn grant(&self, connection: u64, token: Bytes, next_sequence: u64) {
+        let mut facts = self.facts();
+        facts.numbers.wanted(next_sequence.max(1));
+        (facts.connection, facts.right) = (connection, Right::Token(token));
+        note(&self.job_id, &facts);
+    }
+
+    /// Notes job and token in a file, now and whenever the token changes, for a process after this one.
+    pub(crate) fn keep_record(&self, path: PathBuf) {
+        let mut facts = self.facts();
+        facts.record = Some(path);
+        note(&self.job_id, &facts);
+    }
+
+    fn decided(&self, connection: u64, verdict: &JobVerdict) {
+        match verdict.verdict() {
+            Verdict::GoOn => {
+                self.grant(connection, verdict.token.clone(), verdict.next_sequence);
+                if verdict.canceled {
+                    self.cancel.request(Urgency::Graceful);
+                }
+            }
+            Verdict::Ended => self.end(Over::Ended(verdict.reason.clone())),
+            Verdict::Lost | Verdict::Unspecified => self.end(Over::Lost(verdict.reason.clone())),
+        }
+    }
+
+    /// The job is not this daemon's any more; what runs for it is interrupted.
+    pub(crate) fn end(&self, over: Over) {
+        self.over.send_if_modified(|known| {
+            let first = known.is_none();
+            if first {
+                tracing::warn!(target: "provisioner", job_id = %self.job_id, reason = over.reason(), "the server has ended the job");
+                *known = Some(over);
+            }
+            first
+        });
+        self.cancel.request(Urgency::Graceful);
+    }
+
+    pub(crate) fn cancel(&self, urgency: Urgency) {
+        self.cancel.request(urgency);
+    }
+
+    pub(crate) fn over(&self) -> Option<Over> {
+        self.over.borrow().clone()
+    }
+
+    /// Waits until the job is not this daemon's any more.
+    pub(crate) async fn reached_over(&self) -> Over {
+        let mut receiver = self.over.subscribe();
+        match receiver.wait_for(Option::is_some).await.map(|over| over.clone()) {
+            Ok(Some(over)) => over,
+            // The sender lives as long as `self`.
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Writes down what a process after this one needs to hand over a state.
+fn note(job_id: &str, facts: &Facts) {
+    if let (Some(path), Right::Token(token)) = (&facts.record, &facts.right)
+        && let Err(error) = Record::new(job_id, token).write(path)
+    {
+        tracing::warn!(job_id, %error, "the job's record cannot be written; should this process be killed, its state stays on this machine");
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    session: Bytes,
+    jobs: Vec<Arc<Held>>,
+    grace: Option<Duration>,
+}
+
+/// All jobs in hand.
+#[derive(Default)]
+pub(crate) struct Hand(Mutex<Inner>);
+
+impl Hand {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a job into the hand, until what is returned is dropped.
+    pub(crate) fn take(self: &Arc<Self>, job_id: &str, cancel: Cancel) -> InHand {
+        let held = Held::new(job_id.to_owned(), cancel);
+        self.inner().jobs.push(Arc::clone(&held));
+        InHand { hand: Arc::clone(self), held }
+    }
+
+    pub(crate) fn find(&self, job_id: &str) -> Option<Arc<Held>> {
+        self.inner().jobs.iter().find(|held| held.job_id == job_id).cloned()
+    }
+
+    /// How long the server waits for this daemon to come back.
+    pub(crate) fn grace(&self) -> Option<Duration> {
+        self.inner().grace
+    }
+
+    pub(crate) fn attach_request(&self, resumes: bool) -> AttachRequest {
+        let inner = self.inner();
+        let job = |held: &Arc<Held>| {
+            let facts = held.facts();
+            let token = match &facts.right {
+                Right::Token(token) => token.clone(),
+                Right::Unknown | Right::Official => Bytes::new(),
+            };
+            HeldJob { job_id: held.job_id.clone(), token, next_sequence: facts.numbers.front }
+        };
+        // A job that is over already is not asked for again.
+        let jobs = inner.jobs.iter().filter(|held| resumes && held.over().is_none());
+        AttachRequest { session: inner.session.clone(), jobs: jobs.map(job).collect() }
+    }
+
+    /// Takes the server's answer. Jobs it says nothing about are not this daemon's.
+    pub(crate) fn attached(&self, request: &AttachRequest, response: AttachResponse, line: &Line) {
+        let asked: Vec<Arc<Held>> = request.jobs.iter().filter_map(|job| self.find(&job.job_id)).collect();
+        {
+            let mut inner = self.inner();
+            if response.session.len() == SESSION {
+                inner.session = response.session;
+            }
+            let grace = u64::try_from(response.grace_ms).ok().filter(|grace| *grace > 0);
+            inner.grace = grace.map(Duration::from_millis).filter(|_| line.granted().has(Extension::Resume));
+        }
+        for held in asked {
+            let verdict = response.jobs.iter().find(|verdict| verdict.job_id == held.job_id);
+            let lost =
+                JobVerdict { reason: "the server does not know the job".to_owned(), ..Default::default() };
+            held.decided(line.number(), verdict.unwrap_or(&lost));
+        }
+    }
+
+    /// The server has no extensions, so it keeps nothing of them.
+    pub(crate) fn attached_officially(&self) {
+        self.inner().grace = None;
+    }
+}
+
+/// A job in hand; leaves it when dropped.
+pub(crate) struct InHand {
+    hand: Arc<Hand>,
+    pub(crate) held: Arc<Held>,
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        self.hand.inner().jobs.retain(|held| !Arc::ptr_eq(held, &self.held));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_lost_answers() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.assign(10), 1);
+        // The answer was lost; the next connection knows that all ten are there.
+        numbers.wanted(11);
+        assert_eq!(numbers.take_stored(), 10);
+        assert_eq!(numbers.assign(5), 11);
+        numbers.acknowledged(14);
+        assert_eq!((numbers.take_stored(), numbers.assign(2)), (3, 14));
+        // An answer that comes late changes nothing.
+        numbers.acknowledged(12);
+        assert_eq!((numbers.take_stored(), numbers.assign(2)), (0, 14));
+    }
+
+    #[test]
+    fn lines_without_numbers_do_not_count() {
+        let mut numbers = Numbers::default();
+        numbers.assign(4);
+        // The four went out again without numbers, and three were never sent by number at all.
+        numbers.forget(7);
+        numbers.wanted(5);
+        assert_eq!((numbers.take_stored(), numbers.assign(1)), (0, 5));
+        // A server that knows none begins anew.
+        numbers.wanted(1);
+        assert_eq!((numbers.take_stored(), numbers.assign(1)), (0, 1));
+    }
+
+    #[test]
+    fn only_the_first_end_counts() {
+        let cancel = Cancel::new();
+        let hand = Arc::new(Hand::default());
+        let job = hand.take("j", cancel.clone());
+        job.held.end(Over::Lost("first".to_owned()));
+        job.held.end(Over::Ended("second".to_owned()));
+        assert_eq!(job.held.over(), Some(Over::Lost("first".to_owned())));
+        assert!(cancel.is_requested());
+        assert!(hand.attach_request(true).jobs.is_empty(), "it is not asked for again");
+        assert!(hand.find("j").is_some());
+        drop(job);
+        assert!(hand.find("j").is_none());
+    }
+}

@@ -1,0 +1,139 @@
+//! What a killed process of this daemon left on the disk: states that may be newer than the server's, and the right to
+//! hand them over (docs/extensions.md, Salvage).
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_wire::drpc;
+use coder_wire::extension::{Extension, Journal, STATE};
+use serde::{Deserialize, Serialize};
+
+use crate::session::{Backoff, Link};
+use crate::terraform::journal::Stamp;
+
+/// Longest record that is read.
+const RECORD_BYTES: u64 = 4096;
+
+/// Between two tries to hand a state over on connections that break.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// What a job's directory says about the job. It holds the token, so only the daemon's user may read it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Record {
+    job_id: String,
+    token: String,
+}
+
+impl Record {
+    pub(crate) fn new(job_id: &str, token: &[u8]) -> Self {
+        Self { job_id: job_id.to_owned(), token: hex::encode(token) }
+    }
+
+    /// Writes the record so that it is whole at any time.
+    pub(crate) fn write(&self, path: &Path) -> std::io::Result<()> {
+        let new = path.with_extension("new");
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        drop(file);
+        std::fs::rename(&new, path)
+    }
+
+    fn read(path: &Path) -> Option<Self> {
+        let small = path.metadata().ok()?.len() <= RECORD_BYTES;
+        small.then(|| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).flatten()
+    }
+}
+
+/// A job's directory that outlived its process, with a state in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) dir: PathBuf,
+    pub(crate) record: PathBuf,
+    pub(crate) state: PathBuf,
+}
+
+impl Left {
+    /// The state and the right to hand it over; none when either is missing or broken.
+    fn read(&self) -> Option<Journal> {
+        let record = Record::read(&self.record)?;
+        let small = self.state.metadata().ok()?.len() <= STATE as u64;
+        let state = Bytes::from(small.then(|| std::fs::read(&self.state).ok()).flatten()?);
+        let stamp = Stamp::of(&state)?;
+        let token = hex::decode(record.token).ok()?.into();
+        Some(Journal { job_id: record.job_id, token, serial: stamp.serial, lineage: stamp.lineage, state })
+    }
+}
+
+/// Hands over what was left, one after the other, as soon as there is a server that takes it.
+pub(crate) async fn hand_over(link: &Link, left: Vec<Left>) {
+    for one in left {
+        let reading = one.clone();
+        let Ok(Some(journal)) = tokio::task::spawn_blocking(move || reading.read()).await else {
+            tracing::warn!(target: "provisioner", state = %one.state.display(), "a job of a killed daemon left a state that cannot be handed over; it is kept for a week");
+            continue;
+        };
+        salvage(link, &one, &journal).await;
+    }
+}
+
+async fn salvage(link: &Link, left: &Left, journal: &Journal) {
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    loop {
+        let Some(line) = link.line().await else { return };
+        if !line.granted().has(Extension::Journal) {
+            tracing::warn!(target: "provisioner", state = %left.state.display(), "a job of a killed daemon left a state, and this server cannot take it; it is kept for a week");
+            return;
+        }
+        match line.extensions().salvage(journal).await {
+            Ok(receipt) => {
+                tracing::info!(target: "provisioner", job_id = %journal.job_id, serial = journal.serial, kept = receipt.kept, "the state that a killed daemon left is with the server");
+                let dir = left.dir.clone();
+                let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(dir)).await;
+                if let Ok(Err(error)) = removed {
+                    tracing::warn!(dir = %left.dir.display(), %error, "an old job's directory could not be removed");
+                }
+                return;
+            }
+            Err(drpc::Error::Refused(status)) => {
+                tracing::warn!(target: "provisioner", job_id = %journal.job_id, state = %left.state.display(), error = %status, "the server does not take the state that a killed daemon left; it is kept for a week");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "handing over a state is tried again");
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_private_and_a_broken_one_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = Left {
+            dir: dir.path().to_owned(),
+            record: dir.path().join("job.json"),
+            state: dir.path().join("terraform.tfstate"),
+        };
+        assert!(left.read().is_none());
+        Record::new("j", b"old").write(&left.record).unwrap();
+        Record::new("j", b"token").write(&left.record).unwrap();
+        assert_eq!(left.record.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(left.read().is_none(), "no state");
+        std::fs::write(&left.state, r#"{"version":4,"serial":3,"lineage":"l"}"#).unwrap();
+        let journal = left.read().unwrap();
+        assert_eq!((journal.serial, journal.lineage.as_str(), &journal.token[..]), (3, "l", &b"token"[..]));
+        std::fs::write(&left.state, r#"{"version":4,"ser"#).unwrap();
+        assert!(left.read().is_none(), "a torn state");
+    }
+}

@@ -1,0 +1,50 @@
+//! Does what the server asks unasked: drain, cancel a job now, let go of a job (docs/extensions.md, Notices).
+
+use std::convert::Infallible;
+
+use coder_wire::extension::Extension;
+use coder_wire::extension::messages::notice::Notice;
+
+use crate::cancel::{Shutdown, Urgency};
+use crate::hand::{Hand, Over};
+use crate::session::Line;
+
+/// Listens as long as it is polled.
+pub(crate) async fn listen(line: &Line, hand: &Hand, shutdown: &Shutdown) -> Infallible {
+    let granted = line.granted();
+    if granted.has(Extension::Drain) || granted.has(Extension::Cancel) {
+        match line.extensions().notices().await {
+            Ok(mut notices) => {
+                while let Ok(Some(notice)) = notices.next().await {
+                    obey(notice.notice, hand, shutdown);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the server has no notices"),
+        }
+    }
+    // The connection's end is seen elsewhere; without it the server has nothing more to say.
+    std::future::pending().await
+}
+
+fn obey(notice: Option<Notice>, hand: &Hand, shutdown: &Shutdown) {
+    match notice {
+        Some(Notice::Drain(drain)) => {
+            tracing::info!(target: "provisioner", reason = drain.reason, "the server asks the daemon to drain");
+            shutdown.drain();
+        }
+        Some(Notice::JobCancel(cancel)) => {
+            if let Some(held) = hand.find(&cancel.job_id) {
+                let urgency = if cancel.force { Urgency::Forced } else { Urgency::Graceful };
+                tracing::info!(target: "provisioner", job_id = cancel.job_id, reason = cancel.reason, force = cancel.force, "the job is canceled");
+                held.cancel(urgency);
+            }
+        }
+        Some(Notice::JobRevoked(revoked)) => {
+            if let Some(held) = hand.find(&revoked.job_id) {
+                held.end(Over::Lost(revoked.reason));
+            }
+        }
+        // A notice of a later version.
+        None => {}
+    }
+}

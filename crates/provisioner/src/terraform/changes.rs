@@ -1,0 +1,142 @@
+//! Tells when a file is written: by the kernel's word on Linux, by looking often elsewhere.
+
+use std::io;
+use std::path::Path;
+
+/// Changes of one file.
+pub(crate) struct Changes(imp::Watch);
+
+impl Changes {
+    /// Watches from now on. The file need not exist, its directory must.
+    pub(crate) fn of(file: &Path) -> io::Result<Self> {
+        imp::Watch::of(file).map(Self)
+    }
+
+    /// Waits for the next change, or what may be one. Nothing is lost between two calls, or when the future is dropped.
+    pub(crate) async fn next(&mut self) {
+        self.0.next().await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod imp {
+    use std::ffi::OsString;
+    use std::io;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    use tokio::net::unix::pipe::Receiver;
+
+    const BUFFER: usize = 4096;
+
+    /// Bytes of an event before its name: watch, mask, cookie, and length of the name, of four bytes each.
+    const HEADER: usize = 16;
+
+    pub(super) struct Watch {
+        /// Not a pipe, but as readable as one.
+        events: Receiver,
+        name: OsString,
+    }
+
+    impl Watch {
+        pub(super) fn of(file: &Path) -> io::Result<Self> {
+            let (dir, name) = match (file.parent(), file.file_name()) {
+                (Some(dir), Some(name)) => (dir, name.to_owned()),
+                _ => return Err(io::ErrorKind::InvalidInput.into()),
+            };
+            let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+            add_watch(&events, dir, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO)?;
+            Ok(Self { events: Receiver::from_owned_fd_unchecked(events)?, name })
+        }
+
+        pub(super) async fn next(&mut self) {
+            let mut buffer = [0; BUFFER];
+            loop {
+                if self.events.readable().await.is_err() {
+                    // The runtime shuts down.
+                    return std::future::pending().await;
+                }
+                let mut changed = false;
+                // To its end, or the wake-up does not come again.
+                while let Ok(read @ 1..) = self.events.try_read(&mut buffer) {
+                    changed |= mentions(&buffer[..read], self.name.as_bytes());
+                }
+                if changed {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether one of the events is about a file of this name, or about none: then events were lost.
+    fn mentions(mut events: &[u8], name: &[u8]) -> bool {
+        while let Some((header, rest)) = events.split_first_chunk::<HEADER>() {
+            let length = header[12..].try_into().map_or(0, u32::from_ne_bytes);
+            let Some((found, rest)) = rest.split_at_checked(length as usize) else { return true };
+            let found = found.split(|byte| *byte == 0).next().unwrap_or_default();
+            if found.is_empty() || found == name {
+                return true;
+            }
+            events = rest;
+        }
+        false
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod imp {
+    use std::io;
+    use std::path::{Path, PathBuf};
+    use std::time::{Duration, SystemTime};
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    pub(super) struct Watch {
+        file: PathBuf,
+        seen: Option<(SystemTime, u64)>,
+    }
+
+    impl Watch {
+        pub(super) fn of(file: &Path) -> io::Result<Self> {
+            Ok(Self { file: file.to_owned(), seen: look(file) })
+        }
+
+        pub(super) async fn next(&mut self) {
+            loop {
+                tokio::time::sleep(INTERVAL).await;
+                let now = look(&self.file);
+                if now != self.seen {
+                    self.seen = now;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn look(file: &Path) -> Option<(SystemTime, u64)> {
+        let metadata = file.metadata().ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn writes_are_told_and_those_of_other_files_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state");
+        let mut changes = Changes::of(&file).unwrap();
+        let soon = Duration::from_secs(10);
+        std::fs::write(&file, "a").unwrap();
+        tokio::time::timeout(soon, changes.next()).await.unwrap();
+        std::fs::write(dir.path().join("other"), "a").unwrap();
+        std::fs::write(dir.path().join("new"), "b").unwrap();
+        std::fs::rename(dir.path().join("new"), &file).unwrap();
+        tokio::time::timeout(soon, changes.next()).await.unwrap();
+    }
+}

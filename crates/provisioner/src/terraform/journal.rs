@@ -1,0 +1,187 @@
+//! The state on its way to the server while Terraform works: each time Terraform has written it (docs/extensions.md,
+//! Journal).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_wire::extension::STATE;
+use serde::Deserialize;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::changes::Changes;
+use crate::session::{CallError, JobLink};
+
+/// Terraform empties the file before it writes, so a torn state is looked at again after this time if nothing else calls.
+const SECOND_LOOK: Duration = Duration::from_millis(20);
+
+/// Which state a state file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Stamp {
+    pub(crate) serial: u64,
+    pub(crate) lineage: String,
+}
+
+impl Stamp {
+    /// Reads a state to its end; `None` when it is torn or no state.
+    pub(crate) fn of(state: &[u8]) -> Option<Self> {
+        serde_json::from_slice(state).ok()
+    }
+}
+
+/// A state that was read as a whole.
+#[derive(Clone, PartialEq, Eq)]
+struct Whole {
+    stamp: Stamp,
+    bytes: Bytes,
+}
+
+type Newest = Arc<Mutex<Option<Whole>>>;
+
+/// Keeps the states of one job; what still runs ends when it is dropped.
+pub(crate) struct Journal {
+    job: JobLink,
+    tasks: Mutex<JoinSet<()>>,
+    newest: Newest,
+}
+
+impl Journal {
+    pub(crate) fn new(job: JobLink) -> Self {
+        Self { job, tasks: Mutex::default(), newest: Newest::default() }
+    }
+
+    /// Follows the state file until the token fires; what was read by then is still sent. Must be called before
+    /// Terraform starts.
+    pub(crate) fn follow(&self, file: PathBuf, ended: CancellationToken) {
+        let changes = match Changes::of(&file) {
+            Ok(changes) => changes,
+            Err(error) => {
+                tracing::warn!(job_id = self.job.job_id(), %error, "the state cannot be followed; it is sent at the job's end");
+                return;
+            }
+        };
+        let follower = Follower { job: self.job.clone(), file, newest: Arc::clone(&self.newest) };
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.spawn(follower.run(changes, ended));
+    }
+
+    /// The newest state that was read while Terraform worked.
+    pub(crate) fn newest(&self) -> Option<Bytes> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|newest| newest.bytes.clone())
+    }
+
+    /// The state after Terraform's end: what is in the file, or what was there last before its writer was killed.
+    pub(crate) fn settled(&self, file: Bytes) -> Bytes {
+        if file.is_empty() || Stamp::of(&file).is_some() {
+            return file;
+        }
+        match &*self.newest.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(newest) => {
+                tracing::warn!(
+                    job_id = self.job.job_id(),
+                    serial = newest.stamp.serial,
+                    "the state file is torn; the state before it counts"
+                );
+                newest.bytes.clone()
+            }
+            None => file,
+        }
+    }
+}
+
+struct Follower {
+    job: JobLink,
+    file: PathBuf,
+    newest: Newest,
+}
+
+impl Follower {
+    async fn run(self, mut changes: Changes, ended: CancellationToken) {
+        let mut sent = self.read().await;
+        let mut pending: Option<Whole> = None;
+        let mut sending = None;
+        let mut over = false;
+        loop {
+            if sending.is_none()
+                && let Some(whole) = pending.take()
+            {
+                let job = self.job.clone();
+                sending = Some(Box::pin(async move {
+                    job.journal(whole.stamp.serial, &whole.stamp.lineage, &whole.bytes).await
+                }));
+            }
+            let running = async {
+                match &mut sending {
+                    Some(sending) => sending.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let torn = tokio::select! {
+                result = running => {
+                    sending = None;
+                    match result {
+                        Ok(true) => {}
+                        // Nobody takes states here, now; the next connection may.
+                        Ok(false) => tracing::debug!("the server takes no journal"),
+                        Err(CallError::Over(_)) => return,
+                        Err(error) => tracing::warn!(job_id = self.job.job_id(), %error, "the server does not take a state"),
+                    }
+                    false
+                }
+                () = changes.next(), if !over => self.look(&mut sent, &mut pending).await,
+                () = ended.cancelled(), if !over => {
+                    over = true;
+                    self.look(&mut sent, &mut pending).await;
+                    false
+                }
+            };
+            if torn {
+                tokio::time::sleep(SECOND_LOOK).await;
+                self.look(&mut sent, &mut pending).await;
+            }
+            if over && pending.is_none() && sending.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Looks whether there is a new state; true when it is not whole yet.
+    async fn look(&self, sent: &mut Option<Whole>, pending: &mut Option<Whole>) -> bool {
+        let found = self.read().await;
+        if found.is_none() {
+            return true;
+        }
+        if found != *sent {
+            self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
+            pending.clone_from(&found);
+            *sent = found;
+        }
+        false
+    }
+
+    async fn read(&self) -> Option<Whole> {
+        let path = self.file.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let small = path.metadata().ok()?.len() <= STATE as u64;
+            let bytes = Bytes::from(small.then(|| std::fs::read(&path).ok()).flatten()?);
+            Some(Whole { stamp: Stamp::of(&bytes)?, bytes })
+        });
+        reading.await.ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_state_has_a_stamp() {
+        let text = br#"{"version":4,"serial":12,"lineage":"x-y","resources":[{"a":[1,2]}]}"#;
+        assert_eq!(Stamp::of(text), Some(Stamp { serial: 12, lineage: "x-y".to_owned() }));
+        for end in 0..text.len() {
+            assert_eq!(Stamp::of(&text[..end]), None, "{end}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The server's side of granted extensions, by the rules of docs/extensions.md.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use coder_wire::drpc::server::{Event, Exchange};
+use coder_wire::drpc::{Error, Status};
+use coder_wire::extension::messages::notice::Notice as Kind;
+use coder_wire::extension::messages::{
+    AttachRequest, AttachResponse, HoldRequest, HoldResponse, JobVerdict, JournalPiece, JournalReceipt,
+    LogsRequest, LogsResponse, Notice, SlotsReceipt, SlotsReport, Verdict,
+};
+use coder_wire::extension::{Extensions, Journal, Receiver, SESSION, STATE};
+use coder_wire::messages::provisionerd as pb;
+use tokio::sync::watch;
+
+use crate::server::{Record, answer_with, request};
+
+/// One job as the server knows it.
+#[derive(Default)]
+struct Job {
+    tokens: u64,
+    stored: u64,
+    over: Option<(Verdict, &'static str)>,
+    canceled: bool,
+}
+
+impl Job {
+    fn token(&self) -> Bytes {
+        format!("token {}", self.tokens).into()
+    }
+}
+
+/// What the server has granted, and what it knows because of it.
+pub(crate) struct Extended {
+    granted: Mutex<Extensions>,
+    jobs: Mutex<HashMap<String, Job>>,
+    notices: watch::Sender<Vec<Kind>>,
+    /// The next so many answers to Logs are lost, after the lines were stored.
+    lost_answers: Mutex<usize>,
+    pub(crate) grace_ms: Mutex<i64>,
+}
+
+impl Default for Extended {
+    fn default() -> Self {
+        Self {
+            granted: Mutex::new(Extensions::NONE),
+            jobs: Mutex::default(),
+            notices: watch::Sender::default(),
+            lost_answers: Mutex::default(),
+            grace_ms: Mutex::new(120_000),
+        }
+    }
+}
+
+impl Extended {
+    pub(crate) fn grant(&self, extensions: Extensions) {
+        *self.granted.lock().unwrap() = extensions;
+    }
+
+    pub(crate) fn granted(&self) -> Extensions {
+        *self.granted.lock().unwrap()
+    }
+
+    pub(crate) fn say(&self, notice: Kind) {
+        self.notices.send_modify(|notices| notices.push(notice));
+    }
+
+    pub(crate) fn end(&self, job_id: &str, verdict: Verdict, reason: &'static str) {
+        self.jobs.lock().unwrap().entry(job_id.to_owned()).or_default().over = Some((verdict, reason));
+    }
+
+    pub(crate) fn cancel(&self, job_id: &str) {
+        self.jobs.lock().unwrap().entry(job_id.to_owned()).or_default().canceled = true;
+    }
+
+    pub(crate) fn lose_answers(&self, count: usize) {
+        *self.lost_answers.lock().unwrap() = count;
+    }
+
+    /// Answers a call of an extension; false when it is none.
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        call: &mut Exchange,
+        record: &watch::Sender<Record>,
+    ) -> Result<bool, Error> {
+        match method {
+            "Attach" => {
+                let request = request(call).await?;
+                let answer = self.attach(&request);
+                record.send_modify(|record| record.attaches.push(request));
+                answer_with(call, &answer).await?;
+            }
+            "Hold" => {
+                let request: HoldRequest = request(call).await?;
+                let answer = {
+                    let mut jobs = self.jobs.lock().unwrap();
+                    let job = jobs.entry(request.job_id).or_default();
+                    HoldResponse { token: job.token(), next_sequence: job.stored + 1 }
+                };
+                answer_with(call, &answer).await?;
+            }
+            "Logs" => self.logs(call, record).await?,
+            "Journal" => {
+                let journal = journal(call).await?;
+                if !self.holds(&journal.job_id, &journal.token) {
+                    call.fail(&Status::new("the token is not the newest")).await?;
+                    return Ok(true);
+                }
+                let serial = journal.serial;
+                record.send_modify(|record| record.journals.push(journal));
+                answer_with(call, &JournalReceipt { serial, kept: true }).await?;
+            }
+            "Salvage" => {
+                let journal = journal(call).await?;
+                let serial = journal.serial;
+                record.send_modify(|record| record.salvages.push(journal));
+                answer_with(call, &JournalReceipt { serial, kept: true }).await?;
+            }
+            "ReportSlots" => {
+                let report: SlotsReport = request(call).await?;
+                record.send_modify(|record| record.slots.push(report));
+                answer_with(call, &SlotsReceipt {}).await?;
+            }
+            "Notices" => self.notices(call).await?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn holds(&self, job_id: &str, token: &Bytes) -> bool {
+        self.jobs.lock().unwrap().get(job_id).is_some_and(|job| job.token() == *token && job.over.is_none())
+    }
+
+    fn attach(&self, request: &AttachRequest) -> AttachResponse {
+        let mut jobs = self.jobs.lock().unwrap();
+        let verdicts = request.jobs.iter().map(|held| {
+            let job = jobs.entry(held.job_id.clone()).or_default();
+            let mut verdict = JobVerdict { job_id: held.job_id.clone(), ..JobVerdict::default() };
+            match job.over {
+                Some((over, reason)) => {
+                    verdict.set_verdict(over);
+                    verdict.reason = reason.to_owned();
+                }
+                None => {
+                    job.tokens += 1;
+                    verdict.set_verdict(Verdict::GoOn);
+                    verdict.token = job.token();
+                    verdict.next_sequence = job.stored + 1;
+                    verdict.canceled = job.canceled;
+                }
+            }
+            verdict
+        });
+        let jobs = verdicts.collect();
+        AttachResponse { session: vec![1; SESSION].into(), jobs, grace_ms: *self.grace_ms.lock().unwrap() }
+    }
+
+    async fn logs(&self, call: &mut Exchange, record: &watch::Sender<Record>) -> Result<(), Error> {
+        let request: LogsRequest = request(call).await?;
+        if !self.holds(&request.job_id, &request.token) {
+            return call.fail(&Status::new("the token is not the newest")).await;
+        }
+        let (answer, new) = {
+            let mut jobs = self.jobs.lock().unwrap();
+            let job = jobs.get_mut(&request.job_id).unwrap();
+            let known = (job.stored + 1).saturating_sub(request.first_sequence);
+            let mut new = Vec::new();
+            if request.first_sequence <= job.stored + 1 {
+                new = request.lines.into_iter().skip(usize::try_from(known).unwrap()).collect();
+                job.stored += new.len() as u64;
+            }
+            let canceled = job.canceled;
+            (LogsResponse { next_sequence: job.stored + 1, canceled, overflowed: false }, new)
+        };
+        record.send_modify(|record| {
+            record.numbered += new.len();
+            let job_id = request.job_id;
+            record.updates.push(pb::UpdateJobRequest { job_id, logs: new, ..Default::default() });
+        });
+        let lost = {
+            let mut left = self.lost_answers.lock().unwrap();
+            let lost = *left > 0;
+            *left = left.saturating_sub(1);
+            lost
+        };
+        if lost { call.close().await } else { answer_with(call, &answer).await }
+    }
+
+    async fn notices(&self, call: &mut Exchange) -> Result<(), Error> {
+        let _: coder_wire::extension::messages::NoticesRequest = request(call).await?;
+        let mut notices = self.notices.subscribe();
+        let mut said = 0;
+        loop {
+            let next: Vec<Kind> = notices.borrow_and_update()[said..].to_vec();
+            said += next.len();
+            for notice in next {
+                call.send(&Notice { notice: Some(notice) }).await?;
+                call.flush().await?;
+            }
+            tokio::select! {
+                changed = notices.changed() => if changed.is_err() { return Ok(()) },
+                event = call.recv() => if !matches!(event, Ok(Event::CloseSend)) { return Ok(()) },
+            }
+        }
+    }
+}
+
+async fn journal(call: &mut Exchange) -> Result<Journal, Error> {
+    let mut receiver = Receiver::new(STATE);
+    loop {
+        let piece: JournalPiece = request(call).await?;
+        if let Some(journal) = receiver.take(piece).unwrap() {
+            return Ok(journal);
+        }
+    }
+}
