@@ -2,7 +2,7 @@
 
 use crate::link::Link;
 use crate::report::{Path, Report};
-use crate::schema::{Attribute, Block, Nested, Nesting, Type};
+use crate::schema::{Attribute, Block, Mode, Nested, Nesting, Type};
 use crate::value::Value;
 
 /// A rule that a known value keeps.
@@ -77,8 +77,13 @@ pub(crate) fn config(block: &Block, config: &Value, report: &mut Report) {
 fn walk(block: &Block, config: &Value, path: &Path, report: &mut Report) {
     for attribute in &block.attributes {
         let value = config.field(attribute.name);
+        let path = path.attribute(attribute.name);
         if !value.is_null() {
-            walk_attribute(attribute, value, config, &path.attribute(attribute.name), report);
+            walk_attribute(attribute, value, config, &path, report);
+        } else if attribute.mode == Mode::Required {
+            // Terraform itself only sees whether the argument is there.
+            let detail = format!("The argument {:?} is required, but its value is null.", attribute.name);
+            report.error(path, "Missing required argument", detail);
         }
     }
     for nested in &block.blocks {
@@ -251,6 +256,15 @@ mod tests {
         only(Value::object([("id", Value::text("c"))]), "Invalid or unknown key", &[Step::Attribute("id")]);
         let bag = Value::List(vec![Value::object([("n", Value::Int(-1))])]);
         only(Value::object([("bag", bag)]), "at least (0)", &[Step::Attribute("bag")]);
+    }
+
+    #[test]
+    fn what_is_required_is_not_null() {
+        let part = Value::List(vec![Value::object([("key", Value::Null)])]);
+        let steps = [Step::Attribute("part"), Step::Index(0), Step::Attribute("key")];
+        let found = findings(Value::object([("part", part)]));
+        assert_eq!((found[0].0, &found[0].2[..]), (Severity::Error, &steps[..]), "{found:?}");
+        assert!(found[0].1.contains("Missing required argument"), "{found:?}");
     }
 
     #[test]

@@ -61,15 +61,21 @@ pub(super) fn data_source() -> DataSource {
     DataSource { name: "coder_parameter", schema: Schema { version: 1, block }, read }
 }
 
-/// A refused value: what is wrong, in short and at length.
+/// What is wrong, in short and at length, and where.
 struct Refused {
     summary: String,
     detail: String,
+    at: Path,
 }
 
 impl Refused {
+    /// Something about the parameter as a whole.
     fn new(summary: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { summary: summary.into(), detail: detail.into() }
+        Self { summary: summary.into(), detail: detail.into(), at: Path::default() }
+    }
+
+    fn at(self, at: Path) -> Self {
+        Self { at, ..self }
     }
 }
 
@@ -111,11 +117,7 @@ fn read(state: &mut Value, config: &Value, context: &Context<'_>, report: &mut R
             state.set("form_type", Value::text(form_type));
             state.set("value", Value::text(value));
         }
-        Err(refused) => {
-            // Only what the configuration holds can be pointed at.
-            let path = if title == "Value" { Path::default() } else { Path::of("default") };
-            report.error(path, refused.summary, refused.detail);
-        }
+        Err(all) => all.into_iter().for_each(|each| report.error(each.at, each.summary, each.detail)),
     }
 }
 
@@ -132,33 +134,54 @@ fn write_validation(state: &mut Value, config: &Value) {
     }
 }
 
-/// The form type and the value to use.
-fn resolve(state: &Value, config: &Value, candidate: &Candidate<'_>) -> Result<(String, String), Refused> {
+/// The form type and the value to use, or everything that is wrong.
+fn resolve(
+    state: &Value,
+    config: &Value,
+    candidate: &Candidate<'_>,
+) -> Result<(String, String), Vec<Refused>> {
     let kind = state.field("type").text_or_empty();
     let options = options::read(config);
-    let form_type = form_type::resolve(kind, !options.is_empty(), state.field("form_type").text_or_empty())
-        .map_err(|detail| Refused::new("Invalid form_type for parameter", detail))?
-        .to_owned();
-    options::check(&options, form_type::option_kind(kind, &form_type))?;
+    let form_type = state.field("form_type").text_or_empty();
+    let form_type = form_type::resolve(kind, !options.is_empty(), form_type).map_err(|detail| {
+        vec![Refused::new("Invalid form_type for parameter", detail).at(Path::of("form_type"))]
+    })?;
+    options::check(&options, form_type::option_kind(kind, form_type))?;
     let rules = config.field("validation").items().first();
-    if rules.is_none() && candidate.value.is_none() {
-        return Ok((form_type, String::new()));
-    }
-    let value = candidate.value.unwrap_or_default();
+    let value = match (candidate.value, rules) {
+        (None, None) => "",
+        (value, rules) => {
+            let value = value.unwrap_or_default();
+            // A value that somebody chose is nowhere in the configuration.
+            let at = if candidate.title == "Value" { Path::default() } else { Path::of("default") };
+            check_value(kind, form_type, &options, rules, value, candidate)
+                .map_err(|refused| vec![refused.at(at)])?;
+            value
+        }
+    };
+    Ok((form_type.to_owned(), value.to_owned()))
+}
+
+fn check_value(
+    kind: &str,
+    form_type: &str,
+    options: &[options::Choice<'_>],
+    rules: Option<&Value>,
+    value: &str,
+    candidate: &Candidate<'_>,
+) -> Result<(), Refused> {
     if !options.is_empty() {
-        options::check_value(&options, kind, &form_type, value, candidate.title)?;
+        options::check_value(options, kind, form_type, value, candidate.title)?;
     }
     if let Some(rules) = rules {
         validation::check(rules, kind, value, candidate.previous).map_err(|detail| {
-            let which = if candidate.title == "Value" { "value" } else { "default value" };
+            let which = candidate.title.to_lowercase();
             Refused::new(format!("Invalid parameter {which} according to 'validation' block"), detail)
         })?;
     }
     if !kind::fits(kind, value) {
-        return Err(Refused::new(
-            format!("Parameter value is not of type {kind:?}"),
-            kind::misfit(kind, value),
-        ));
+        let summary = format!("Parameter value is not of type {kind:?}");
+        return Err(Refused::new(summary, kind::misfit(kind, value)));
     }
-    Ok((form_type, value.to_owned()))
+    Ok(())
 }

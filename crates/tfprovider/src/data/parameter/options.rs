@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Refused, kind};
+use crate::report::Path;
 use crate::value::Value;
 
 /// Name and value of one option.
@@ -21,23 +22,28 @@ fn text<'a>(item: &'a Value, name: &str) -> &'a str {
 }
 
 /// Names and values are unique, and values have the right type.
-pub(super) fn check(options: &[Choice<'_>], option_kind: &str) -> Result<(), Refused> {
+pub(super) fn check(options: &[Choice<'_>], option_kind: &str) -> Result<(), Vec<Refused>> {
     let (mut names, mut values) = (BTreeSet::new(), BTreeSet::new());
-    for Choice { name, value } in options {
-        if !names.insert(*name) {
+    let mut misfits = Vec::new();
+    for (index, Choice { name, value }) in options.iter().enumerate() {
+        let at = |attribute| Path::of("option").index(index).attribute(attribute);
+        if names.contains(name) {
             let detail = format!("multiple options found with the same name {name:?}");
-            return Err(Refused::new("Option names must be unique", detail));
+            return Err(vec![Refused::new("Option names must be unique", detail).at(at("name"))]);
         }
-        if !values.insert(*value) {
+        if values.contains(value) {
             let detail = format!("multiple options found with the same value {value:?}");
-            return Err(Refused::new("Option values must be unique", detail));
+            return Err(vec![Refused::new("Option values must be unique", detail).at(at("value"))]);
         }
-        if !kind::fits(option_kind, value) {
+        if kind::fits(option_kind, value) {
+            names.insert(*name);
+            values.insert(*value);
+        } else {
             let summary = format!("Option {name:?} with value={value:?} is not of type {option_kind:?}");
-            return Err(Refused::new(summary, kind::misfit(option_kind, value)));
+            misfits.push(Refused::new(summary, kind::misfit(option_kind, value)).at(at("value")));
         }
     }
-    Ok(())
+    if misfits.is_empty() { Ok(()) } else { Err(misfits) }
 }
 
 /// The value is an option; with several to be chosen, each element of it is.

@@ -47,19 +47,17 @@ fn check_regex(regex: &str, error: &str, value: &str) -> Result<(), String> {
 }
 
 fn check_number(rules: &Value, value: &str, previous: Option<&str>) -> Result<(), String> {
-    let number: i64 =
-        value.parse().map_err(|_| format!("value {value:?} is not a number: a whole one is needed"))?;
     let (min, max) = (rules.field("min").as_int(), rules.field("max").as_int());
     let message = |standard: String| match rules.field("error").text_or_empty() {
         "" => standard,
         error => {
             let shown = |bound: Option<i64>| bound.unwrap_or_default().to_string();
-            error
-                .replace("{min}", &shown(min))
-                .replace("{max}", &shown(max))
-                .replace("{value}", &number.to_string())
+            error.replace("{min}", &shown(min)).replace("{max}", &shown(max)).replace("{value}", value)
         }
     };
+    let number: i64 = value
+        .parse()
+        .map_err(|_| message(format!("value {value:?} is not a number: a whole one is needed")))?;
     if let Some(min) = min.filter(|min| number < *min) {
         return Err(message(format!("value {number} is less than the minimum {min}")));
     }
@@ -105,7 +103,8 @@ mod tests {
         fails(&bounds, "number", "-1", None, "less than the minimum 0");
         fails(&bounds, "number", "0.5", None, "is not a number");
         let error = [("max", Value::Int(5)), ("error", Value::text("{value} is over {max} or under {min}"))];
-        fails(&error, "number", "9", None, "9 is over 5 or under 0");
+        fails(&error, "number", "+9", None, "+9 is over 5 or under 0");
+        fails(&error, "number", "many", None, "many is over 5 or under 0");
     }
 
     #[test]

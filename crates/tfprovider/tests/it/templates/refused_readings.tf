@@ -48,18 +48,18 @@ data "coder_parameter" "r05" {
 
 }
 
-data "coder_parameter" "r06" { # refused: error: Option "a" with value="nope" is not of type "bool"
+data "coder_parameter" "r06" {
   name = "r06"
   type = "bool"
   option {
     name  = "a"
-    value = "nope"
+    value = "nope" # refused: error: Option "a" with value="nope" is not of type "bool"
 
   }
 
 }
 
-data "coder_parameter" "r07" { # refused: error: Option names must be unique
+data "coder_parameter" "r07" {
   name = "r07"
   option {
     name  = "a"
@@ -67,14 +67,14 @@ data "coder_parameter" "r07" { # refused: error: Option names must be unique
 
   }
   option {
-    name  = "a"
+    name  = "a" # refused: error: Option names must be unique
     value = "2"
 
   }
 
 }
 
-data "coder_parameter" "r08" { # refused: error: Option values must be unique
+data "coder_parameter" "r08" {
   name = "r08"
   option {
     name  = "a"
@@ -83,7 +83,7 @@ data "coder_parameter" "r08" { # refused: error: Option values must be unique
   }
   option {
     name  = "b"
-    value = "1"
+    value = "1" # refused: error: Option values must be unique
 
   }
 
@@ -134,24 +134,24 @@ data "coder_parameter" "r11" { # refused: error: Value must be a valid option. T
 
 }
 
-data "coder_parameter" "r12" { # refused: error: "form_type" "slider" is not supported for "type" "string", choose one of [input textarea]
+data "coder_parameter" "r12" {
   name      = "r12"
-  form_type = "slider"
+  form_type = "slider" # refused: error: "form_type" "slider" is not supported for "type" "string", choose one of [input textarea]
 }
 
-data "coder_parameter" "r13" { # refused: error: "form_type" "radio" is not supported for "type" "string" when options do not exist, choose one of [input textarea]
+data "coder_parameter" "r13" {
   name      = "r13"
-  form_type = "radio"
+  form_type = "radio" # refused: error: "form_type" "radio" is not supported for "type" "string" when options do not exist, choose one of [input textarea]
 }
 
-data "coder_parameter" "r14" { # refused: error: "form_type" "error" is not supported for "type" "string", choose one of [input textarea]
+data "coder_parameter" "r14" {
   name      = "r14"
-  form_type = "error"
+  form_type = "error" # refused: error: "form_type" "error" is not supported for "type" "string", choose one of [input textarea]
 }
 
-data "coder_parameter" "r15" { # refused: error: "form_type" "input" is not supported for "type" "string" when options exist, choose one of [radio dropdown]
+data "coder_parameter" "r15" {
   name      = "r15"
-  form_type = "input"
+  form_type = "input" # refused: error: "form_type" "input" is not supported for "type" "string" when options exist, choose one of [radio dropdown]
   option {
     name  = "a"
     value = "1"
@@ -330,12 +330,12 @@ data "coder_parameter" "r33" {
 
 }
 
-data "coder_parameter" "r34" { # refused: error: Option "a" with value="a" is not of type "list(string)"
+data "coder_parameter" "r34" {
   name = "r34"
   type = "list(string)"
   option {
     name  = "a"
-    value = "a"
+    value = "a" # refused: error: Option "a" with value="a" is not of type "list(string)"
 
   }
 
