@@ -30,6 +30,7 @@ macro_rules! paths {
 paths! {
     API_ROOT, api_root() = "/api/v2/";
     HEALTHZ, healthz() = "/healthz";
+    READYZ, readyz() = "/readyz";
     LATENCY_CHECK, latency_check() = "/latency-check";
     CLI_AUTH, cli_auth() = "/cli-auth";
 

@@ -34,6 +34,7 @@ fn table(app: App) -> Table {
         .get(Public, paths::CLI_AUTH, pages::cli_auth)
         .post_limited(Login, Public, paths::CLI_AUTH, pages::make_cli_token)
         .get(Public, paths::HEALTHZ, meta::healthz)
+        .get(Public, paths::READYZ, meta::readyz)
         .get(Public, paths::LATENCY_CHECK, meta::healthz)
         .get(Public, "/bin/{name}", meta::binary)
         .get(Public, "/install.sh", meta::install_script)

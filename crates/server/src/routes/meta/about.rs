@@ -6,14 +6,22 @@ use coder_api::deployment::{
     UpdateCheck,
 };
 use coder_api::error::Message;
+use coder_store::settings;
 use http::{HeaderMap, header};
 
 use crate::context::App;
-use crate::http::{Json, body};
+use crate::http::{Json, Result, body};
 
 /// `GET /healthz`, `/latency-check`
 pub async fn healthz() -> &'static str {
     HEALTHY
+}
+
+/// `GET /readyz`: whether requests can be served now, for load balancers. `/healthz` only says that the process lives:
+/// starting it anew does not bring a database back.
+pub async fn readyz(State(app): State<App>) -> Result<&'static str> {
+    settings::deployment_id(&mut app.store.reader().await?).await?;
+    Ok(HEALTHY)
 }
 
 /// `GET /api/v2/`

@@ -4,7 +4,7 @@ mod about;
 mod download;
 
 pub use about::{
-    appearance, available_experiments, build_info, entitlements, experiments, external_url, healthz, regions,
-    root, ssh_config, update_check,
+    appearance, available_experiments, build_info, entitlements, experiments, external_url, healthz, readyz,
+    regions, root, ssh_config, update_check,
 };
 pub use download::{binary, install_script};
