@@ -58,3 +58,20 @@ async fn what_is_no_archive_or_too_large_is_refused() {
     assert_eq!(server.upload(&owner, "application/x-tar; charset=x", vec![0; 4096]).await.status, 201);
     assert_eq!(server.upload("", "application/x-tar", vec![0; 10]).await.status, 401);
 }
+
+/// A zip is unpacked where it arrives, so it is refused there. A tar unpacks to what it is; daemons have bounds for it.
+#[tokio::test]
+async fn zips_that_unpack_to_far_more_are_refused() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    // 64 MiB of zeros, which is within the limit of an upload, in some 64 KiB.
+    let zeros = "\0".repeat(64 << 20);
+    let bomb = zip(&[("main.tf", &zeros)]);
+    assert!(bomb.len() < 1 << 20, "{}", bomb.len());
+    let refused = server.upload(&owner, "application/zip", bomb).await.expect(400);
+    assert!(refused.to_string().contains("expands more than 200 times"), "{refused}");
+    let names: Vec<_> = (0..10_001).map(|number| number.to_string()).collect();
+    let entries: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let refused = server.upload(&owner, "application/zip", zip(&entries)).await.expect(400);
+    assert!(refused.to_string().contains("more than 10000 entries"), "{refused}");
+}

@@ -9,6 +9,7 @@ mod listeners;
 mod organizations;
 mod pages;
 mod provisioning;
+mod refusals;
 mod templates;
 mod tokens;
 mod unauthorized;
