@@ -1,15 +1,14 @@
-//! What goes wrong around the product: killed processes, late daemons, a database that goes away, a full disk.
+//! What goes wrong around the product: killed processes and late daemons; and the words in which other faults are told.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use coder_api::client::{Client, Error, Options, Proxies, Timeouts};
 use coder_api::files::TAR;
-use coder_api::versions::CreateTemplateVersionRequest;
+use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion};
 use coder_domain::Timestamp;
 use coder_domain::ids::OrganizationId;
 use coder_domain::secret::Secret;
-use coder_store::testing;
 use tokio::runtime::Runtime;
 
 use crate::flow::{json, write};
@@ -17,18 +16,21 @@ use crate::killed::{archive, runtime};
 use crate::program::{Home, until};
 use crate::stack::{PATIENCE, Server, has_terraform};
 
+/// The smallest template.
+pub(crate) const SMALL: &str = "resource \"terraform_data\" \"x\" {}\n";
+
 /// Longest wait for an answer while something is broken.
-const ANSWER: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
 /// The REST API without repetitions.
-struct Api {
-    runtime: Runtime,
-    client: Client,
-    organization: OrganizationId,
+pub(crate) struct Api {
+    pub(crate) runtime: Runtime,
+    pub(crate) client: Client,
+    pub(crate) organization: OrganizationId,
 }
 
 impl Api {
-    fn new(server: &Server, session: &Home) -> Self {
+    pub(crate) fn new(server: &Server, session: &Home) -> Self {
         let token = std::fs::read_to_string(session.config().join("session")).unwrap();
         let timeouts = Timeouts { request: ANSWER, transfer: ANSWER, ..Timeouts::default() };
         let options = Options { proxies: Proxies::none(), retries: 0, timeouts, ..Options::default() };
@@ -38,29 +40,45 @@ impl Api {
         Self { runtime, client, organization }
     }
 
-    fn run<T>(&self, ask: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn run<T>(&self, ask: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
         self.runtime.block_on(ask(&self.client))
     }
 
-    fn new_key(&self, name: &str) -> Result<(), Error> {
+    pub(crate) fn new_key(&self, name: &str) -> Result<(), Error> {
         let tags = std::collections::BTreeMap::new();
         self.run(async |client| client.create_provisioner_key(self.organization, name, tags).await).map(drop)
     }
 
     /// Orders an import of a small template.
     fn import(&self) {
-        let request = |file| CreateTemplateVersionRequest { file_id: Some(file), ..Default::default() };
+        self.import_of(archive(SMALL), &[]);
+    }
+
+    /// Orders an import of this archive for daemons with these tags.
+    pub(crate) fn import_of(&self, archive: Vec<u8>, tags: &[(&str, &str)]) -> TemplateVersion {
+        let tags = tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let made = self.run(async |client| {
-            let file = client.upload(TAR, archive("resource \"terraform_data\" \"x\" {}\n").into()).await?;
-            client.create_version(self.organization, &request(file)).await
+            let file = client.upload(TAR, archive.into()).await?;
+            let request = CreateTemplateVersionRequest { file_id: Some(file), tags, ..Default::default() };
+            client.create_version(self.organization, &request).await
         });
-        made.unwrap();
+        made.unwrap()
+    }
+
+    /// Waits until an import has ended.
+    #[track_caller]
+    pub(crate) fn ended(&self, version: &TemplateVersion) -> TemplateVersion {
+        let ended = until(PATIENCE, || {
+            let found = self.run(async |client| client.version(version.id).await).unwrap();
+            found.job.completed_at.is_some().then_some(found)
+        });
+        ended.expect("the import ends in time")
     }
 }
 
 /// Insists on this status and on words that say what is wrong.
 #[track_caller]
-fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, status: u16, words: &str) {
+pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, status: u16, words: &str) {
     let error = outcome.unwrap_err();
     assert_eq!(error.status().map(|status| status.as_u16()), Some(status), "{error}");
     let message = &error.body().unwrap().message;
@@ -69,27 +87,41 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, status: u16, words: &s
 
 /// Waits until a file is there.
 #[track_caller]
-fn appears(path: &Path) {
+pub(crate) fn appears(path: &Path) {
     let found = until(PATIENCE, || path.exists().then_some(()));
     assert!(found.is_some(), "{} did not appear", path.display());
 }
 
 /// Orders a workspace `w` whose Terraform runs this script.
 fn order(home: &Home, script: &str) {
+    order_as(home, "w", script);
+}
+
+/// Orders a workspace whose Terraform runs this script.
+pub(crate) fn order_as(home: &Home, name: &str, script: &str) {
     let text = format!(
         "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    command = \"{script}\"\n  }}\n}}\n"
     );
-    let directory = write(home, "scripted", &text);
+    let template = format!("scripted-{name}");
+    let directory = write(home, &template, &text);
     home.run(&["templates", "push", "-y", "-d", &directory]).good();
-    home.run(&["create", "w", "--template", "scripted", "-y", "--no-wait"]).good();
+    home.run(&["create", name, "--template", &template, "-y", "--no-wait"]).good();
 }
 
 /// Waits until the newest build of `w` has this status.
 #[track_caller]
 fn becomes(home: &Home, status: &str) -> serde_json::Value {
+    becomes_of(home, "w", status)
+}
+
+/// Waits until the newest build of this workspace has this status.
+#[track_caller]
+pub(crate) fn becomes_of(home: &Home, name: &str, status: &str) -> serde_json::Value {
     let mut build = serde_json::Value::Null;
     let found = until(PATIENCE, || {
-        build = json(home, &["list"])[0]["latest_build"].take();
+        let mut list = json(home, &["list"]);
+        let mut rows = list.as_array_mut().unwrap().iter_mut();
+        build = rows.find(|row| row["name"] == name)?["latest_build"].take();
         (build["status"] == status).then_some(())
     });
     assert!(found.is_some(), "{build}");
@@ -98,7 +130,7 @@ fn becomes(home: &Home, status: &str) -> serde_json::Value {
 
 /// Ends `w` properly.
 #[track_caller]
-fn stop_and_delete(server: &Server, home: &Home) {
+pub(crate) fn stop_and_delete(server: &Server, home: &Home) {
     home.run(&["stop", "w", "-y"]).good();
     home.run(&["delete", "w", "-y"]).good();
     assert_eq!(json(home, &["list"]), serde_json::json!([]));
@@ -240,86 +272,4 @@ fn a_waiting_import_starts_when_its_daemon_arrives() {
         }
     }
     panic!("jobs waited {waits:?} ms for daemons that were there");
-}
-
-#[test]
-fn postgres_goes_away_and_comes_back() {
-    if !has_terraform() {
-        return;
-    }
-    let runtime = runtime();
-    let Some(postgres) = runtime.block_on(testing::Server::start()) else { return };
-    let database = runtime.block_on(postgres.database());
-    let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
-    let mut home = Home::new();
-    home.set("CODER_PG_CONNECTION_URL", url.expose());
-    let server = Server::in_home(home, "127.0.0.1:0", &[]);
-    let home = server.first_user();
-    let api = Api::new(&server, &home);
-    let daemon = server.daemon(&home, "steady", &[]);
-    let at = |name: &str| home.path().join(name);
-    let (applying, gate, passed) = (at("applying"), at("gate"), at("passed"));
-    let script = format!(
-        ": > {}; while [ ! -e {} ]; do sleep 0.05; done; echo while away; : > {}",
-        applying.display(),
-        gate.display(),
-        passed.display()
-    );
-    order(&home, &script);
-    appears(&applying);
-
-    postgres.crash();
-    let start = Instant::now();
-    refused(api.run(async |client| client.templates("").await), 503, "database does not answer");
-    refused(api.new_key("k"), 503, "database does not answer");
-    refused(api.run(async |client| client.upload(TAR, archive("x").into()).await), 503, "database");
-    assert!(start.elapsed() < ANSWER, "{:?}", start.elapsed());
-    // The job ends without a database.
-    std::fs::write(gate, "").unwrap();
-    appears(&passed);
-    home.run(&["templates", "list"]).refused("503");
-
-    runtime.block_on(postgres.resume());
-    let back = until(PATIENCE, || api.run(async |client| client.templates("").await).ok());
-    assert_eq!(back.unwrap().len(), 1);
-    becomes(&home, "running");
-    assert!(home.run(&["logs", "-f", "w"]).good().out.contains("while away"));
-    api.new_key("k").unwrap();
-    let directory = write(&home, "second", "resource \"terraform_data\" \"x\" {}\n");
-    home.run(&["templates", "push", "-y", "-d", &directory]).good();
-    stop_and_delete(&server, &home);
-    drop(daemon);
-}
-
-#[test]
-fn a_full_disk() {
-    // 4 MiB for each file.
-    let server = Server::limited(8192);
-    let home = server.first_user();
-    let api = Api::new(&server, &home);
-    let body = |number: usize| archive(&format!("{number} {}", "x".repeat(512 * 1024)));
-    let mut kept = Vec::new();
-    let refusal = (0..32).find_map(|number| {
-        let uploaded = api.run(async |client| client.upload(TAR, body(number).into()).await);
-        uploaded.map(|file| kept.push(file)).err()
-    });
-    refused(Err::<(), _>(refusal.unwrap()), 507, "disk is full");
-    assert!(!kept.is_empty());
-    for _ in 0..3 {
-        assert!(api.run(async |client| client.templates("").await).unwrap().is_empty());
-        for file in &kept {
-            api.run(async |client| client.download(*file, false).await).unwrap();
-        }
-        let again = api.run(async |client| client.upload(TAR, body(100).into()).await);
-        refused(again, 507, "disk is full");
-    }
-
-    let address = server.url.strip_prefix("http://").unwrap().to_owned();
-    let server = server.restart(&address);
-    server.home().run(&["server", "check"]).good();
-    for file in &kept {
-        api.run(async |client| client.download(*file, false).await).unwrap();
-    }
-    api.run(async |client| client.upload(TAR, body(100).into()).await).unwrap();
-    api.new_key("k").unwrap();
 }

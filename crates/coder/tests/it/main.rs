@@ -3,16 +3,19 @@
 
 mod commands;
 mod daemon;
+mod disk;
 mod examples;
 mod faults;
 mod flow;
 mod help;
 mod https;
 mod killed;
+mod outage;
 mod program;
 mod provider;
 mod quickstart;
 mod reference;
 mod session;
 mod stack;
+mod templates;
 mod terminal;

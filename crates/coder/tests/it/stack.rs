@@ -172,7 +172,10 @@ impl Server {
     /// Starts a daemon without waiting.
     pub(crate) fn daemon_that_tries(&self, home: &Home, name: &str, flags: &[&str]) -> Process {
         let cache = home.path().join(format!("cache-{name}"));
-        let mut args = vec!["provisioner", "start", "--name", name, "--cache-dir", cache.to_str().unwrap()];
+        let mut args = vec!["provisioner", "start", "--name", name];
+        if !flags.contains(&"--cache-dir") {
+            args.extend(["--cache-dir", cache.to_str().unwrap()]);
+        }
         args.extend(flags);
         Process::start(home, &args, &format!("{name}.log"))
     }

@@ -1,0 +1,138 @@
+//! Templates that cannot work, through a real server and a real daemon: each import fails with words that help, and the
+//! next one works.
+
+use coder_api::workspaces::CreateWorkspaceRequest;
+use tar::EntryType as Kind;
+
+use crate::faults::{ANSWER, Api, SMALL, appears, becomes_of, order_as, refused};
+use crate::flow::json;
+use crate::killed::archive;
+use crate::program::until;
+use crate::stack::{Server, has_terraform};
+
+/// One entry, written by hand: the library refuses to write bad names itself.
+fn entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: Kind, bytes: &[u8]) {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(kind);
+    header.set_size(bytes.len() as u64);
+    header.set_mode(0o644);
+    if matches!(kind, Kind::Symlink | Kind::Link) {
+        header.set_link_name("/etc/passwd").unwrap();
+    }
+    header.set_cksum();
+    tar.append(&header, bytes).unwrap();
+}
+
+/// A good template with one more entry.
+fn with(name: &str, kind: Kind) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    entry(&mut tar, "main.tf", Kind::Regular, SMALL.as_bytes());
+    entry(&mut tar, name, kind, b"");
+    tar.into_inner().unwrap()
+}
+
+fn many(count: usize) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    entry(&mut tar, "main.tf", Kind::Regular, SMALL.as_bytes());
+    for number in 0..count {
+        entry(&mut tar, &format!("f{number}"), Kind::Regular, b"");
+    }
+    tar.into_inner().unwrap()
+}
+
+fn named(name: &str, text: &str) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    entry(&mut tar, name, Kind::Regular, text.as_bytes());
+    tar.into_inner().unwrap()
+}
+
+#[test]
+fn archives_and_templates_that_cannot_work() {
+    const NO_STATE: &str = r#"data "terraform_remote_state" "x" {
+  backend = "local"
+  config  = { path = "nowhere/terraform.tfstate" }
+}
+"#;
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let api = Api::new(&server, &home);
+    let daemon = server.daemon(&home, "steady", &[]);
+    // An entry of a tebibyte, announced and not sent.
+    let mut announced = tar::Header::new_gnu();
+    announced.set_path("main.tf").unwrap();
+    announced.set_size(1 << 40);
+    announced.set_cksum();
+    let cases: [(&str, Vec<u8>, &str); 16] = [
+        (
+            "not a tar",
+            b"this is no archive, however long one looks at it".repeat(20),
+            "not a readable tar archive",
+        ),
+        ("cut short", archive(SMALL)[..520].to_vec(), "not a readable tar archive"),
+        ("empty", Vec::new(), "no Terraform file"),
+        ("no .tf file", named("README.md", "hello"), "no Terraform file"),
+        ("leaves the folder", with("../out.tf", Kind::Regular), "must not contain `..`"),
+        ("an absolute name", with("/etc/cron.d/x", Kind::Regular), "has an absolute name"),
+        ("a symbolic link", with("link.tf", Kind::Symlink), "\"link.tf\" is a symbolic link"),
+        ("a hard link", with("hard.tf", Kind::Link), "\"hard.tf\" is a hard link"),
+        ("a device", with("tty", Kind::Char), "\"tty\" is a device"),
+        ("a block device", with("sda", Kind::Block), "\"sda\" is a device"),
+        ("a named pipe", with("pipe", Kind::Fifo), "\"pipe\" is a named pipe"),
+        ("6,000 files", many(6_000), "more than 5000 entries"),
+        ("10,000 files", many(10_000), "payload was too big: 5122"),
+        ("a huge announced file", announced.as_bytes().to_vec(), "\"main.tf\" is 1099511627776 bytes long"),
+        ("invalid HCL", archive("resource \"a\" {\n"), "main.tf line 1"),
+        ("a failing provider", archive(NO_STATE), "Unable to find remote state"),
+    ];
+    for (what, archive, words) in cases {
+        let ended = api.ended(&api.import_of(archive, &[]));
+        let error = &ended.job.error;
+        assert!(error.contains(words), "{what}: {error}");
+        assert_eq!(format!("{:?}", ended.job.status), "Failed", "{what}");
+    }
+    assert_eq!(api.ended(&api.import_of(archive(SMALL), &[])).job.error, "", "the daemon goes on");
+    assert!(!home.path().join("cache-steady/work/out.tf").exists());
+    server.home().run(&["server", "check"]).good();
+    drop(daemon);
+}
+
+#[test]
+fn an_endless_command_ends_with_its_cancel() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let api = Api::new(&server, &home);
+    let daemon = server.daemon(&home, "steady", &[]);
+    let (begun, pid) = (home.path().join("begun"), home.path().join("pid"));
+    order_as(
+        &home,
+        "w",
+        &format!("echo $$ > {}; : > {}; while :; do sleep 0.05; done", pid.display(), begun.display()),
+    );
+    appears(&begun);
+    let build = json(&home, &["list"])[0]["latest_build"]["id"].as_str().unwrap().parse().unwrap();
+    api.run(async |client| client.cancel_build(build, None).await).unwrap();
+    refused(api.run(async |client| client.cancel_build(build, None).await), 400, "cancel");
+    // A canceled job whose Terraform was interrupted has an error, and so it is a failed one (http-api 5.4).
+    let ended = becomes_of(&home, "w", "failed");
+    assert!(ended["job"]["canceled_at"].is_string(), "{ended}");
+    let command = std::path::Path::new("/proc").join(std::fs::read_to_string(pid).unwrap().trim());
+    assert!(until(ANSWER, || (!command.exists()).then_some(())).is_some(), "the command still runs");
+    // The daemon and the workspace are as good as new.
+    let request = CreateWorkspaceRequest {
+        template_id: Some(api.run(async |client| client.templates("").await).unwrap()[0].id),
+        name: "w".to_owned(),
+        ..CreateWorkspaceRequest::default()
+    };
+    refused(api.run(async |client| client.create_workspace("me", &request).await), 409, "w");
+    home.run(&["delete", "w", "-y"]).good();
+    assert_eq!(json(&home, &["list"]), serde_json::json!([]));
+    server.home().run(&["server", "check"]).good();
+    drop(daemon);
+}
