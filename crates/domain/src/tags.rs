@@ -3,6 +3,7 @@
 //! Invariant: nothing else in the product compares tags. SQL sees only ids of interned sets.
 
 mod index;
+mod precedence;
 mod table;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::index::{Demands, Offers};
+pub use self::precedence::{for_build, for_import, needs_source};
 pub use self::table::published_table;
 use crate::ids::{OrganizationId, UserId};
 

@@ -1,0 +1,121 @@
+//! How far a daemon gets on its way to a job: the first gate that it fails.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Daemon, Different, Job, Key, Named, Session};
+use crate::tags::{self, Demand, OWNER, Offer, SCOPE, TagSet};
+
+/// The pairs of a job that a daemon does not have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unmet {
+    pub(super) missing: Vec<(String, String)>,
+    pub(super) different: Vec<Different>,
+}
+
+impl Unmet {
+    fn of(job: &TagSet, daemon: &TagSet) -> Self {
+        let mut unmet = Self::default();
+        // The owner follows from the scope; it is worth a word only where the scopes agree.
+        let same_scope = job.get(SCOPE) == daemon.get(SCOPE);
+        let pairs = job.as_map().iter().filter(|(key, _)| same_scope || *key != OWNER);
+        for (key, wants) in pairs {
+            match daemon.get(key) {
+                Some(has) if has == wants => {}
+                Some(has) => unmet.different.push(Different {
+                    key: key.clone(),
+                    wants: wants.clone(),
+                    has: has.to_owned(),
+                }),
+                None => unmet.missing.push((key.clone(), wants.clone())),
+            }
+        }
+        unmet
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.missing.len() + self.different.len()
+    }
+}
+
+/// The first gate that a daemon fails.
+pub(super) enum Obstacle {
+    None,
+    Busy,
+    Draining,
+    NotSeen,
+    KeyExpired(Timestamp),
+    KeyRevoked(Timestamp),
+    Tags(Unmet),
+    OtherUser,
+}
+
+impl Daemon<'_> {
+    /// Whether it is there (gate 5). A last sign of life in the future, after a jump of the clock, counts as now.
+    #[must_use]
+    pub fn is_present(&self, now: Timestamp, stale_after: SignedDuration) -> bool {
+        match self.session {
+            Session::Connected => true,
+            Session::Gone => false,
+            Session::Unknown => self.last_seen_at.is_some_and(|seen| now.duration_since(seen) <= stale_after),
+        }
+    }
+
+    pub(super) fn is_candidate(&self, job: &Job<'_>) -> bool {
+        self.organization == job.organization && self.provisioners.iter().any(|kind| kind == job.provisioner)
+    }
+
+    fn matches(&self, job: &Job<'_>) -> bool {
+        let offer =
+            Offer { organization: self.organization, provisioners: self.provisioners, tags: self.tags };
+        let demand = Demand { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
+        tags::matches(&offer, &demand)
+    }
+
+    fn serves_another_user(&self, job: &Job<'_>) -> bool {
+        let user = if job.tags.is_user_scoped() { job.tags.owner() } else { job.initiator.to_string() };
+        self.tags.is_user_scoped() && self.tags.owner() != user
+    }
+
+    pub(super) fn obstacle(&self, job: &Job<'_>, now: Timestamp, stale_after: SignedDuration) -> Obstacle {
+        if !self.matches(job) {
+            return if self.serves_another_user(job) {
+                Obstacle::OtherUser
+            } else {
+                Obstacle::Tags(Unmet::of(job.tags, self.tags))
+            };
+        }
+        match self.key {
+            Key::Expired(at) => Obstacle::KeyExpired(at),
+            Key::Revoked(at) => Obstacle::KeyRevoked(at),
+            Key::None | Key::Live if !self.is_present(now, stale_after) => Obstacle::NotSeen,
+            Key::None | Key::Live if self.draining => Obstacle::Draining,
+            Key::None | Key::Live if self.busy >= self.slots => Obstacle::Busy,
+            Key::None | Key::Live => Obstacle::None,
+        }
+    }
+
+    pub(super) fn named(&self) -> Named {
+        Named { id: self.id, name: self.name.to_owned() }
+    }
+}
+
+/// The last instant at which something able to run the job was seen, for the reaper of waiting jobs: it fails a job
+/// only when this lies further back than the configured time, whatever the length of the queue.
+///
+/// Able is a daemon of the job's organization, type and tags whose key is live; busy and draining ones are. The result
+/// is never before the job began to wait, nor before `watched_since`, the instant from which this server could have
+/// seen a daemon: after a server's downtime daemons get the whole time to come back.
+#[must_use]
+pub fn able_seen_at(
+    job: &Job<'_>,
+    daemons: &[Daemon<'_>],
+    watched_since: Timestamp,
+    now: Timestamp,
+) -> Timestamp {
+    let able = |daemon: &&Daemon<'_>| daemon.matches(job) && matches!(daemon.key, Key::None | Key::Live);
+    let seen_at = |daemon: &Daemon<'_>| match daemon.session {
+        Session::Connected => Some(now),
+        Session::Gone | Session::Unknown => daemon.last_seen_at,
+    };
+    daemons.iter().filter(able).filter_map(seen_at).fold(job.created_at.max(watched_since), Timestamp::max)
+}
