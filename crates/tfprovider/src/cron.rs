@@ -1,10 +1,14 @@
 //! Cron expressions: seconds first for scripts, five fields for prebuild schedules (terraform 3.4, 3.5).
 
+use crate::zone;
+
 /// Why a text is no cron expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error("expected {expected} fields, found {found}")]
     Fields { expected: &'static str, found: usize },
+    #[error("{0:?} is not in the time zone database")]
+    Zone(String),
     #[error("{0:?} is not a known descriptor")]
     Descriptor(String),
     #[error("{0:?} is not a duration")]
@@ -27,7 +31,7 @@ const WEEKDAY: Field = Field(0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "
 
 /// Seconds, minute, hour, day, month and, if given, weekday; or a descriptor.
 pub(crate) fn with_seconds(text: &str) -> Result<(), Error> {
-    let text = without_zone(text);
+    let text = without_zone(text)?;
     if let Some(descriptor) = text.strip_prefix('@') {
         return check_descriptor(descriptor);
     }
@@ -40,7 +44,7 @@ pub(crate) fn with_seconds(text: &str) -> Result<(), Error> {
 
 /// Minute, hour, day, month and weekday.
 pub(crate) fn five_fields(text: &str) -> Result<(), Error> {
-    let parts: Vec<_> = without_zone(text).split_whitespace().collect();
+    let parts: Vec<_> = without_zone(text)?.split_whitespace().collect();
     if parts.len() != 5 {
         return Err(Error::Fields { expected: "exactly 5", found: parts.len() });
     }
@@ -48,12 +52,12 @@ pub(crate) fn five_fields(text: &str) -> Result<(), Error> {
 }
 
 /// A time zone may be written before the fields.
-fn without_zone(text: &str) -> &str {
-    if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
-        text.split_once(' ').map_or("", |(_, rest)| rest.trim())
-    } else {
-        text
-    }
+fn without_zone(text: &str) -> Result<&str, Error> {
+    let Some(rest) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else {
+        return Ok(text);
+    };
+    let (name, fields) = rest.split_once(' ').unwrap_or((rest, ""));
+    if zone::is_known(name) { Ok(fields.trim()) } else { Err(Error::Zone(name.to_owned())) }
 }
 
 fn check_descriptor(descriptor: &str) -> Result<(), Error> {
@@ -155,6 +159,8 @@ mod tests {
             "@sometimes",
             "@every soon",
             "@every 1x",
+            "CRON_TZ=Mars/Base 0 0 9 * * *",
+            "TZ=UTC",
         ] {
             assert!(with_seconds(wrong).is_err(), "{wrong}");
         }

@@ -62,6 +62,7 @@ mod serve;
 mod stored;
 mod value;
 mod wire;
+mod zone;
 
 /// The official version whose schemas and rules these are; a mirror offers this provider under it.
 pub const VERSION: &str = "2.13.1";

@@ -133,6 +133,11 @@ fn check_authority(authority: &str) -> Result<(), Error> {
         return Err(Error::Port);
     }
     escapes(host)?;
+    // An escaped percent sign begins the zone of an address, where more may be escaped.
+    let (name, _zone) = host.split_once("%25").unwrap_or((host, ""));
+    if name.split('%').skip(1).any(|after| after.starts_with(|c: char| c.is_ascii_digit() && c < '8')) {
+        return Err(Error::Escape);
+    }
     let allowed =
         |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(c);
     if host.chars().all(allowed) { Ok(()) } else { Err(Error::Host) }
@@ -158,6 +163,8 @@ mod tests {
             "emoji/🙂",
             "a/b:c",
             "http://host:/",
+            "http://b%C3%BCcher.example/",
+            "http://[fe80::1%25en0]/",
         ] {
             let link = Link::parse(text);
             assert_eq!(link.map(|link| link.to_string()), Ok(text.to_owned()));
@@ -170,6 +177,7 @@ mod tests {
         check("/a%zz", Error::Escape);
         check("/a%2", Error::Escape);
         check("#%", Error::Escape);
+        check("https://%41/", Error::Escape);
         check("http://a b/", Error::Host);
         check("http://[::1/", Error::Host);
         check("http://host:port/", Error::Port);

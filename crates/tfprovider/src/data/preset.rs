@@ -8,12 +8,10 @@ use crate::report::{Path, Report};
 use crate::schema::Type::{Bool, Number, Text, TextMap};
 use crate::schema::{Attribute, Block, Nested, Schema};
 use crate::value::Value;
+use crate::zone;
 use overlap::Schedule;
 
 mod overlap;
-
-/// Names of the time zone database, sorted.
-const ZONES: &str = include_str!("timezones.txt");
 
 pub(super) fn data_source() -> DataSource {
     let block = Block::new(vec![
@@ -38,7 +36,7 @@ fn prebuilds() -> Block {
     ]);
     let scheduling = Block::new(vec![
         Attribute::required("timezone", Text, "Time zone of the hours, such as Europe/Vienna.")
-            .check(Check::Text(zone)),
+            .check(Check::Text(time_zone)),
     ])
     .with(Nested::list("schedule", "Another number at some hours.", schedule).min(1));
     let expiration = Block::new(vec![
@@ -58,8 +56,8 @@ fn ttl(seconds: i64) -> Verdict {
     }
 }
 
-fn zone(name: &str) -> Verdict {
-    if matches!(name, "" | "UTC" | "Local") || ZONES.lines().any(|zone| zone == name) {
+fn time_zone(name: &str) -> Verdict {
+    if zone::is_known(name) {
         Verdict::Fine
     } else {
         Verdict::refuse(format!("failed to load timezone {name:?}: it is not in the time zone database"))
@@ -128,11 +126,11 @@ mod tests {
         assert!(![-1, 1, 1800, 31_536_001].map(ttl).into_iter().any(fine));
         assert!(
             ["UTC", "Europe/Vienna", "America/Argentina/Buenos_Aires", "US/Pacific"]
-                .map(zone)
+                .map(time_zone)
                 .into_iter()
                 .all(fine)
         );
-        assert!(!["Mars/Base", "europe/vienna", "Europe"].map(zone).into_iter().any(fine));
+        assert!(!["Mars/Base", "europe/vienna", "Europe"].map(time_zone).into_iter().any(fine));
         assert!(["* 9-17 * * 1-5", "* * * * *", " *  9 * * * "].map(hours).into_iter().all(fine));
         assert!(!["0 9 * * *", "* 24 * * *", "* 9 * *", "* 9 * * * *", ""].map(hours).into_iter().any(fine));
     }
