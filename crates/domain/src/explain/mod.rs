@@ -26,6 +26,7 @@
 //! comes after those. The other obstacles follow in that order, one reason of each kind, counted.
 
 mod facts;
+mod guide;
 mod obstacle;
 mod reason;
 mod text;
@@ -35,6 +36,7 @@ use std::cmp::Reverse;
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::facts::{Daemon, Job, Key, Queue, Session};
+pub use self::guide::published_reasons;
 pub use self::obstacle::able_seen_at;
 use self::obstacle::{Obstacle, Unmet};
 pub use self::reason::{Different, Named, Reason};

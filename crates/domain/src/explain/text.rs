@@ -104,13 +104,11 @@ impl Reason {
             Self::TaggedJob { daemons } => format!(
                 "The job has tags, and none of the {daemons} daemons has any: they take jobs without tags only."
             ),
+            Self::UntaggedJob { daemons: 1, every: true } => {
+                "The job has no tags, and the only daemon has some: it takes jobs with tags only.".to_owned()
+            }
             Self::UntaggedJob { daemons, every: true } => format!(
-                "The job has no tags, and {} never {} such a job.",
-                match daemons {
-                    1 => "the only daemon, which has tags,".to_owned(),
-                    many => format!("all {many} daemons have tags, which"),
-                },
-                if *daemons == 1 { "takes" } else { "take" }
+                "The job has no tags, and all {daemons} daemons have some: they take jobs with tags only."
             ),
             Self::UntaggedJob { daemons, every: false } => format!(
                 "The job has no tags, and {} with tags never {} such a job.",

@@ -183,7 +183,7 @@ fn row_iii_untagged_and_every_daemon_has_tags_or_the_reverse() {
         PLAIN,
         &[tagged.clone(), tagged.clone()],
         &["untagged_job"],
-        "The job has no tags, and all 2 daemons have tags, which never take such a job.",
+        "The job has no tags, and all 2 daemons have some: they take jobs with tags only.",
     );
     check(
         with(None, Some(1), None),

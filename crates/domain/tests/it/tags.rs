@@ -1,10 +1,9 @@
-//! The matching predicate against brute force over plain texts, the indexes against bit masks, and the printed table.
+//! The matching predicate against brute force over plain texts, and the indexes against bit masks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use coder_domain::ids::UserId;
-use coder_domain::tags::{Demands, Offers, TagSet, published_table};
+use coder_domain::tags::{Demands, Offers, TagSet};
 use proptest::prelude::*;
 
 /// Pairs of which sets are made; a bit mask picks some. The first two of each key exclude each other.
@@ -200,21 +199,4 @@ fn ten_thousand_daemons_and_a_thousand_tag_sets() {
         able.sort_unstable();
         assert_eq!(able, expected);
     }
-}
-
-const BEGIN: &str = "<!-- begin: tag table, made by UPDATE_REFERENCE=1 cargo test -p coder-domain tags -->\n";
-const END: &str = "<!-- end: tag table -->\n";
-
-#[test]
-fn the_guide_prints_the_table() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/provisioners.md");
-    let guide = std::fs::read_to_string(&path).expect("docs/provisioners.md");
-    let (before, rest) = guide.split_once(BEGIN).expect("the line that begins the table");
-    let (printed, after) = rest.split_once(END).expect("the line that ends the table");
-    let table = published_table();
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).expect("docs/provisioners.md");
-        return;
-    }
-    assert_eq!(printed, table, "run once with UPDATE_REFERENCE=1");
 }
