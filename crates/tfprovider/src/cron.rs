@@ -116,8 +116,8 @@ fn check_item(item: &str, field: &Field) -> Result<(), Error> {
     let number = |text: &str| {
         let name = field.2.iter().position(|name| name.eq_ignore_ascii_case(text));
         let named = name.and_then(|index| u32::try_from(index).ok()).map(|index| field.0 + index);
-        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        named.or_else(|| text.parse().ok().filter(|_| is_number)).ok_or_else(wrong)
+        // A plus sign before a number is fine, as it is in Go.
+        named.or_else(|| text.parse().ok()).ok_or_else(wrong)
     };
     let (first, last) = (number(first)?, number(last)?);
     if first < field.0 || last > field.1 || first > last {
@@ -136,6 +136,7 @@ mod tests {
             "0 0 22 * * *",
             "*/15 0-30/5 1,,2,3 ? JAN-mar mon",
             "0 0 22 * *",
+            "+5 * * * * *",
             "@hourly",
             "@every 1h30m",
             "@every 1.5s",
@@ -155,7 +156,7 @@ mod tests {
             "5-1 * * * * *",
             "*/0 * * * * *",
             "a * * * * *",
-            "+5 * * * * *",
+            "-5 * * * * *",
             "@sometimes",
             "@every soon",
             "@every 1x",

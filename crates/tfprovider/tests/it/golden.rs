@@ -2,6 +2,7 @@
 //!
 //! Beside each template lies what version 2.13.1 made of it under Terraform 1.11.4: for each step (a plan with
 //! variables, then apply) the changes, what drifted, and the state, with every random identifier replaced by `UUID`.
+//! A template may be used once more with other variables and steps, which then lie in a file `.env` of their own.
 //! To record a template anew, run its steps with that provider installed and keep the same parts of `show -json`.
 
 use serde_json::{Value, json};
@@ -11,22 +12,22 @@ use crate::terraform::Job;
 /// Attributes of later versions that the recorded one does not have.
 const LATER: [&str; 2] = ["merge_strategy", "subagent_id"];
 
-/// Variables and steps are comments at the head of a template.
+/// Variables and steps are comments at the head of a template, or of a file beside it.
 struct Script<'a> {
     environment: Vec<(&'a str, &'a str)>,
     steps: Vec<Vec<&'a str>>,
 }
 
-fn script(template: &str) -> Script<'_> {
-    let lines = || template.lines().take_while(|line| line.starts_with('#'));
+fn script(head: &str) -> Script<'_> {
+    let lines = || head.lines().take_while(|line| line.starts_with('#'));
     let environment = lines().filter_map(|line| line.strip_prefix("# env ")?.split_once('=')).collect();
     let steps =
         lines().filter_map(|line| Some(line.strip_prefix("# step")?.split_whitespace().collect())).collect();
     Script { environment, steps }
 }
 
-async fn check(template: &str, expected: &str) {
-    let script = script(template);
+async fn check(head: &str, template: &str, expected: &str) {
+    let script = script(head);
     let Some(job) = Job::new(template, &script.environment) else { return };
     let expected: Value = serde_json::from_str(expected).unwrap();
     for (index, variables) in script.steps.iter().enumerate() {
@@ -113,7 +114,18 @@ macro_rules! recorded {
         #[tokio::test]
         async fn $name() {
             let template = include_str!(concat!("templates/", stringify!($name), ".tf"));
-            check(template, include_str!(concat!("templates/", stringify!($name), ".json"))).await;
+            check(template, template, include_str!(concat!("templates/", stringify!($name), ".json"))).await;
+        }
+    )*};
+}
+
+macro_rules! recorded_again {
+    ($($name:ident from $template:ident),* $(,)?) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let head = include_str!(concat!("templates/", stringify!($name), ".env"));
+            let template = include_str!(concat!("templates/", stringify!($template), ".tf"));
+            check(head, template, include_str!(concat!("templates/", stringify!($name), ".json"))).await;
         }
     )*};
 }
@@ -124,16 +136,17 @@ recorded!(
     zeros_written,
     unknowns,
     data,
-    data_job,
     data_zeros,
     tasks,
-    tasks_job,
     fleet,
     unknown_blocks,
     changed_blocks,
     lifecycle,
-    alias
+    alias,
+    beside
 );
+
+recorded_again!(data_job from data, tasks_job from tasks);
 
 #[tokio::test]
 async fn schema() {

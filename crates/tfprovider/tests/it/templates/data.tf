@@ -1,4 +1,4 @@
-# Data sources without a job: defaults.
+# Data sources: without a job, and with the variables of one in data_job.env.
 # step
 # step
 

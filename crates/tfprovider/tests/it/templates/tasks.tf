@@ -1,4 +1,4 @@
-# Tasks, dev containers and what else has no rules, without a task.
+# Tasks, dev containers and what else has no rules; with a task in tasks_job.env.
 # step
 # step
 # step v=1
