@@ -38,7 +38,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use self::facts::{Daemon, Job, Key, Queue, Session};
 pub use self::guide::published_reasons;
 pub use self::obstacle::able_seen_at;
-use self::obstacle::{Obstacle, Unmet};
+use self::obstacle::{Gap, Obstacle, unmet};
 pub use self::reason::{Different, Named, Reason};
 use crate::tags::{SCOPE, SCOPE_USER};
 
@@ -72,13 +72,13 @@ pub fn explain(
             Obstacle::NotSeen => groups.not_seen.push(daemon),
             Obstacle::KeyExpired(at) => groups.expired.push((at, daemon)),
             Obstacle::KeyRevoked(at) => groups.revoked.push((at, daemon)),
-            Obstacle::Tags(unmet) => groups.tags.push((daemon, unmet)),
+            Obstacle::Tags(gap) => groups.tags.push((daemon, gap)),
             Obstacle::OtherUser => groups.other_user.push(daemon),
         }
     }
-    groups.tags.sort_by_key(|(daemon, unmet)| {
-        (!daemon.is_present(now, stale_after), unmet.len(), unmet.different.len())
-    });
+    groups
+        .tags
+        .sort_by_key(|(daemon, gap)| (!daemon.is_present(now, stale_after), gap.pairs(), gap.different));
     groups.reasons(job, queue)
 }
 
@@ -90,7 +90,7 @@ struct Groups<'a, 'b> {
     not_seen: Vec<&'a Daemon<'b>>,
     expired: Vec<(Timestamp, &'a Daemon<'b>)>,
     revoked: Vec<(Timestamp, &'a Daemon<'b>)>,
-    tags: Vec<(&'a Daemon<'b>, Unmet)>,
+    tags: Vec<(&'a Daemon<'b>, Gap)>,
     other_user: Vec<&'a Daemon<'b>>,
 }
 
@@ -127,7 +127,7 @@ impl Groups<'_, '_> {
 
     fn tag_reasons(&self, job: &Job<'_>, reasons: &mut Vec<Reason>) {
         // Nothing unmet, and still no match: the one special case of the predicate.
-        let of_untagged = self.tags.iter().filter(|(_, unmet)| unmet.len() == 0).count();
+        let of_untagged = self.tags.iter().filter(|(_, gap)| gap.pairs() == 0).count();
         let alone = reasons.is_empty();
         let all_untagged = alone
             && job.tags.get(SCOPE) != Some(SCOPE_USER)
@@ -137,20 +137,33 @@ impl Groups<'_, '_> {
             return;
         }
         let (mut said_untagged, mut said_nearest) = (false, false);
-        for (daemon, unmet) in &self.tags {
-            if unmet.len() == 0 {
+        for (daemon, gap) in &self.tags {
+            if gap.pairs() == 0 {
                 if !std::mem::replace(&mut said_untagged, true) {
                     let every = alone && of_untagged == self.tags.len();
                     reasons.push(Reason::UntaggedJob { daemons: of_untagged, every });
                 }
             } else if !std::mem::replace(&mut said_nearest, true) {
-                let (daemon, Unmet { missing, different }) = (daemon.named(), unmet.clone());
-                reasons.push(if different.is_empty() {
-                    Reason::MissingTag { daemon, missing }
-                } else {
-                    Reason::DifferentTag { daemon, different, missing }
-                });
+                reasons.push(nearest(job, daemon));
             }
         }
+    }
+}
+
+/// Says what the daemon lacks or has otherwise.
+fn nearest(job: &Job<'_>, daemon: &Daemon<'_>) -> Reason {
+    let (mut missing, mut different) = (Vec::new(), Vec::new());
+    for (key, wants, has) in unmet(job.tags, daemon.tags) {
+        let (key, wants) = (key.to_owned(), wants.to_owned());
+        match has {
+            Some(has) => different.push(Different { key, wants, has: has.to_owned() }),
+            None => missing.push((key, wants)),
+        }
+    }
+    let daemon = daemon.named();
+    if different.is_empty() {
+        Reason::MissingTag { daemon, missing }
+    } else {
+        Reason::DifferentTag { daemon, different, missing }
     }
 }

@@ -2,39 +2,41 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Daemon, Different, Job, Key, Named, Session};
+use super::{Daemon, Job, Key, Named, Session};
 use crate::tags::{self, Demand, OWNER, Offer, SCOPE, TagSet};
 
-/// The pairs of a job that a daemon does not have.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Unmet {
-    pub(super) missing: Vec<(String, String)>,
-    pub(super) different: Vec<Different>,
+/// How many pairs of a job a daemon does not have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gap {
+    pub(super) missing: usize,
+    pub(super) different: usize,
 }
 
-impl Unmet {
-    fn of(job: &TagSet, daemon: &TagSet) -> Self {
-        let mut unmet = Self::default();
-        // The owner follows from the scope; it is worth a word only where the scopes agree.
-        let same_scope = job.get(SCOPE) == daemon.get(SCOPE);
-        let pairs = job.as_map().iter().filter(|(key, _)| same_scope || *key != OWNER);
-        for (key, wants) in pairs {
-            match daemon.get(key) {
-                Some(has) if has == wants => {}
-                Some(has) => unmet.different.push(Different {
-                    key: key.clone(),
-                    wants: wants.clone(),
-                    has: has.to_owned(),
-                }),
-                None => unmet.missing.push((key.clone(), wants.clone())),
-            }
+impl Gap {
+    fn between(job: &TagSet, daemon: &TagSet) -> Self {
+        let mut gap = Self::default();
+        for (_, _, has) in unmet(job, daemon) {
+            if has.is_some() { gap.different += 1 } else { gap.missing += 1 }
         }
-        unmet
+        gap
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.missing.len() + self.different.len()
+    pub(super) const fn pairs(self) -> usize {
+        self.missing + self.different
     }
+}
+
+/// The pairs of a job that a daemon does not have, each with the value it has instead.
+pub(super) fn unmet<'a>(
+    job: &'a TagSet,
+    daemon: &'a TagSet,
+) -> impl Iterator<Item = (&'a str, &'a str, Option<&'a str>)> {
+    // The owner follows from the scope; it is worth a word only where the scopes agree.
+    let same_scope = job.get(SCOPE) == daemon.get(SCOPE);
+    let pairs = job.as_map().iter().filter(move |(key, _)| same_scope || *key != OWNER);
+    pairs
+        .map(|(key, wants)| (key.as_str(), wants.as_str(), daemon.get(key)))
+        .filter(|(_, wants, has)| *has != Some(wants))
 }
 
 /// The first gate that a daemon fails.
@@ -45,7 +47,7 @@ pub(super) enum Obstacle {
     NotSeen,
     KeyExpired(Timestamp),
     KeyRevoked(Timestamp),
-    Tags(Unmet),
+    Tags(Gap),
     OtherUser,
 }
 
@@ -81,7 +83,7 @@ impl Daemon<'_> {
             return if self.serves_another_user(job) {
                 Obstacle::OtherUser
             } else {
-                Obstacle::Tags(Unmet::of(job.tags, self.tags))
+                Obstacle::Tags(Gap::between(job.tags, self.tags))
             };
         }
         match self.key {
