@@ -29,6 +29,9 @@ use crate::context::App;
 
 /// How long a call waits for a database that is away; daemons give an update 30 s and repeat the others for ever.
 const DATABASE_AWAY: Duration = Duration::from_secs(60);
+/// After this time the daemon is sent away instead. It gives an update 30 s in all while it is connected, and then ends
+/// the job; without a connection it waits for minutes, and nobody can join while the database is away.
+const SENT_AWAY: Duration = Duration::from_secs(15);
 /// Time between two tries.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -126,6 +129,10 @@ impl Session {
         canceled: &CancellationToken,
     ) -> Option<Status> {
         if refusal.is_retryable() && since.elapsed() < DATABASE_AWAY && !canceled.is_cancelled() {
+            if since.elapsed() >= SENT_AWAY && !self.close.is_cancelled() {
+                tracing::warn!(call, daemon = %self.daemon, "the database is away for long, the daemon shall connect again");
+                self.close.cancel();
+            }
             sleep(TRY_AGAIN).await;
             return None;
         }

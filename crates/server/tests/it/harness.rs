@@ -71,7 +71,7 @@ impl TestServer {
         Some(Self::start(testing::postgres().await?, settings()).await)
     }
 
-    async fn start(database: Database, config: Config) -> Self {
+    pub(crate) async fn start(database: Database, config: Config) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let store =
             Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await.unwrap();

@@ -1,6 +1,7 @@
 //! What daemons do: joining, waiting, reporting. Daemons here speak the real protocol over memory.
 
 mod acquire;
+mod away;
 mod idle;
 mod join;
 mod keys;
