@@ -10,6 +10,7 @@ mod organizations;
 mod pages;
 mod provisioning;
 mod refusals;
+mod statuses;
 mod templates;
 mod tokens;
 mod unauthorized;
