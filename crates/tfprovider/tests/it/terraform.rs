@@ -20,6 +20,7 @@ pub(crate) struct Job {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Diagnostic {
     pub(crate) line: u64,
+    pub(crate) address: String,
     pub(crate) severity: String,
     pub(crate) text: String,
 }
@@ -129,6 +130,7 @@ impl Job {
                 let text = |name: &str| diagnostic[name].as_str().unwrap_or_default();
                 Diagnostic {
                     line: diagnostic["range"]["start"]["line"].as_u64().unwrap_or_default(),
+                    address: text("address").to_owned(),
                     severity: text("severity").to_owned(),
                     text: format!("{} {}", text("summary"), text("detail")),
                 }
