@@ -205,3 +205,30 @@ impl<K: Copy + Ord> Demands<K> {
         self.sets.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Daemons come and go for months: nothing of them may stay behind.
+    #[test]
+    fn what_is_taken_out_leaves_nothing_behind() {
+        let tagged = TagSet::from_stored(BTreeMap::from([("a".to_owned(), "1".to_owned())]));
+        let (mut offers, mut demands) = (Offers::default(), Demands::default());
+        for (entry, tags) in [TagSet::untagged(), tagged, TagSet::default()].into_iter().enumerate() {
+            offers.insert(entry, tags.clone());
+            demands.insert(entry, tags.clone());
+            // Once more, with another set in between.
+            offers.insert(entry, TagSet::untagged());
+            demands.insert(entry, TagSet::untagged());
+            offers.insert(entry, tags.clone());
+            demands.insert(entry, tags);
+        }
+        for entry in 0..3 {
+            assert!(offers.remove(entry) && demands.remove(entry));
+        }
+        assert!(offers.is_empty() && offers.untagged.is_empty() && offers.pairs.0.is_empty());
+        assert!(demands.is_empty() && demands.untagged.is_empty());
+        assert!(demands.empty.is_empty() && demands.pairs.0.is_empty());
+    }
+}

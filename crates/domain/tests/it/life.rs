@@ -175,6 +175,25 @@ fn a_session_comes_back_within_its_grace_and_goes_on() {
     assert_eq!(life.apply(Happening::Complete(TOKEN), at(122), &limits).unwrap().status(), Status::Succeeded);
 }
 
+/// Each limit is kept to the instant: one second before it nothing happens, at it the job ends.
+#[test]
+fn limits_are_exact() {
+    let lost = Happening::ConnectionLost;
+    let first = Sender { daemon: OWN, epoch: Some(1) };
+    let check = |story: Vec<Happening>, what: Happening, second: i64| {
+        let life = after(story);
+        let limits = Limits::default();
+        let early = life.clone().apply(what.clone(), at(second - 1), &limits);
+        assert_eq!(early, Err(InvalidTransition::NotYet), "{what:?}");
+        assert_eq!(life.apply(what, at(second), &limits).map(|life| life.status()), Ok(Status::Failed));
+    };
+    check(vec![session(), lost(first)], Happening::GraceOver, 2 + 120);
+    check(vec![official()], Happening::Silent, 1 + 300);
+    check(vec![official(), Happening::Update(PLAIN)], Happening::Silent, 2 + 300);
+    check(vec![official(), lost(PLAIN), Happening::Cancel], Happening::Unheard, 3 + 30);
+    check(vec![official(), Happening::Cancel, lost(PLAIN)], Happening::Unheard, 3 + 30);
+}
+
 #[test]
 fn the_end_of_an_old_connection_does_not_lose_the_new_one() {
     let life = after([session(), resume()]);
