@@ -176,6 +176,29 @@ impl Scopes {
         action_allowed && self.targets.as_ref().is_none_or(|targets| targets.iter().any(reaches))
     }
 
+    /// Whether a token with the other scopes may do nothing that this one may not: what a token must be asked before it
+    /// makes another one, or a narrow token could make itself a wide one.
+    #[must_use]
+    pub fn cover(&self, other: &Self) -> bool {
+        let actions = match (&self.actions, &other.actions) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(others)) => others.is_subset(own),
+        };
+        let reaches = |own: &Target, target: &Target| {
+            (own.resource.is_none() || own.resource == target.resource)
+                && (own.id.is_none() || own.id == target.id)
+        };
+        let targets = match (&self.targets, &other.targets) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(others)) => {
+                others.iter().all(|target| own.iter().any(|candidate| reaches(candidate, target)))
+            }
+        };
+        actions && targets
+    }
+
     /// Whether nothing limits the token.
     #[must_use]
     pub const fn is_all(&self) -> bool {
@@ -298,6 +321,24 @@ mod tests {
             assert_eq!(Scopes::parse([], [entry]), Err(Unknown::Target(entry.to_owned())));
             assert!(!Scopes::from_stored(&["coder:all"], &[entry]).allow(Resource::User, Read, None));
         }
+    }
+
+    #[test]
+    fn a_token_covers_what_is_narrower() {
+        let id = format!("workspace:{}", Uuid::from_u128(7));
+        let all = scopes(&[], &[]);
+        let work = scopes(&["workspace:*"], &[]);
+        let read = scopes(&["workspace:read"], &[]);
+        let kind = scopes(&["workspace:*"], &["workspace:*"]);
+        let one = scopes(&["workspace:*"], &[&id]);
+        let ordered = [&all, &work, &kind, &one];
+        for (wide, left) in ordered.iter().enumerate() {
+            for (narrow, right) in ordered.iter().enumerate() {
+                assert_eq!(left.cover(right), wide <= narrow, "{left:?} {right:?}");
+            }
+        }
+        assert!(work.cover(&read) && !read.cover(&work));
+        assert!(!scopes(&["coder:apikeys.manage_self"], &[]).cover(&all));
     }
 
     #[test]
