@@ -102,12 +102,15 @@ impl Plugin {
     ) -> Result<proto::ConfigureResponse, Status> {
         let config = decode(request.config.as_ref())?;
         let mut report = Report::default();
-        let url = match config.field("url") {
-            Value::Text(url) => url.as_str(),
-            _ => default_url(&call.environment),
+        let (url, detail) = match config.field("url") {
+            Value::Text(url) => {
+                (url.as_str(), "set `url` in the provider block, or leave it out and set CODER_AGENT_URL")
+            }
+            // Data sources would be read with another address than the one that is found later.
+            Value::Unknown => ("", "`url` is known after apply only: give it a value that the plan knows"),
+            _ => (default_url(&call.environment), ""),
         };
         if url.is_empty() {
-            let detail = "set `url` in the provider block, or leave it out and set CODER_AGENT_URL";
             report.error(Path::of("url"), r#"CODER_AGENT_URL must not be empty; got """#, detail);
         } else if let Err(error) = Link::parse(url) {
             report.error(Path::of("url"), format!("the url of the provider cannot be read: {error}"), "");

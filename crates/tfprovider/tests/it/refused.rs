@@ -97,9 +97,15 @@ async fn readings() {
 
 #[tokio::test]
 async fn provider_addresses() {
-    for (url, text) in [("", "CODER_AGENT_URL must not be empty"), ("http://a b", "cannot be read")] {
-        let block =
-            format!("provider \"coder\" {{\n  url = \"{url}\"\n}}\ndata \"coder_workspace\" \"w\" {{}}\n");
+    for (url, text) in [
+        ("\"\"", "CODER_AGENT_URL must not be empty"),
+        ("\"http://a b\"", "cannot be read"),
+        ("terraform_data.later.output", "is known after apply only"),
+    ] {
+        let block = format!(
+            "provider \"coder\" {{\n  url = {url}\n}}\ndata \"coder_workspace\" \"w\" {{}}\n\
+             resource \"terraform_data\" \"later\" {{\n  input = \"x\"\n}}\n"
+        );
         let Some(job) = Job::new(&crate::terraform::template(&block), &[]) else { return };
         let found = job.diagnostics(&PLAN).await;
         assert!(found.len() == 1 && found[0].text.contains(text) && found[0].line == 9, "{found:?}");
