@@ -299,10 +299,14 @@ fn a_daemon_whose_own_disk_is_full() {
     assert_eq!(api.ended(&api.import_of(archive(SMALL), &[])).job.error, "");
 
     // Terraform itself fills it, in the middle of an apply; its state comes along all the same.
-    let text = format!(
-        "resource \"terraform_data\" \"made\" {{ input = \"x\" }}\nresource \"terraform_data\" \"big\" {{\n  depends_on = [terraform_data.made]\n  provisioner \"local-exec\" {{ command = \"head -c 8388608 /dev/zero > big\" }}\n}}\n"
-    );
-    let directory = write(&home, "big", &text);
+    let text = r#"
+resource "terraform_data" "made" { input = "x" }
+resource "terraform_data" "big" {
+  depends_on = [terraform_data.made]
+  provisioner "local-exec" { command = "head -c 8388608 /dev/zero > big" }
+}
+"#;
+    let directory = write(&home, "big", text);
     home.run(&["templates", "push", "-y", "-d", &directory]).good();
     home.run(&["create", "w", "--template", "big", "-y", "--no-wait"]).good();
     let build = becomes_of(&home, "w", "failed");
