@@ -16,6 +16,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! The same provider is an ordinary plugin too, for people who run Terraform by hand: [`PluginProcess`].
+//!
 //! # What was compared with the official provider
 //!
 //! Version 2.13.1 under Terraform 1.11.4, through the same templates:
@@ -26,12 +28,18 @@
 //!   Descriptions are our own.
 //! * Plans and states of `tests/it/templates/*.tf` over several steps each (create, keep, change, change back): changes
 //!   with values, unknowns and replacement paths, drift, state, schema versions, sensitive marks. Equal; the recorded
-//!   results lie beside the templates, and `tests/it/golden.rs` checks them.
+//!   results lie beside the templates, and `tests/it/golden.rs` checks them. So were some twenty thousand resources and
+//!   data sources put together by chance, of literals, nulls, zeros, conditions and values that only apply knows.
 //! * A state that either of the two wrote is kept by the other without a change.
-//! * What is refused, and where the error points: `tests/it/templates/refused_*.tf`. The same things are refused, with
-//!   these differences, all on purpose: rules over several values point at the value and not at the whole block; a wrong
-//!   default points at `default`; an empty `resources_monitoring` block is refused, as documented, where 2.13.1 lets it
-//!   pass at creation.
+//! * What is refused, in which step, and where the error points: `tests/it/templates/refused_*.tf`, the rows of
+//!   `parameter_rows.txt`, and some four thousand wrong values by chance.
+//!
+//! The same things are refused, with these differences, all on purpose:
+//!
+//! * Rules over several values point at the value and not at the whole block, and so does a wrong default.
+//! * An empty `resources_monitoring` block is refused at once; 2.13.1 lets it pass at creation and refuses every plan
+//!   after that. Taking the block away replaces the agent; 2.13.1 ends with an error.
+//! * Keys of metadata that are not known yet are not taken for equal ones.
 //!
 //! # Where to add a type
 //!
