@@ -24,6 +24,9 @@ use crate::status::Status;
 const FIRST_REDIAL: Duration = Duration::from_millis(81);
 const LAST_REDIAL: Duration = Duration::from_secs(10);
 
+/// With a job in hand: the server waits for a while only.
+const LAST_REDIAL_BUSY: Duration = Duration::from_secs(1);
+
 /// A session that ends sooner does not reset the delay before the next one.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
 
@@ -121,7 +124,9 @@ impl Dialling<'_> {
                     tracing::warn!(target: "provisioner", %error, "coderd client failed to dial");
                 }
             }
-            tokio::time::sleep(backoff.next()).await;
+            let delay = backoff.next();
+            let busy = self.status.borrow().is_busy();
+            tokio::time::sleep(if busy { delay.min(LAST_REDIAL_BUSY) } else { delay }).await;
         }
     }
 

@@ -15,6 +15,7 @@ mod job;
 mod join;
 mod left;
 mod logs;
+mod mask;
 mod metrics;
 mod notices;
 mod older;

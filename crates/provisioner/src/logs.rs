@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::cancel::{Cancel, Urgency};
+use crate::mask::Secrets;
 use crate::session::{CallError, Delivered, JobLink, Patience};
 
 /// Lines wait at most this long for company.
@@ -68,6 +69,7 @@ enum Command {
 pub(crate) struct Reporter {
     commands: mpsc::Sender<Command>,
     clock: Arc<dyn Clock>,
+    secrets: Secrets,
 }
 
 /// How a job reports.
@@ -85,6 +87,7 @@ impl Reporter {
         cancel: Cancel,
         pace: Pace,
         clock: Arc<dyn Clock>,
+        secrets: Secrets,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (commands, receiver) = mpsc::channel(QUEUE_LINES);
         let sender = Sender {
@@ -99,12 +102,13 @@ impl Reporter {
             broken: false,
             full: false,
         };
-        (Self { commands, clock }, tokio::spawn(sender.run(receiver)))
+        (Self { commands, clock, secrets }, tokio::spawn(sender.run(receiver)))
     }
 
     async fn line(&self, source: LogSource, level: LogLevel, stage: &str, text: &str) {
         let created_at = self.clock.now().as_millisecond();
-        for row in rows(&clean(text)) {
+        let masker = self.secrets.masker();
+        for row in rows(&masker.mask(&clean(text))) {
             let log = pb::Log {
                 source: source.into(),
                 level: level.into(),
@@ -115,6 +119,11 @@ impl Reporter {
             // The task ends only after its last reporter.
             let _ = self.commands.send(Command::Line(log)).await;
         }
+    }
+
+    /// What the job must not say; more may be added.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// A line that opens a stage (wire-protocol 5.13).
@@ -155,6 +164,10 @@ pub(crate) struct StageLog {
 }
 
 impl StageLog {
+    pub(crate) fn secrets(&self) -> &Secrets {
+        self.reporter.secrets()
+    }
+
     pub(crate) async fn line(&self, level: LogLevel, text: &str) {
         if level >= self.lowest {
             self.reporter.line(LogSource::Provisioner, level, self.stage, text).await;

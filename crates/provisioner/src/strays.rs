@@ -48,19 +48,24 @@ fn find(marker: &[u8]) -> Vec<Pid> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Starts a process of a job. The kernel shows its environment a moment after the start.
+    pub(crate) fn stray(job_dir: &Path) -> std::process::Child {
+        let child = std::process::Command::new("sleep").arg("1000").env(MARKER, job_dir).spawn().unwrap();
+        let environment = format!("/proc/{}/environ", child.id());
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !String::from_utf8_lossy(&std::fs::read(&environment).unwrap()).contains(MARKER) {
+            assert!(std::time::Instant::now() < until, "the process has no environment");
+        }
+        child
+    }
 
     #[test]
     fn only_processes_of_the_job_are_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let start = |name: &str| {
-            std::process::Command::new("sleep")
-                .arg("1000")
-                .env(MARKER, dir.path().join(name))
-                .spawn()
-                .unwrap()
-        };
+        let start = |name: &str| stray(&dir.path().join(name));
         let (mut ours, mut other) = (start("Session1"), start("Session12"));
         assert_eq!(kill(&dir.path().join("Session1")), 1);
         assert!(!ours.wait().unwrap().success());

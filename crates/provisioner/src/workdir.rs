@@ -227,8 +227,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join("Session-left");
         std::fs::create_dir(&left).unwrap();
-        let mut stray =
-            std::process::Command::new("sleep").arg("1000").env(strays::MARKER, &left).spawn().unwrap();
+        let mut stray = strays::tests::stray(&left);
         let claim = Claim::take(parent.path()).unwrap();
         assert!(claim.is_some() && !left.exists());
         assert!(!stray.wait().unwrap().success());

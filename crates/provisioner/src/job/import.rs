@@ -5,7 +5,7 @@ use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
 use sdk::WorkspaceTransition;
 
-use super::{Bench, Failure, Finished, metadata_of};
+use super::{Bench, Failure, Finished, metadata_of, secrets};
 use crate::session::CallError;
 use crate::terraform::environment::StepInput;
 use crate::terraform::steps::{Graphed, PlanRequest, StepError};
@@ -25,8 +25,10 @@ pub(super) async fn run(
     bench.reporter.stage("Parsing template parameters").await;
     let root =
         bench.steps.parse().await.map_err(|error| Failure::from_step("run parse: parse error: ", error))?;
+    bench.reporter.secrets().add(secrets::of_declared(&root.variables, &import.user_variable_values));
+    let declared = root.variables.clone();
     let request = pb::UpdateJobRequest {
-        template_variables: root.variables.clone(),
+        template_variables: declared.clone(),
         workspace_tags: root.workspace_tags.clone(),
         user_variable_values: import.user_variable_values.clone(),
         readme: bench.steps.readme().await,
@@ -37,6 +39,8 @@ pub(super) async fn run(
         other => Failure::from_message(format!("update job: {other}")),
     })?;
 
+    // Values that the server kept from before.
+    bench.reporter.secrets().add(secrets::of_declared(&declared, &answer.variable_values));
     let start = plan(&mut bench, metadata, WorkspaceTransition::Start, &answer.variable_values)
         .await
         .map_err(|error| Failure::from_step("template import provision for start: ", error))?;
@@ -94,7 +98,10 @@ async fn plan(
         .await
         .map_err(|error| prefixed("plan during template import provision error: ", error))?;
     bench.reporter.flush().await;
-    let json = planned.json.clone();
+    let json = match bench.reporter.secrets().masker().json(&planned.json) {
+        Some(masked) => Bytes::from(masked),
+        None => planned.json.clone(),
+    };
     let graphed = bench
         .steps
         .graph_of_plan(planned)

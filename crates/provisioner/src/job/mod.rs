@@ -4,6 +4,7 @@ mod build;
 mod dry_run;
 mod import;
 mod outcome;
+mod secrets;
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub(crate) use self::outcome::{Failure, Finished, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::hand::{InHand, Over};
 use crate::logs::{Pace, Reporter};
+use crate::mask::Secrets;
 use crate::metrics::Metrics;
 use crate::session::{CallError, JobLink, Link};
 use crate::terraform::binary::Finder;
@@ -92,8 +94,15 @@ pub(crate) async fn run(
         return;
     }
     let measured = workshop.metrics.started(&job);
-    let (reporter, reports) =
-        Reporter::start(link.clone(), cancel.clone(), workshop.pace, Arc::clone(&workshop.clock));
+    let secrets = Secrets::default();
+    secrets.add(secrets::of_job(&job).into_iter().chain(workshop.environment.secrets()));
+    let (reporter, reports) = Reporter::start(
+        link.clone(),
+        cancel.clone(),
+        workshop.pace,
+        Arc::clone(&workshop.clock),
+        secrets.clone(),
+    );
     let journal = Journal::new(link.clone());
 
     let working = work(workshop, &link, job, &reporter, &cancel, &journal);
@@ -129,6 +138,7 @@ pub(crate) async fn run(
         Some(reason) => result.map_err(|failure| failure.because(reason)),
         None => result,
     };
+    let result = result.map_err(|failure| failure.masked(&secrets.masker()));
     measured.ended(result.is_ok());
     if held.over().is_none() {
         outcome::report(&link, shutdown, result).await;

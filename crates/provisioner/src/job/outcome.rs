@@ -1,5 +1,6 @@
 //! How a job ended, and telling the server so until it knows.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use coder_wire::messages::provisionerd as pb;
@@ -7,6 +8,7 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::cancel::{Shutdown, Stop};
+use crate::mask::Masker;
 use crate::session::{CallError, JobLink};
 use crate::terraform::steps::StepError;
 
@@ -43,6 +45,14 @@ impl Failure {
     pub(super) fn because(mut self, reason: &str) -> Self {
         self.message =
             if self.message.is_empty() { reason.to_owned() } else { format!("{reason}: {}", self.message) };
+        self
+    }
+
+    /// Without secrets in its words.
+    pub(super) fn masked(mut self, masker: &Masker) -> Self {
+        if let Cow::Owned(message) = masker.mask(&self.message) {
+            self.message = message;
+        }
         self
     }
 

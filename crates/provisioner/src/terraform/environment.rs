@@ -24,6 +24,9 @@ const SHOWN: [&str; 10] = [
     "TF_IGNORE",
 ];
 
+/// Shorter values are switches.
+const SHORTEST_SECRET: usize = 8;
+
 /// The part of the environment that is the same for every job of a daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
@@ -71,6 +74,20 @@ impl Environment {
     /// The file `TF_CLI_CONFIG_FILE` names, when it does not exist.
     pub(crate) fn missing_config(&self) -> Option<&std::path::Path> {
         self.missing_config.as_deref()
+    }
+
+    /// Values that jobs inherit and must not say, by the words in their names.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
+        const WORDS: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PRIVATE_KEY", "ACCESS_KEY"];
+        let secret = |(name, value): &'_ &(OsString, OsString)| {
+            let name = name.to_string_lossy().to_ascii_uppercase();
+            // Names of secrets are none, and neither are paths of files with secrets.
+            WORDS.iter().any(|word| name.contains(word))
+                && !name.ends_with("_ID")
+                && !value.as_encoded_bytes().starts_with(b"/")
+                && value.len() >= SHORTEST_SECRET
+        };
+        self.variables.iter().filter(secret).filter_map(|(_, value)| value.to_str())
     }
 
     pub(crate) fn apply_basic(&self, command: &mut Command) {

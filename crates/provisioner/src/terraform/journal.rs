@@ -74,7 +74,7 @@ impl Journal {
 
     /// The state after Terraform's end: what is in the file, or what was there last before its writer was killed.
     pub(crate) fn settled(&self, file: Bytes) -> Bytes {
-        if file.is_empty() || Stamp::of(&file).is_some() {
+        if Stamp::of(&file).is_some() {
             return file;
         }
         match &*self.newest.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -99,7 +99,9 @@ struct Follower {
 
 impl Follower {
     async fn run(self, mut changes: Changes, ended: CancellationToken) {
+        // What the job came with is with the server already.
         let mut sent = self.read().await;
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&sent);
         let mut pending: Option<Whole> = None;
         let mut sending = None;
         let mut over = false;

@@ -17,5 +17,6 @@ pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod state;
 pub(crate) mod steps;
+mod stitch;
 pub(crate) mod timings;
 pub(crate) mod variables;

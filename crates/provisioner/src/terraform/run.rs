@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::environment::{Environment, Variables};
 use super::events::Event;
 use super::lines::{Lines, Piece};
+use super::stitch::Stitcher;
 use super::timings::{Step, Timings};
 use crate::cancel::{Cancel, Urgency};
 use crate::logs::StageLog;
@@ -332,19 +333,22 @@ async fn read_events(
     observer: &mut Observer<'_>,
 ) -> Result<(), RunError> {
     let mut pieces = PieceReader::new(from);
+    let mut stitcher = Stitcher::new(log.secrets().clone());
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();
-        match Event::parse(&text) {
+        let said = match Event::parse(&text) {
             Some(event) => {
                 observer.observe(&event);
-                for (level, line) in event.lines() {
-                    log.line(level, &line).await;
-                }
+                event.lines()
             }
-            None if text.trim().is_empty() => {}
-            None => log.line(LogLevel::Info, &text).await,
+            None if text.trim().is_empty() => Vec::new(),
+            None => vec![(LogLevel::Info, text)],
+        };
+        for (level, line) in said {
+            show(stitcher.push(level, &line), log).await;
         }
     }
+    show(stitcher.finish(), log).await;
     Ok(())
 }
 
@@ -354,11 +358,12 @@ async fn read_errors(
     plain: &mut Vec<String>,
 ) -> Result<(), RunError> {
     let mut pieces = PieceReader::new(from);
+    let mut stitcher = Stitcher::new(log.secrets().clone());
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();
         if let Some(event) = Event::parse(&text) {
             if let Some((level, line)) = event.stderr_line() {
-                log.line(level, &line).await;
+                show(stitcher.push(level, &line), log).await;
             }
         } else if !text.trim().is_empty() {
             // Frames of drawn boxes say nothing.
@@ -366,10 +371,17 @@ async fn read_errors(
             if plain.len() < ERROR_LINES && !words.is_empty() {
                 plain.push(words.to_owned());
             }
-            log.line(LogLevel::Error, &text).await;
+            show(stitcher.push(LogLevel::Error, &text), log).await;
         }
     }
+    show(stitcher.finish(), log).await;
     Ok(())
+}
+
+async fn show(lines: Vec<(LogLevel, String)>, log: &StageLog) {
+    for (level, line) in lines {
+        log.line(level, &line).await;
+    }
 }
 
 async fn read_all(mut from: Pipe<ChildStdout>, output: &mut Vec<u8>) -> Result<(), RunError> {

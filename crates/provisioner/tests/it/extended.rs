@@ -178,7 +178,7 @@ impl Extended {
         record.send_modify(|record| {
             record.numbered += new.len();
             let job_id = request.job_id;
-            record.updates.push(pb::UpdateJobRequest { job_id, logs: new, ..Default::default() });
+            record.update(pb::UpdateJobRequest { job_id, logs: new, ..Default::default() });
         });
         let lost = {
             let mut left = self.lost_answers.lock().unwrap();

@@ -3,9 +3,12 @@
 
 mod builds;
 mod cancel;
+mod child;
 mod extended;
 mod failures;
 mod imports;
+mod killed;
+mod masked;
 mod output;
 mod resume;
 mod server;

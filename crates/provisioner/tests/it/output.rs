@@ -58,3 +58,35 @@ exec "$REAL" "$@""#;
     let (record, _) = server.completed().await;
     assert!(record.has_line("log level is JSON") && !record.has_line("tracing"));
 }
+
+/// Megabytes of output; set it to 1024 for the long form.
+fn megabytes() -> usize {
+    std::env::var("CODER_TEST_OUTPUT_MB").ok().and_then(|count| count.parse().ok()).unwrap_or(16)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_64_mb_and_much_output_take_bounded_memory() {
+    let Some(real) = terraform() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let more = megabytes();
+    let script = format!(
+        "case \"$1\" in\napply)\n  head -c 64000000 /dev/zero | tr '\\000' 'x'; echo\n  yes 'a line of a chatty tool that has much to say' | head -c {more}000000; echo\n  ;;\nesac\nexec \"$REAL\" \"$@\""
+    );
+    let terraform = crate::setup::stand_in(dir.path(), &real, &script);
+    let server = Server::new();
+    server.forget_lines();
+    let socket = dir.path().join("s");
+    crate::child::listen(&server, &socket);
+    let variables = [(crate::child::TERRAFORM, terraform.as_path())];
+    let daemon = crate::child::Child::start(&socket, &dir.path().join("cache"), &variables);
+    let mut job = start(tar(&[("main.tf", PLAIN)]));
+    crate::setup::edit_build(&mut job, |build| {
+        build.variable_values = crate::setup::variables(&[("unused", "a secret that has to be looked for")]);
+    });
+    server.give(job);
+    let (record, _) = server.completed().await;
+    let lines = more * 1_000_000 / 45 * 44;
+    assert!(record.forgotten >= 64_000_000 + lines, "{}", record.forgotten);
+    let peak = daemon.peak() >> 20;
+    assert!(peak < 160, "{peak} MiB");
+}

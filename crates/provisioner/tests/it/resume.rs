@@ -232,3 +232,43 @@ async fn a_daemon_for_one_job_ends_after_it() {
     running.ended().await.unwrap();
     assert_eq!((server.record().completed.len(), server.record().acquires), (1, 1));
 }
+
+/// How often a connection is cut; set it to 50 for the long form.
+fn cuts() -> usize {
+    std::env::var("CODER_TEST_CUTS").ok().and_then(|count| count.parse().ok()).unwrap_or(8)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_cuts_lose_no_line_and_repeat_none() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    server.extended().grant(Extensions::ALL);
+    let running = Running::start(&server);
+    let end = running.dir.path().join("end");
+    let template = format!(
+        "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"i=0; until test -e {}; do i=$((i+1)); echo line $i; echo same; sleep 0.01; done; echo total $i\"\n  }}\n}}\n",
+        end.display()
+    );
+    server.give(start(tar(&[("main.tf", &template)])));
+    server.wait_for("the provisioner", |record| record.has_line("(local-exec): line 1")).await;
+    for count in 1..=cuts() {
+        // At points that are spread over what a batch takes.
+        tokio::time::sleep(Duration::from_millis((count as u64 * 67) % 250)).await;
+        server.cut().await;
+        let reached =
+            |status: &coder_provisioner::Status| status.connected && status.reconnects >= count as u64;
+        running.status.wait_for(reached).await.unwrap();
+    }
+    std::fs::write(&end, "").unwrap();
+    let (record, _) = server.completed().await;
+    let said: Vec<&str> = record
+        .lines()
+        .filter_map(|line| line.output.split_once("(local-exec): ").map(|(_, said)| said))
+        .collect();
+    let total = said.last().and_then(|line| line.strip_prefix("total ")).unwrap().parse::<usize>().unwrap();
+    let wanted = (1..=total).flat_map(|index| [format!("line {index}"), "same".to_owned()]);
+    let lines: Vec<&str> = said[1..said.len() - 1].to_vec();
+    assert_eq!(lines, wanted.collect::<Vec<_>>(), "first {:?}", said[0]);
+}

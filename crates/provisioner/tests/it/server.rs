@@ -33,6 +33,9 @@ pub(crate) struct Record {
     pub(crate) failed: Vec<pb::FailedJob>,
     pub(crate) completed: Vec<pb::CompletedJob>,
     pub(crate) attaches: Vec<AttachRequest>,
+    forgets: bool,
+    /// Bytes of lines that came and were forgotten.
+    pub(crate) forgotten: usize,
     /// Lines that came by number; they are in `updates` too.
     pub(crate) numbered: usize,
     pub(crate) journals: Vec<Journal>,
@@ -41,6 +44,14 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    pub(crate) fn update(&mut self, request: pb::UpdateJobRequest) {
+        if self.forgets {
+            self.forgotten += request.logs.iter().map(|line| line.output.len()).sum::<usize>();
+        } else {
+            self.updates.push(request);
+        }
+    }
+
     pub(crate) fn lines(&self) -> impl Iterator<Item = &pb::Log> {
         self.updates.iter().flat_map(|update| &update.logs)
     }
@@ -143,6 +154,11 @@ impl Server {
         *self.0.script.lock().unwrap() = Box::new(script);
     }
 
+    /// Only counts what lines have, for output that is too long to be kept.
+    pub(crate) fn forget_lines(&self) {
+        self.0.record.send_modify(|record| record.forgets = true);
+    }
+
     pub(crate) fn set_quota(&self, quota: pb::CommitQuotaResponse) {
         *self.0.quota.lock().unwrap() = quota;
     }
@@ -214,6 +230,27 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Answers a daemon that is connected by any means.
+    pub(crate) fn serve(&self, stream: impl coder_wire::bytes::ByteStream) {
+        let session = Session::server(stream, mux::Config::default());
+        self.0.sessions.lock().unwrap().push(session.clone());
+        let inner = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            while let Ok(stream) = session.accept().await {
+                let calls = Calls(Arc::clone(&inner));
+                tokio::spawn(async move {
+                    let mut exchange = Exchange::new(Box::new(stream));
+                    while let Ok(Some(method)) = exchange.next().await {
+                        // Calls end early in many tests; what matters is what the daemon makes of it.
+                        let _ = calls.call(&method, &mut exchange).await;
+                    }
+                });
+            }
+        });
+    }
+}
+
 impl Connector for Server {
     fn connect(&self) -> Connecting<'_> {
         Box::pin(async {
@@ -225,21 +262,7 @@ impl Connector for Server {
                 return Err(ConnectError::Retry("connection refused".to_owned()));
             }
             let (ours, theirs) = tokio::io::duplex(256 * 1024);
-            let session = Session::server(ours, mux::Config::default());
-            self.0.sessions.lock().unwrap().push(session.clone());
-            let inner = Arc::clone(&self.0);
-            tokio::spawn(async move {
-                while let Ok(stream) = session.accept().await {
-                    let calls = Calls(Arc::clone(&inner));
-                    tokio::spawn(async move {
-                        let mut exchange = Exchange::new(Box::new(stream));
-                        while let Ok(Some(method)) = exchange.next().await {
-                            // Calls end early in many tests; what matters is what the daemon makes of it.
-                            let _ = calls.call(&method, &mut exchange).await;
-                        }
-                    });
-                }
-            });
+            self.serve(ours);
             let stream: BoxedStream = Box::new(theirs);
             let extensions = self.0.extended.granted();
             Ok(Connection { stream, extensions, protocol: protocol::CURRENT })
@@ -335,7 +358,7 @@ impl Calls {
         let scripted = (self.0.script.lock().unwrap())(&request);
         let answer = scripted.unwrap_or_else(|| ordinary(&request));
         if matches!(answer, Answer::Ok(_)) {
-            self.0.record.send_modify(|record| record.updates.push(request));
+            self.0.record.send_modify(|record| record.update(request));
         }
         match answer {
             Answer::Ok(response) => answer_with(call, &response).await,

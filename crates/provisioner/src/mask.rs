@@ -1,0 +1,318 @@
+//! Keeps secrets out of what a job says: as they are, and in base64, URL encoding and JSON.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aho_corasick::AhoCorasick;
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
+use serde_json::Value;
+
+/// What stands in place of a secret.
+pub(crate) const MASK: &str = "(redacted)";
+
+/// Shorter texts are everywhere; hiding them would hide everything and tell what they are.
+const SHORTEST: usize = 4;
+
+/// Shorter parts of an encoded secret are found in other words.
+const SHORTEST_ENCODED: usize = 6;
+
+/// Shorter lines of a secret of several lines are no secret of their own.
+const SHORTEST_LINE: usize = 8;
+
+/// So much of a secret at a line's end makes the line wait for the next one.
+pub(crate) const HEAD: usize = 4;
+
+/// The secrets of a job at one time.
+#[derive(Default)]
+pub(crate) struct Masker {
+    forms: Vec<Vec<u8>>,
+    finder: Option<AhoCorasick>,
+    /// Every four bytes that follow each other in a form.
+    grams: HashSet<[u8; HEAD]>,
+    longest: usize,
+}
+
+impl Masker {
+    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut forms = BTreeSet::new();
+        for secret in secrets {
+            add_forms(secret, &mut forms);
+        }
+        let forms: Vec<Vec<u8>> = forms.into_iter().collect();
+        if forms.is_empty() {
+            return Self::default();
+        }
+        let finder = match AhoCorasick::new(&forms) {
+            Ok(finder) => Some(finder),
+            Err(error) => {
+                // Only absurdly many or long secrets come here.
+                tracing::error!(%error, "the job's secrets cannot be searched for; its output is not masked");
+                None
+            }
+        };
+        let grams = forms.iter().flat_map(|form| form.windows(HEAD)).filter_map(|gram| gram.try_into().ok());
+        let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
+        Self { grams: grams.collect(), longest, finder, forms }
+    }
+
+    /// Bytes of the longest form.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Where secrets are; the ranges may overlap.
+    pub(crate) fn find(&self, text: &[u8]) -> Vec<Range<usize>> {
+        let Some(finder) = &self.finder else { return Vec::new() };
+        finder.find_overlapping_iter(text).map(|found| found.range()).collect()
+    }
+
+    /// How many of the last bytes may be the beginning of a secret that goes on elsewhere.
+    pub(crate) fn open_end(&self, text: &[u8]) -> usize {
+        let known = text.last_chunk::<HEAD>().is_some_and(|last| self.grams.contains(last));
+        if !known {
+            return 0;
+        }
+        let begins = |form: &Vec<u8>| {
+            (HEAD..form.len().min(text.len() + 1)).rev().find(|&length| text.ends_with(&form[..length]))
+        };
+        self.forms.iter().filter_map(begins).max().unwrap_or(0)
+    }
+
+    pub(crate) fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let found = self.find(text.as_bytes());
+        if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(without(text, found)) }
+    }
+
+    /// A JSON document whose texts, names and numbers hold no secret; `None` when there was none in it.
+    pub(crate) fn json(&self, document: &[u8]) -> Option<Vec<u8>> {
+        if self.find(document).is_empty() {
+            return None;
+        }
+        let mut value: Value = serde_json::from_slice(document).ok()?;
+        self.walk(&mut value);
+        serde_json::to_vec(&value).ok()
+    }
+
+    fn walk(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(masked) = self.mask(text) {
+                    *text = masked;
+                }
+            }
+            Value::Number(number) => {
+                if !self.find(number.to_string().as_bytes()).is_empty() {
+                    *value = Value::String(MASK.to_owned());
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(|value| self.walk(value)),
+            Value::Object(fields) => {
+                let masked = std::mem::take(fields).into_iter().map(|(name, mut value)| {
+                    self.walk(&mut value);
+                    (self.mask(&name).into_owned(), value)
+                });
+                *fields = masked.collect();
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+}
+
+/// A text with the mask in place of the ranges. They must lie on borders of characters.
+pub(crate) fn without(text: &str, mut ranges: Vec<Range<usize>>) -> String {
+    ranges.sort_by_key(|range| (range.start, range.end));
+    let mut masked = String::with_capacity(text.len());
+    let mut at = 0;
+    let mut merged = ranges.into_iter().peekable();
+    while let Some(mut range) = merged.next() {
+        while let Some(next) = merged.next_if(|next| next.start <= range.end) {
+            range.end = range.end.max(next.end);
+        }
+        masked.push_str(text.get(at..range.start).unwrap_or_default());
+        masked.push_str(MASK);
+        at = range.end;
+    }
+    masked.push_str(text.get(at..).unwrap_or_default());
+    masked
+}
+
+fn add_forms(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
+    let secret = secret.trim();
+    if secret.len() < SHORTEST {
+        return;
+    }
+    add_one(secret, forms);
+    if secret.contains('\n') {
+        // Its lines come one by one, and a log has no line ends.
+        add_one(&secret.replace(['\r', '\n'], ""), forms);
+        secret
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.len() >= SHORTEST_LINE)
+            .for_each(|line| add_one(line, forms));
+    }
+    // The texts in a list or map.
+    if let Ok(value @ (Value::Array(_) | Value::Object(_))) = serde_json::from_str::<Value>(secret) {
+        leaves(&value, forms);
+    }
+}
+
+fn leaves(value: &Value, forms: &mut BTreeSet<Vec<u8>>) {
+    match value {
+        Value::String(text) => add_forms(text, forms),
+        Value::Array(values) => values.iter().for_each(|value| leaves(value, forms)),
+        Value::Object(fields) => fields.values().for_each(|value| leaves(value, forms)),
+        Value::Number(number) => add_forms(&number.to_string(), forms),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn add_one(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
+    forms.insert(secret.as_bytes().to_vec());
+    let json = serde_json::to_string(secret).unwrap_or_default();
+    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned();
+    // Go escapes what could be HTML.
+    let html = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    forms.extend([json, html].into_iter().filter(|form| form.len() >= SHORTEST).map(String::into_bytes));
+    for kept in ["", "!'()*", "!'()*;/?:@&=+$,#"] {
+        for upper in [true, false] {
+            let encoded = percent(secret, kept, upper);
+            forms.insert(encoded.replace("%20", "+").into_bytes());
+            forms.insert(encoded.into_bytes());
+        }
+    }
+    forms.extend(in_base64(secret.as_bytes()));
+}
+
+/// The URL encoding; implementations differ in what else they keep and in the case of digits.
+fn percent(text: &str, kept: &str, upper: bool) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        let character = char::from(byte);
+        if character.is_ascii_alphanumeric() || "-_.~".contains(character) || kept.contains(character) {
+            encoded.push(character);
+        } else if upper {
+            encoded.push_str(&format!("%{byte:02X}"));
+        } else {
+            encoded.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    encoded
+}
+
+/// What the base64 of any text that contains the secret contains: for each of the three places it can begin at, the
+/// characters that depend on the secret alone.
+fn in_base64(secret: &[u8]) -> Vec<Vec<u8>> {
+    let mut cores = Vec::new();
+    for before in 0..3 {
+        let padded = [&[0; 2][..before], secret].concat();
+        let (start, end) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
+        for encoded in [BASE64_STANDARD_NO_PAD.encode(&padded), BASE64_URL_SAFE_NO_PAD.encode(&padded)] {
+            if let Some(core) = encoded.get(start..end).filter(|core| core.len() >= SHORTEST_ENCODED) {
+                cores.push(core.as_bytes().to_vec());
+            }
+        }
+    }
+    cores
+}
+
+/// The secrets of a job, to which more may come; clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    texts: BTreeSet<String>,
+    masker: Arc<Masker>,
+}
+
+impl Secrets {
+    pub(crate) fn add<'a>(&self, texts: impl IntoIterator<Item = &'a str>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.texts.len();
+        known.texts.extend(texts.into_iter().filter(|text| text.trim().len() >= SHORTEST).map(str::to_owned));
+        if known.texts.len() > before {
+            known.masker = Arc::new(Masker::new(known.texts.iter().map(String::as_str)));
+        }
+    }
+
+    pub(crate) fn masker(&self) -> Arc<Masker> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).masker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "hunter2&<Ä";
+
+    #[test]
+    fn a_secret_is_hidden_in_all_its_forms() {
+        let masker = Masker::new([SECRET]);
+        for text in [
+            SECRET.to_owned(),
+            "hunter2%26%3C%C3%84".to_owned(),
+            "hunter2%26%3c%c3%84".to_owned(),
+            "hunter2&%3C%C3%84".to_owned(),
+            r"hunter2\u0026\u003cÄ".to_owned(),
+        ] {
+            let masked = masker.mask(&text).into_owned();
+            assert_eq!(masked, MASK, "{text}");
+        }
+        for before in ["", "x", "xy", "user:", "user: "] {
+            for after in ["", "z", "zz", "@host"] {
+                let whole = format!("{before}{SECRET}{after}");
+                for text in [BASE64_STANDARD_NO_PAD.encode(&whole), BASE64_URL_SAFE_NO_PAD.encode(&whole)] {
+                    let masked = masker.mask(&text).into_owned();
+                    assert!(masked.contains(MASK), "{whole}: {masked}");
+                    // What is left decodes to nothing of the secret but a character at its borders.
+                    assert!(masked.replace(MASK, "").len() + 10 <= text.len(), "{whole}: {masked}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_texts_are_left_alone() {
+        let masker = Masker::new(["abc", "  ", "12 "]);
+        assert_eq!(masker.mask("abc 12"), "abc 12");
+        assert_eq!(masker.open_end(b"anything"), 0);
+    }
+
+    #[test]
+    fn the_texts_in_lists_and_the_lines_of_a_key_are_secrets_too() {
+        let masker =
+            Masker::new([r#"["first-one", {"k": "second-one"}]"#, "-----BEGIN-----\nabcdefghij\nkl\n"]);
+        assert_eq!(
+            masker.mask("a first-one b second-one c abcdefghij kl"),
+            "a (redacted) b (redacted) c (redacted) kl"
+        );
+    }
+
+    #[test]
+    fn a_document_stays_a_document() {
+        let masker = Masker::new(["12345", "pass\"word"]);
+        let masked = masker.json(br#"{"a":12345,"b":["x pass\"word y"],"12345":null,"c":1}"#).unwrap();
+        let value: Value = serde_json::from_slice(&masked).unwrap();
+        assert_eq!(value, serde_json::json!({"a": MASK, "b": ["x (redacted) y"], MASK: null, "c": 1}));
+        assert_eq!(masker.json(b"{\"c\":1}"), None);
+    }
+
+    #[test]
+    fn overlapping_finds_are_one() {
+        let masker = Masker::new(["abcdef", "defghi"]);
+        assert_eq!(masker.mask("-abcdefghi-abcdef-"), "-(redacted)-(redacted)-");
+    }
+
+    #[test]
+    fn secrets_can_come_later() {
+        let secrets = Secrets::default();
+        assert_eq!(secrets.masker().mask("hidden"), "hidden");
+        secrets.add(["hidden"]);
+        assert_eq!(secrets.masker().mask("hidden"), MASK);
+    }
+}

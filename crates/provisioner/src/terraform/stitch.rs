@@ -1,0 +1,185 @@
+//! Hides secrets that a tool's output cuts in two: over two lines, or over two writes that became two lines.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use coder_wire::messages::provisioner::LogLevel;
+
+use crate::mask::{Masker, Secrets, without};
+
+/// Sources of lines that are told apart; beyond it the oldest words are forgotten.
+const SOURCES: usize = 64;
+
+/// Lines that wait for the rest of a secret that may never come.
+const WAITING: usize = 256;
+
+/// What separates the name of a provisioner from its words.
+const MARKS: [&str; 2] = [" (local-exec): ", " (remote-exec): "];
+
+struct Line {
+    level: LogLevel,
+    source: String,
+    words: String,
+    hidden: Vec<Range<usize>>,
+}
+
+impl Line {
+    fn shown(self) -> (LogLevel, String) {
+        (self.level, self.source + &without(&self.words, self.hidden))
+    }
+}
+
+/// One stream of lines. A line whose end may be the beginning of a secret waits for the next of the same source.
+pub(crate) struct Stitcher {
+    secrets: Secrets,
+    masker: Arc<Masker>,
+    /// The last words of each source, without line ends.
+    tails: HashMap<String, String>,
+    waiting: VecDeque<Line>,
+}
+
+impl Stitcher {
+    pub(crate) fn new(secrets: Secrets) -> Self {
+        let masker = secrets.masker();
+        Self { secrets, masker, tails: HashMap::new(), waiting: VecDeque::new() }
+    }
+
+    /// Takes a line, and gives those that can be shown, in their order.
+    pub(crate) fn push(&mut self, level: LogLevel, text: &str) -> Vec<(LogLevel, String)> {
+        self.masker = self.secrets.masker();
+        if self.masker.longest() == 0 {
+            return vec![(level, text.to_owned())];
+        }
+        let (source, words) = split(text);
+        let tail = self.tails.remove(source).unwrap_or_default();
+        let border = tail.len();
+        let joined = tail + words;
+        let mut line = Line { level, source: source.to_owned(), words: words.to_owned(), hidden: Vec::new() };
+        for found in self.masker.find(joined.as_bytes()) {
+            if found.end <= border {
+                continue;
+            }
+            line.hidden.push(found.start.saturating_sub(border)..found.end - border);
+            if found.start < border {
+                self.hide_before(source, border - found.start);
+            }
+        }
+        self.waiting.push_back(line);
+        let keep = joined.len().saturating_sub(self.masker.longest());
+        let keep = (keep..=joined.len()).find(|&at| joined.is_char_boundary(at)).unwrap_or(joined.len());
+        if self.tails.len() >= SOURCES {
+            self.tails.clear();
+        }
+        self.tails.insert(source.to_owned(), joined[keep..].to_owned());
+        self.release()
+    }
+
+    /// What still waits, at the stream's end.
+    pub(crate) fn finish(&mut self) -> Vec<(LogLevel, String)> {
+        self.waiting.drain(..).map(Line::shown).collect()
+    }
+
+    /// Hides the last bytes that a source has said, as far as they still wait.
+    fn hide_before(&mut self, source: &str, mut bytes: usize) {
+        for line in self.waiting.iter_mut().rev().filter(|line| line.source == source) {
+            let length = line.words.len();
+            line.hidden.push(length.saturating_sub(bytes)..length);
+            bytes = bytes.saturating_sub(length);
+            if bytes == 0 {
+                return;
+            }
+        }
+    }
+
+    fn release(&mut self) -> Vec<(LogLevel, String)> {
+        // Lines wait from the first on in which a secret of its source may begin.
+        let mut first_open = self.waiting.len();
+        for (source, tail) in &self.tails {
+            let mut open = self.masker.open_end(tail.as_bytes());
+            for (index, line) in self.waiting.iter().enumerate().rev() {
+                if open == 0 {
+                    break;
+                }
+                if line.source == *source {
+                    first_open = first_open.min(index);
+                    open = open.saturating_sub(line.words.len());
+                }
+            }
+        }
+        let count = first_open.max(self.waiting.len().saturating_sub(WAITING));
+        self.waiting.drain(..count).map(Line::shown).collect()
+    }
+}
+
+/// Who says it, and what.
+fn split(text: &str) -> (&str, &str) {
+    let end = MARKS.iter().filter_map(|mark| text.find(mark).map(|at| at + mark.len())).min();
+    text.split_at(end.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(secrets: &[&str], lines: &[&str]) -> Vec<String> {
+        let known = Secrets::default();
+        known.add(secrets.iter().copied());
+        let mut stitcher = Stitcher::new(known);
+        let mut shown: Vec<_> =
+            lines.iter().flat_map(|line| stitcher.push(LogLevel::Info, line)).map(|(_, text)| text).collect();
+        shown.extend(stitcher.finish().into_iter().map(|(_, text)| text));
+        shown
+    }
+
+    #[test]
+    fn a_secret_over_lines_is_hidden_in_each_of_them() {
+        let secret = "correct-horse";
+        for at in 1..secret.len() {
+            let (head, tail) = secret.split_at(at);
+            let lines = [format!("a (local-exec): say {head}"), format!("a (local-exec): {tail} end")];
+            let shown = run(&[secret], &[&lines[0], &lines[1]]);
+            // Less than four bytes of it may stay, or lines would wait for everything.
+            let first = if at < 4 { lines[0].as_str() } else { "a (local-exec): say (redacted)" };
+            assert_eq!(shown, [first, "a (local-exec): (redacted) end"], "{at}");
+        }
+        let shown = run(&[secret], &["corre", "ct-h", "orse"]);
+        assert_eq!(shown, ["(redacted)"; 3]);
+    }
+
+    #[test]
+    fn lines_of_others_in_between_change_nothing_but_wait() {
+        let shown = run(
+            &["correct-horse"],
+            &["a (local-exec): correct", "b (local-exec): x", "a (local-exec): -horse"],
+        );
+        assert_eq!(shown, ["a (local-exec): (redacted)", "b (local-exec): x", "a (local-exec): (redacted)"]);
+    }
+
+    #[test]
+    fn nothing_is_lost_or_held_without_need() {
+        let known = Secrets::default();
+        known.add(["correct-horse"]);
+        let mut stitcher = Stitcher::new(known);
+        let mut push = |text: &str| stitcher.push(LogLevel::Info, text).len();
+        assert_eq!(push("plain"), 1);
+        assert_eq!(push("it is correct"), 0);
+        assert_eq!(push("something else"), 2);
+        assert_eq!(push("correct"), 0);
+        for _ in 0..WAITING - 1 {
+            assert_eq!(push("b (local-exec): x"), 0);
+        }
+        assert_eq!(push("b (local-exec): x"), 1, "no line waits for ever");
+    }
+
+    #[test]
+    fn base64_in_columns_is_hidden() {
+        use base64::Engine as _;
+        let secret = "a-very-long-secret-of-a-person-who-likes-long-secrets";
+        let encoded = base64::prelude::BASE64_STANDARD.encode(format!("user:{secret}"));
+        let lines: Vec<&str> =
+            encoded.as_bytes().chunks(20).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        let shown = run(&[secret], &lines).concat();
+        assert!(shown.replace(crate::mask::MASK, "").len() <= 10, "{shown}");
+    }
+}

@@ -1,0 +1,86 @@
+//! A daemon in a process of its own, connected to a test's server by a socket.
+
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::time::Duration;
+
+use coder_domain::protocol;
+use coder_provisioner::{
+    Config, ConnectError, Connecting, Connection, Connector, Daemon, Shutdown, TerraformSource,
+};
+use coder_wire::bytes::BoxedStream;
+use coder_wire::extension::Extensions;
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::server::Server;
+
+const SOCKET: &str = "CODER_TEST_CHILD_SOCKET";
+const CACHE: &str = "CODER_TEST_CHILD_CACHE";
+/// Names the program in place of Terraform.
+pub(crate) const TERRAFORM: &str = "CODER_TEST_CHILD_TERRAFORM";
+
+/// Serves daemons at a socket.
+pub(crate) fn listen(server: &Server, socket: &Path) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let serving = server.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            serving.serve(stream);
+        }
+    });
+}
+
+/// Dials the test that started this process.
+struct Socket(PathBuf);
+
+impl Connector for Socket {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async {
+            let stream = UnixStream::connect(&self.0).await;
+            let stream = stream.map_err(|error| ConnectError::Retry(error.to_string()))?;
+            let stream: BoxedStream = Box::new(stream);
+            Ok(Connection { stream, extensions: Extensions::ALL, protocol: protocol::CURRENT })
+        })
+    }
+}
+
+/// Not a test of its own: the daemon that others start as a process, to kill or to measure it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_in_a_process_of_its_own() {
+    let (Some(socket), Some(cache)) = (std::env::var_os(SOCKET), std::env::var_os(CACHE)) else { return };
+    let mut config = Config::new("killed", PathBuf::from(cache));
+    config.update_interval = Duration::from_millis(100);
+    if let Some(terraform) = std::env::var_os(TERRAFORM) {
+        config.terraform = TerraformSource::File(terraform.into());
+    }
+    Daemon::new(config, Socket(socket.into())).run(Shutdown::new()).await.unwrap();
+}
+
+pub(crate) struct Child(process::Child);
+
+impl Child {
+    /// Starts a daemon with these variables in its environment.
+    pub(crate) fn start(socket: &Path, cache: &Path, variables: &[(&str, &Path)]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "child::a_daemon_in_a_process_of_its_own"])
+            .env(SOCKET, socket)
+            .env(CACHE, cache);
+        command.envs(variables.iter().copied());
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// The most resident memory it had so far, in bytes.
+    pub(crate) fn peak(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

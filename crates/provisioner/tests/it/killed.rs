@@ -1,0 +1,152 @@
+//! Daemons and Terraforms that are killed in the middle of an apply: what was written is not lost.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use coder_wire::extension::Extensions;
+use coder_wire::messages::provisionerd as pb;
+use serde::Deserialize;
+
+use crate::child::{Child, listen};
+use crate::server::{Record, Server};
+use crate::setup::{Running, start, tar, terraform};
+
+/// How often something is killed; set it to 100 for the long form.
+fn rounds() -> u64 {
+    std::env::var("CODER_TEST_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
+}
+
+/// What is written at least so long before a kill is with the server.
+const PROMISE: Duration = Duration::from_millis(250);
+
+/// Ten resources, one after the other, each of which takes a while.
+fn ten() -> String {
+    let mut text = String::new();
+    for index in 0..10 {
+        let after = if index == 0 {
+            String::new()
+        } else {
+            format!("  depends_on = [terraform_data.r{}]\n", index - 1)
+        };
+        text.push_str(&format!(
+            "resource \"terraform_data\" \"r{index}\" {{\n  input = {index}\n{after}  provisioner \"local-exec\" {{ command = \"echo working; sleep 0.1\" }}\n}}\n"
+        ));
+    }
+    text
+}
+
+#[derive(Deserialize)]
+struct State {
+    serial: u64,
+}
+
+fn serial(path: &Path) -> Option<u64> {
+    serde_json::from_slice::<State>(&std::fs::read(path).ok()?).ok().map(|state| state.serial)
+}
+
+/// The state file of the one job below the cache directory.
+fn state_file(cache: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(cache.join("work")).ok()?.flatten();
+    let mut files = entries.map(|entry| entry.path().join("template/terraform.tfstate"));
+    files.find(|file| file.exists())
+}
+
+fn newest(record: &Record) -> u64 {
+    record.journals.iter().chain(&record.salvages).map(|journal| journal.serial).max().unwrap_or(0)
+}
+
+/// Waits a while into the apply, and returns the serial that was written long enough before its end.
+fn watch(cache: &Path, time: Duration) -> u64 {
+    let started_at = Instant::now();
+    let mut seen: Vec<(Instant, u64)> = Vec::new();
+    while started_at.elapsed() < time {
+        if let Some(serial) = state_file(cache).and_then(|file| serial(&file))
+            && seen.last().is_none_or(|(_, last)| *last != serial)
+        {
+            seen.push((Instant::now(), serial));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let promised = seen.iter().rev().find(|(at, _)| at.elapsed() >= PROMISE);
+    promised.map_or(0, |(_, serial)| *serial)
+}
+
+/// Points in time that are spread over the apply.
+fn moment(round: u64) -> Duration {
+    Duration::from_millis(150 + round * 379 % 1100)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart() {
+    if terraform().is_none() {
+        return;
+    }
+    for round in 0..rounds() {
+        let server = Server::new();
+        server.extended().grant(Extensions::ALL);
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, cache) = (dir.path().join("s"), dir.path().join("cache"));
+        listen(&server, &socket);
+        let daemon = Child::start(&socket, &cache, &[]);
+        let job = start(tar(&[("main.tf", &ten())]));
+        let id = job.job_id.clone();
+        server.give(job);
+        server.wait_for("the apply", |record| record.has_line("(local-exec): working")).await;
+        let watched = cache.clone();
+        let promised = tokio::task::spawn_blocking(move || watch(&watched, moment(round))).await.unwrap();
+        drop(daemon);
+        let at_kill = newest(&server.record());
+        assert!(
+            at_kill >= promised,
+            "round {round}: the server has {at_kill}, and {promised} was written in time"
+        );
+
+        let left = state_file(&cache);
+        let _again = Child::start(&socket, &cache, &[]);
+        if let Some(left) = left {
+            let record = server.wait_for("the state", |record| !record.salvages.is_empty()).await;
+            let salvaged = &record.salvages[0];
+            assert_eq!(salvaged.job_id, id);
+            assert_eq!(salvaged.token, "token 0");
+            // What the killed daemon's Terraform had written on its own was taken along.
+            assert!(salvaged.serial >= at_kill, "round {round}: {} after {at_kill}", salvaged.serial);
+            let until = Instant::now() + Duration::from_secs(20);
+            while left.exists() {
+                assert!(Instant::now() < until, "what has been handed over is removed");
+                tokio::task::yield_now().await;
+            }
+        } else {
+            assert!(server.record().is_over(), "round {round}: the job had ended");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_terraform_fails_the_build_with_what_it_had_written() {
+    let Some(real) = terraform() else { return };
+    for round in 0..rounds() {
+        let server = Server::new();
+        server.extended().grant(Extensions::ALL);
+        // The script becomes Terraform, so its id is Terraform's.
+        let script =
+            "if test \"$1\" = apply; then echo $$ > \"$(dirname \"$0\")/pid\"; fi; exec \"$REAL\" \"$@\"";
+        let running = Running::with_stand_in(&server, &real, script);
+        server.give(start(tar(&[("main.tf", &ten())])));
+        server.wait_for("the apply", |record| record.has_line("(local-exec): working")).await;
+        let cache = running.dir.path().join("cache");
+        let promised = tokio::task::spawn_blocking(move || watch(&cache, moment(round))).await.unwrap();
+        let pid = std::fs::read_to_string(running.dir.path().join("pid")).unwrap();
+        let killed = Command::new("kill").args(["-s", "KILL", pid.trim()]).status().unwrap();
+        let record = server.wait_for("the end of the job", Record::is_over).await;
+        if !killed.success() {
+            // It had ended by itself.
+            continue;
+        }
+        let Some(failed) = record.failed.first() else { continue };
+        assert!(failed.error.starts_with("terraform apply: signal 9"), "{}", failed.error);
+        let Some(pb::failed_job::Type::WorkspaceBuild(build)) = &failed.r#type else { panic!("no arm") };
+        let state: State = serde_json::from_slice(&build.state).unwrap();
+        assert!(state.serial >= promised && newest(&record) >= promised, "round {round}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Secrets stay out of everything a job says.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use coder_wire::messages::provisionerd as pb;
+
+use crate::server::Server;
+use crate::setup::{Running, edit_build, import, start, tar, terraform, variables};
+
+const SECRET: &str = "correct horse/battery";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_says_no_secret_in_any_form() {
+    let Some(real) = terraform() else { return };
+    let encoded = BASE64_STANDARD.encode(format!("admin:{SECRET}"));
+    let script = format!(
+        "case \"$1\" in\napply)\n  echo 'raw {SECRET} end'\n  echo 'url correct%20horse%2Fbattery end'\n  echo 'base64 {encoded}'\n  \
+         echo 'over two correct ho'; echo 'rse/battery lines'\n  printf 'two wri'; printf 'tes correct horse'; sleep 0.3; printf '/battery\\n'\n  \
+         echo 'token tok-en-1234567 end' >&2\n  echo 'Error: {SECRET} is wrong' >&2\n  exit 3;;\nesac\nexec \"$REAL\" \"$@\""
+    );
+    let server = Server::new();
+    let _running = Running::with_stand_in(&server, &real, &script);
+    let template = "variable \"password\" {\n  sensitive = true\n}\nresource \"terraform_data\" \"a\" {\n  input = var.password\n}\n";
+    let mut job = start(tar(&[("main.tf", template)]));
+    edit_build(&mut job, |build| {
+        build.variable_values = variables(&[("password", SECRET)]);
+        let metadata = build.metadata.as_mut().unwrap();
+        metadata.workspace_owner_session_token = "tok-en-1234567".to_owned();
+    });
+    server.give(job);
+    let (record, failed) = server.failed().await;
+    for wanted in [
+        "raw (redacted) end",
+        "url (redacted) end",
+        "over two (redacted)",
+        "(redacted) lines",
+        "two writes (redacted)",
+        "token (redacted) end",
+        "Error: (redacted) is wrong",
+    ] {
+        assert!(record.lines().any(|line| line.output == wanted), "{wanted} was not said");
+    }
+    let forbidden = ["horse", "battery", "tok-en", &encoded[8..20]];
+    for line in record.lines() {
+        assert!(!forbidden.iter().any(|part| line.output.contains(part)), "{}", line.output);
+    }
+    assert!(failed.error.contains("Error: (redacted) is wrong"), "{}", failed.error);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_hides_what_its_template_calls_sensitive() {
+    if terraform().is_none() {
+        return;
+    }
+    let template = r#"
+variable "given" {
+  sensitive = true
+}
+variable "default" {
+  sensitive = true
+  default   = "default-of-a-secret"
+}
+variable "open" {
+  default = "open-value"
+}
+resource "terraform_data" "a" {
+  input = "${var.open} ${var.given} ${var.default}"
+}
+"#;
+    let server = Server::new();
+    let _running = Running::start(&server);
+    server.give(import(tar(&[("main.tf", template)]), &[("given", SECRET), ("open", "open-given")]));
+    let (record, result) = server.completed().await;
+    let pb::completed_job::Type::TemplateImport(result) = result else { panic!("another result") };
+    let plan = String::from_utf8(result.plan.to_vec()).unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(&plan).is_ok());
+    assert!(plan.contains("open-given") && plan.contains("(redacted)"));
+    for secret in [SECRET, "default-of-a-secret"] {
+        assert!(!plan.contains(secret), "{secret} is in the plan");
+        assert!(!record.has_line(secret));
+    }
+}
