@@ -113,6 +113,7 @@ fn new_job(world: &World, tags: &TagSet) -> NewJob {
         id: JobId::random(),
         organization_id: world.organization,
         initiator_id: UserId::PREBUILDS,
+        automatic: false,
         kind: Type::TemplateVersionImport,
         provisioner: "terraform".to_owned(),
         file_id: world.file,
@@ -153,7 +154,7 @@ async fn run_job(world: &World) {
         provisioners: &provisioners,
         tag_sets: &[1],
         daemon: *daemon,
-        session_nonce: None,
+        session: None,
     };
     let job = jobs::claim(&mut store.single().await.unwrap(), &claim, now).await.unwrap().unwrap().job;
     let line = |number: usize| job_logs::NewLine {
@@ -248,7 +249,7 @@ async fn long_queue(name: &str, world: &World) {
             provisioners: &provisioners,
             tag_sets,
             daemon: *daemon,
-            session_nonce: None,
+            session: None,
         };
         let started = Instant::now();
         for _ in 0..20 {

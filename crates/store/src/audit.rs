@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::Result;
-use crate::engine::{Tx, record, sql, statements, values};
+use crate::engine::{Tx, Value, record, sql, statements, values};
 
 record! {
     /// One entry.
@@ -50,10 +50,23 @@ macro_rules! columns {
     };
 }
 
+macro_rules! filter {
+    () => {
+        "(cast($1 as text) is null or organization_id = $1) and (cast($2 as text) is null or user_id = $2)
+        and (cast($3 as text) is null or resource_type = $3) and (cast($4 as text) is null or resource_id = $4)
+        and (cast($5 as text) is null or resource_target = $5) and (cast($6 as text) is null or action = $6)
+        and (cast($7 as bigint) is null or created_us >= $7) and (cast($8 as bigint) is null or created_us < $8)"
+    };
+}
+
 statements! { "audit_logs";
     INSERT = sql(concat!("insert into audit_logs (", columns!(),
         ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"));
-    LIST = sql(concat!("select ", columns!(), " from audit_logs order by created_us desc, id desc limit $1 offset $2"));
+    LIST = sql(concat!("select ", columns!(), " from audit_logs where ", filter!(),
+        " order by created_us desc, id desc limit $9 offset $10"));
+    LIST_OF = sql(concat!("select ", columns!(), " from audit_logs where organization_id = $1 and ", filter!(),
+        " order by created_us desc, id desc limit $9 offset $10"));
+    COUNT = sql(concat!("select count(*) as total from audit_logs where ", filter!()));
     PURGE = sql("delete from audit_logs where created_us < $1");
 }
 
@@ -65,12 +78,59 @@ pub async fn insert(tx: &mut Tx, entry: &Entry) -> Result<()> {
     tx.execute(&INSERT, entry.values()).await.map(|_| ())
 }
 
-/// A page of entries, newest first.
+/// Which entries a list has; every condition must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only of this organization.
+    pub organization_id: Option<OrganizationId>,
+    /// Only by this user.
+    pub user_id: Option<UserId>,
+    /// Only about things of this kind.
+    pub resource_type: Option<String>,
+    /// Only about this thing.
+    pub resource_id: Option<Uuid>,
+    /// Only about things of this name.
+    pub resource_target: Option<String>,
+    /// Only this action.
+    pub action: Option<String>,
+    /// Only made at this instant or later.
+    pub since: Option<Timestamp>,
+    /// Only made before this instant.
+    pub until: Option<Timestamp>,
+}
+
+impl Filter {
+    fn values(&self) -> Vec<Value> {
+        values![
+            self.organization_id,
+            self.user_id,
+            self.resource_type,
+            self.resource_id,
+            self.resource_target,
+            self.action,
+            self.since,
+            self.until,
+        ]
+    }
+}
+
+/// A page of the entries that a filter lets through, newest first.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list(tx: &mut Tx, limit: i64, offset: i64) -> Result<Vec<Entry>> {
-    tx.fetch(&LIST, values![limit, offset]).await?.iter().map(Entry::from_row).collect()
+pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Result<Vec<Entry>> {
+    let mut parameters = filter.values();
+    parameters.extend(values![limit, offset]);
+    let statement = if filter.organization_id.is_some() { &LIST_OF } else { &LIST };
+    tx.fetch(statement, parameters).await?.iter().map(Entry::from_row).collect()
+}
+
+/// How many entries a filter lets through.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
+    tx.fetch_one(&COUNT, filter.values()).await?.get("total")
 }
 
 /// Removes entries made before `before`.

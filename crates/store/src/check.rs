@@ -35,6 +35,32 @@ statements! { "check";
         where canceled_us is not null and started_us is null and completed_us is null");
     JOB_PREBUILD = sql("select id, '' as detail from provisioner_jobs
         where prebuild <> (initiator_id = 'c42fdf75-3097-471c-8c33-fb52454d81c0')");
+    JOB_AUTOMATIC = sql("select id, '' as detail from provisioner_jobs where prebuild and not automatic");
+    JOB_FENCE = sql("select id, '' as detail from provisioner_jobs
+        where (worker_id is null and (session_hash is not null or token_hash is not null or lost_us is not null))
+        or (token_hash is not null and session_hash is null) or (completed_us is not null and lost_us is not null)");
+    /// Waiting jobs against their lines: what is counted once too often or too seldom remains.
+    QUEUE_LINES = sql("select organization_id as id, provisioner || ' ' || cast(tag_set_id as text) as detail from (
+            select organization_id, initiator_id, automatic, provisioner, tag_set_id, waiting from queue_lines
+            union all select organization_id, initiator_id, automatic, provisioner, tag_set_id, -1 from provisioner_jobs
+            where started_us is null and completed_us is null and canceled_us is null) as counted
+        group by organization_id, initiator_id, automatic, provisioner, tag_set_id having sum(waiting) <> 0");
+    QUEUE_TURNS = sql("select organization_id as id, initiator_id as detail from queue_lines
+        where automatic <> (turn >= 4611686018427387904) or waiting < 0");
+    QUEUE_COUNTS = sql("select organization_id as id, provisioner || ' ' || cast(tag_set_id as text) as detail from (
+            select organization_id, provisioner, tag_set_id, prebuild, level, bucket, total from queue_counts
+            union all select job.organization_id, job.provisioner, job.tag_set_id, job.prebuild, size.level,
+                job.created_us >> size.shift, -1 from provisioner_jobs as job
+                cross join (select 1 as level, 20 as shift union all select 2, 26 union all select 3, 32) as size
+                where job.started_us is null and job.completed_us is null and job.canceled_us is null
+            union all select '', '', 0, job.prebuild, size.level, job.created_us >> size.shift, -1
+                from provisioner_jobs as job
+                cross join (select 1 as level, 20 as shift union all select 2, 26 union all select 3, 32) as size
+                where job.started_us is null and job.completed_us is null and job.canceled_us is null) as counted
+        group by organization_id, provisioner, tag_set_id, prebuild, level, bucket having sum(total) <> 0");
+    JOURNALS = sql("select journal.job_id as id, job.type as detail from provisioner_job_journals as journal
+        join provisioner_jobs as job on job.id = journal.job_id
+        where job.type <> 'workspace_build' or length(journal.sha256) <> 32");
     JOB_WITHOUT_VERSION = sql("select job.id, job.type as detail from provisioner_jobs as job
         where not exists (select 1 from template_versions as version where version.id = job.template_version_id)");
     JOB_WITHOUT_BUILD = sql("select job.id, coalesce(job.workspace_build_id, '') as detail from provisioner_jobs as job
@@ -110,6 +136,12 @@ const BY_STATEMENT: &[(&str, &Statement)] = &[
     ("an open job has no error", &JOB_ERROR_WHILE_OPEN),
     ("a waiting job that is canceled has ended", &JOB_CANCELED_WAITING),
     ("exactly the prebuilds user's jobs queue last", &JOB_PREBUILD),
+    ("every job of the prebuilds user is automatic", &JOB_AUTOMATIC),
+    ("only held jobs have a session, a token or a lost connection", &JOB_FENCE),
+    ("the lines of the queue count the jobs that wait", &QUEUE_LINES),
+    ("the turns of the queue belong to their class", &QUEUE_TURNS),
+    ("the counts of the queue equal the jobs that wait", &QUEUE_COUNTS),
+    ("a journal belongs to a build", &JOURNALS),
     ("a job's template version exists", &JOB_WITHOUT_VERSION),
     ("a job and its build refer to each other", &JOB_WITHOUT_BUILD),
     ("a template version's job imports it", &VERSION_JOB),

@@ -1,6 +1,7 @@
 //! Provisioner daemons. A daemon keeps its row, and so its jobs, as long as organization, name and owner tag stay.
 
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId};
+use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use jiff::Timestamp;
 
@@ -30,6 +31,14 @@ record! {
         pub created_at: Timestamp = "created_us",
         /// Refreshed every minute while it is connected.
         pub last_seen_at: Option<Timestamp> = "last_seen_us",
+        /// How many jobs it says it can run at once.
+        pub slots: i64,
+        /// How many it says it has in hand.
+        pub busy: i64,
+        /// Whether it takes no more jobs.
+        pub draining: bool,
+        /// Hash of the newest session of this row; none for official daemons.
+        pub session_hash: Option<Hashed>,
         /// Name of its key.
         pub key_name: String,
     }
@@ -81,6 +90,8 @@ pub struct Filter {
     pub key_id: Option<KeyId>,
     /// Only seen at or after this instant.
     pub seen_since: Option<Timestamp>,
+    /// Also those whose key was deleted and that hold no job any more.
+    pub with_revoked: bool,
 }
 
 record! {
@@ -126,7 +137,8 @@ impl DaemonJob {
 macro_rules! select {
     () => {
         "select daemon.id, daemon.organization_id, daemon.name, daemon.key_id, daemon.provisioners, daemon.tags,
-        daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us, joined.name as key_name
+        daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us,
+        daemon.slots, daemon.busy, daemon.draining, daemon.session_hash, joined.name as key_name
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id"
     };
 }
@@ -136,17 +148,24 @@ statements! { "provisioner_daemons";
         version, api_version, created_us, last_seen_us) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
         on conflict (organization_id, name, owner_tag) do update set key_id = excluded.key_id,
         provisioners = excluded.provisioners, tags = excluded.tags, version = excluded.version,
-        api_version = excluded.api_version, last_seen_us = excluded.last_seen_us returning id, created_us");
+        api_version = excluded.api_version, last_seen_us = excluded.last_seen_us, slots = 1, busy = 0, draining = false
+        returning id, created_us");
     GET = sql(concat!(select!(), " where daemon.id = $1"));
     LIST = sql(concat!(select!(), " where (cast($1 as text) is null or daemon.organization_id = $1)
         and (cast($2 as text) is null or daemon.id in (select value from json_each($2)))
         and (cast($3 as text) is null or daemon.key_id = $3)
         and (cast($4 as bigint) is null or daemon.last_seen_us >= $4)
+        and ($5 or joined.revoked_us is null or exists (select 1 from provisioner_jobs as job
+            where job.worker_id = daemon.id and job.completed_us is null))
         order by daemon.created_us desc, daemon.id desc"));
-    SUMMARY = sql("select provisioners, tags, count(*) as daemons, max(last_seen_us) as last_seen_us,
-        sum(case when last_seen_us >= $2 then 1 else 0 end) as online
-        from provisioner_daemons where organization_id = $1 and last_seen_us is not null
-        group by provisioners, tags");
+    SUMMARY = sql("select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
+        sum(case when daemon.last_seen_us >= $2 then 1 else 0 end) as online
+        from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
+        where daemon.organization_id = $1 and daemon.last_seen_us is not null and joined.revoked_us is null
+        group by daemon.provisioners, daemon.tags");
+    SET_SLOTS = sql("update provisioner_daemons set slots = $2, busy = $3, draining = $4 where id = $1
+        and (slots <> $2 or busy <> $3 or draining <> $4)");
+    SET_SESSION = sql("update provisioner_daemons set session_hash = $2 where id = $1");
     HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2
         where id in (select value from json_each($1))").class(Class::Heartbeat);
     CURRENT_JOBS = sql("select job.worker_id, job.id, true as is_current, job.started_us, job.canceled_us,
@@ -211,7 +230,7 @@ pub async fn find(tx: &mut Tx, id: DaemonId) -> Result<Option<Daemon>> {
 pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
     let mut parameters = values![filter.organization_id];
     parameters.push(optional_list(filter.ids.as_deref()));
-    parameters.extend(values![filter.key_id, filter.seen_since]);
+    parameters.extend(values![filter.key_id, filter.seen_since, filter.with_revoked]);
     tx.fetch(&LIST, parameters).await?.iter().map(Daemon::from_row).collect()
 }
 
@@ -232,6 +251,22 @@ pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], now: Timestamp) -> Resul
     let mut parameters = vec![list_value(ids.iter().copied())];
     parameters.extend(values![now]);
     tx.execute(&HEARTBEAT, parameters).await
+}
+
+/// Notes what a daemon says of itself; nothing is written when it is known already.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_slots(tx: &mut Tx, id: DaemonId, slots: i64, busy: i64, draining: bool) -> Result<()> {
+    tx.execute(&SET_SLOTS, values![id, slots, busy, draining]).await.map(|_| ())
+}
+
+/// Notes the newest session of a row.
+///
+/// # Errors
+/// [`crate::Error::Stale`] when the row is gone.
+pub async fn update_session(tx: &mut Tx, id: DaemonId, session: Option<Hashed>) -> Result<()> {
+    tx.change_one(&SET_SESSION, values![id, session]).await
 }
 
 /// The open and the last ended job of each of these daemons (scheduling-and-auth DAE-4).

@@ -1,11 +1,12 @@
 //! Log lines of jobs. A batch is stored as one row, as the daemon sent it; every line is kept in full up to a cap
 //! per job (`extensions.md` 8).
 
-use coder_domain::ids::{DaemonId, JobId};
+use coder_domain::ids::JobId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Tx, clean, sql, statements, to_json, values};
+use crate::engine::{Row, Tx, clean, sql, statements, to_json, values};
+use crate::jobs::{Holder, held_by};
 use crate::{Error, Result};
 
 /// Who said it.
@@ -117,11 +118,20 @@ const PAGE_ROWS: i64 = 64;
 
 statements! { "provisioner_job_logs";
     /// Also a sign of life. Once the job has overflowed nothing is counted any more.
-    COUNT_OWNED = sql("update provisioner_jobs set updated_us = $3,
-        logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $4 end,
-        logs_bytes = case when logs_overflowed then logs_bytes else logs_bytes + $5 end
-        where id = $1 and worker_id = $2 and completed_us is null
-        returning logs_last_id, logs_bytes, logs_overflowed, canceled_us");
+    COUNT_OWNED = sql(concat!("update provisioner_jobs set updated_us = $4,
+        lost_us = case when session_hash is null then null else lost_us end,
+        logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $5 end,
+        logs_bytes = case when logs_overflowed then logs_bytes else logs_bytes + $6 end
+        where ", held_by!(), " returning logs_last_id, logs_bytes, logs_overflowed, canceled_us"));
+    /// As above for lines with numbers; they must follow those that are stored.
+    COUNT_NUMBERED = sql(concat!("update provisioner_jobs set updated_us = $4,
+        logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $5 end,
+        logs_bytes = case when logs_overflowed then logs_bytes else logs_bytes + $6 end,
+        logs_sequence = logs_sequence + $5 where ", held_by!(), " and logs_sequence = $7
+        returning logs_last_id, logs_bytes, logs_overflowed, canceled_us"));
+    /// A sign of life that locks the row and says which number is stored.
+    SEQUENCE = sql(concat!("update provisioner_jobs set updated_us = $4 where ", held_by!(),
+        " returning logs_last_id, logs_overflowed, canceled_us, logs_sequence"));
     COUNT_SYSTEM = sql("update provisioner_jobs set logs_last_id = logs_last_id + $2, logs_bytes = logs_bytes + $3
         where id = $1 returning logs_last_id, logs_bytes, logs_overflowed, canceled_us");
     CORRECT = sql("update provisioner_jobs set logs_last_id = $2, logs_bytes = $3, logs_overflowed = true where id = $1");
@@ -153,26 +163,99 @@ statements! { "provisioner_job_logs";
 /// Call it with no lines for a bare sign of life.
 ///
 /// # Errors
-/// [`Error::Stale`] when the daemon does not own the job or it has ended.
+/// [`Error::Stale`] when this is not the present holder or the job has ended.
 pub async fn append(
     tx: &mut Tx,
     job: JobId,
-    owner: DaemonId,
+    holder: impl Into<Holder>,
+    lines: &[NewLine],
+    cap_bytes: i64,
+    now: Timestamp,
+) -> Result<Appended> {
+    let Holder { daemon, epoch } = holder.into();
+    let (count, bytes) = (len(lines.len()), output_bytes(lines));
+    let row = tx.fetch_opt(&COUNT_OWNED, values![job, daemon, epoch, now, count, bytes]).await?;
+    counted(tx, job, &row.ok_or(STALE)?, lines, cap_bytes, now).await
+}
+
+const STALE: Error = Error::Stale { table: "provisioner_jobs" };
+
+/// What came of an append of numbered lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// Number of the first line that is not stored: where the daemon goes on (docs/extensions.md, Logs).
+    pub next_sequence: i64,
+    /// What was added to the log.
+    pub appended: Appended,
+}
+
+/// Stores lines that the daemon has numbered: `first` is the number of the first of them, from 1. Lines whose numbers
+/// are stored already are skipped whatever their text; behind a gap nothing is stored. Two statements when the lines
+/// follow those that are stored. Needs a transaction.
+///
+/// # Errors
+/// [`Error::Stale`] when this is not the present holder or the job has ended.
+pub async fn append_numbered(
+    tx: &mut Tx,
+    job: JobId,
+    holder: impl Into<Holder>,
+    first: i64,
+    lines: &[NewLine],
+    cap_bytes: i64,
+    now: Timestamp,
+) -> Result<Numbered> {
+    let holder = holder.into();
+    if let Some(done) = follow(tx, job, holder, first, lines, cap_bytes, now).await? {
+        return Ok(done);
+    }
+    let row = tx.fetch_opt(&SEQUENCE, values![job, holder.daemon, holder.epoch, now]).await?.ok_or(STALE)?;
+    let stored: i64 = row.get("logs_sequence")?;
+    let known = usize::try_from(stored.saturating_add(1).saturating_sub(first));
+    if let Some(rest) = known.ok().and_then(|known| lines.get(known..)).filter(|rest| !rest.is_empty()) {
+        // The row is locked since it was looked at, so these follow.
+        let rest = follow(tx, job, holder, stored + 1, rest, cap_bytes, now).await?;
+        return rest.ok_or(STALE);
+    }
+    let last_id: i64 = row.get("logs_last_id")?;
+    let appended = Appended { first_id: last_id + 1, last_id, ..said(&row)? };
+    Ok(Numbered { next_sequence: stored + 1, appended })
+}
+
+/// Stores lines that follow those that are stored; none when they do not.
+async fn follow(
+    tx: &mut Tx,
+    job: JobId,
+    Holder { daemon, epoch }: Holder,
+    first: i64,
+    lines: &[NewLine],
+    cap_bytes: i64,
+    now: Timestamp,
+) -> Result<Option<Numbered>> {
+    let (count, bytes) = (len(lines.len()), output_bytes(lines));
+    let parameters = values![job, daemon, epoch, now, count, bytes, first.saturating_sub(1)];
+    let Some(row) = tx.fetch_opt(&COUNT_NUMBERED, parameters).await? else { return Ok(None) };
+    let appended = counted(tx, job, &row, lines, cap_bytes, now).await?;
+    Ok(Some(Numbered { next_sequence: first + count, appended }))
+}
+
+fn said(row: &Row) -> Result<Appended> {
+    let canceled_at: Option<Timestamp> = row.get("canceled_us")?;
+    let (overflowed, cancel_requested) = (row.get("logs_overflowed")?, canceled_at.is_some());
+    Ok(Appended { first_id: 0, last_id: 0, overflowed, cancel_requested })
+}
+
+/// Writes lines that were counted already, as far as the cap allows.
+async fn counted(
+    tx: &mut Tx,
+    job: JobId,
+    row: &Row,
     lines: &[NewLine],
     cap_bytes: i64,
     now: Timestamp,
 ) -> Result<Appended> {
     let (count, bytes) = (len(lines.len()), output_bytes(lines));
-    let row = tx.fetch_opt(&COUNT_OWNED, values![job, owner, now, count, bytes]).await?;
-    let row = row.ok_or(Error::Stale { table: "provisioner_jobs" })?;
     let (last_id, total): (i64, i64) = (row.get("logs_last_id")?, row.get("logs_bytes")?);
-    let canceled_at: Option<Timestamp> = row.get("canceled_us")?;
-    let mut appended = Appended {
-        first_id: last_id + 1,
-        last_id,
-        overflowed: row.get("logs_overflowed")?,
-        cancel_requested: canceled_at.is_some(),
-    };
+    let mut appended = Appended { first_id: last_id + 1, last_id, ..said(row)? };
     if appended.overflowed || lines.is_empty() {
         return Ok(appended);
     }
@@ -298,7 +381,7 @@ pub async fn purge(tx: &mut Tx, job: JobId) -> Result<u64> {
     tx.execute(&PURGE, values![job]).await
 }
 
-pub(crate) fn unpack(row: &crate::engine::Row) -> Result<Vec<Line>> {
+pub(crate) fn unpack(row: &Row) -> Result<Vec<Line>> {
     let first: i64 = row.get("first_id")?;
     let text: String = row.get("lines")?;
     let packed: Vec<Packed> =

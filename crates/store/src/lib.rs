@@ -11,7 +11,8 @@
 //! | `provisioner_daemons` | `daemons.rs` |
 //! | `files` | `files.rs` |
 //! | `tag_sets` | `tag_sets.rs` |
-//! | `provisioner_jobs` | `jobs/` |
+//! | `provisioner_jobs`, `queue_lines`, `queue_counts` | `jobs/` |
+//! | `provisioner_job_journals` | `journals.rs` |
 //! | `provisioner_job_logs` | `job_logs.rs` |
 //! | `provisioner_job_timings` | `timings.rs` |
 //! | `templates` | `templates.rs` |
@@ -35,6 +36,7 @@ mod error;
 pub mod files;
 pub mod job_logs;
 pub mod jobs;
+pub mod journals;
 pub mod keys;
 pub mod leases;
 pub mod organizations;

@@ -15,9 +15,14 @@ pub fn all() -> Vec<Statement> {
         crate::files::STATEMENTS,
         crate::job_logs::STATEMENTS,
         crate::jobs::STATEMENTS,
+        crate::jobs::claim::STATEMENTS,
+        crate::jobs::end::STATEMENTS,
+        crate::jobs::hold::STATEMENTS,
+        crate::jobs::lines::STATEMENTS,
         crate::jobs::list::STATEMENTS,
         crate::jobs::queue::STATEMENTS,
         crate::jobs::reap::STATEMENTS,
+        crate::journals::STATEMENTS,
         crate::keys::STATEMENTS,
         crate::leases::STATEMENTS,
         crate::organizations::STATEMENTS,
@@ -33,7 +38,6 @@ pub fn all() -> Vec<Statement> {
         crate::versions::STATEMENTS,
         crate::workspaces::STATEMENTS,
         forks::STATEMENTS,
-        forks::claim::STATEMENTS,
         migrate::STATEMENTS,
     ];
     files.concat()

@@ -202,7 +202,7 @@ impl Scheduler {
             provisioners: &domain.provisioners,
             tag_sets: &wanted,
             daemon,
-            session_nonce: None,
+            session: None,
         };
         jobs::claim(&mut store.single().await?, &claim, self.0.clock.now()).await
     }

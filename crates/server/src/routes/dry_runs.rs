@@ -55,6 +55,7 @@ pub async fn create(
         id: JobId::random(),
         organization_id: version.organization_id,
         initiator_id: caller.user.id,
+        automatic: false,
         kind: Type::TemplateVersionDryRun,
         provisioner: import.provisioner,
         file_id: import.file_id,

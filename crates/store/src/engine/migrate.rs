@@ -33,6 +33,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     3 "0003_templates",
     4 "0004_workspaces",
     5 "0005_records",
+    6 "0006_scheduling",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

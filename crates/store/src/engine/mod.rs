@@ -252,6 +252,54 @@ impl Tx {
         }
     }
 
+    /// Makes the statements that follow one transaction, unless they belong to one already; says whether it did. End
+    /// it with [`Tx::exit`], whatever happens.
+    pub(crate) async fn enter(&mut self) -> Result<bool, Error> {
+        if self.mode != Mode::Single {
+            return Ok(false);
+        }
+        let begun = match &mut self.conn {
+            Conn::Sqlite(lease) => sqlite::begin(lease),
+            Conn::Postgres(lease, server) => server.begin(lease).await,
+        };
+        begun.map_err(|failure| self.fail(failure))?;
+        self.mode = Mode::Write;
+        Ok(true)
+    }
+
+    /// Ends what [`Tx::enter`] began: well after a success, otherwise without a trace.
+    pub(crate) async fn exit<T>(&mut self, entered: bool, outcome: Result<T, Error>) -> Result<T, Error> {
+        if !entered {
+            return outcome;
+        }
+        if outcome.is_ok() {
+            let committed = match &mut self.conn {
+                Conn::Sqlite(lease) => sqlite::commit(lease),
+                Conn::Postgres(lease, server) => server.commit(lease).await,
+            };
+            committed.map_err(|failure| self.fail(failure))?;
+            self.mode = Mode::Single;
+            return outcome;
+        }
+        let undone = !self.spoiled
+            && match &mut self.conn {
+                Conn::Sqlite(lease) => sqlite::rollback(lease),
+                Conn::Postgres(lease, server) => server.rollback(lease).await,
+            };
+        if undone {
+            self.mode = Mode::Single;
+        } else {
+            self.spoiled = true;
+        }
+        outcome
+    }
+
+    /// Whether another transaction was in the way since this was asked last; the answer is for whoever tries again
+    /// by itself.
+    pub(crate) const fn take_conflict(&mut self) -> bool {
+        std::mem::replace(&mut self.conflicted, false)
+    }
+
     /// Whether a statement failed because another transaction was in the way, so that running everything again is
     /// right.
     pub(crate) const fn is_conflicted(&self) -> bool {

@@ -119,6 +119,11 @@ impl Server {
         })
     }
 
+    pub(super) async fn begin(&self, lease: &mut Lease<PgConnection>) -> Result<(), Failure> {
+        let conn = lease.get().ok_or_else(gone)?;
+        within(Transactions::begin(conn, None)).await.map_err(|error| classify("begin", error))
+    }
+
     pub(super) async fn commit(&self, lease: &mut Lease<PgConnection>) -> Result<(), Failure> {
         let conn = lease.get().ok_or_else(gone)?;
         within(Transactions::commit(conn)).await.map_err(|error| classify("commit", error))

@@ -116,6 +116,10 @@ fn conn(lease: &mut Lease<Connection>) -> &mut Connection {
     lease.get().expect("a lease of this lane always holds a connection: it is only taken out by drop")
 }
 
+pub(super) fn begin(lease: &mut Lease<Connection>) -> Result<(), Failure> {
+    control(lease, "begin immediate").map_err(|error| classify("begin", error))
+}
+
 pub(super) fn commit(lease: &mut Lease<Connection>) -> Result<(), Failure> {
     control(lease, "commit").map_err(|error| classify("commit", error))
 }

@@ -11,8 +11,6 @@ statements! { "provisioner_jobs";
     CANDIDATES = sql("select id from provisioner_jobs where completed_us is null
         and ((started_us is not null and updated_us < $1) or (started_us is null and updated_us < $2))
         order by random() limit $3");
-    REAP = sql("update provisioner_jobs set completed_us = $3, updated_us = $3, started_us = coalesce(started_us, $3),
-        error = $4, error_code = '' where id = $1 and completed_us is null and updated_us = $2");
 }
 
 /// Open jobs that are running or being canceled and silent since before `running_before`, or waiting since before
@@ -41,5 +39,5 @@ pub async fn finish(
     error: &str,
     now: Timestamp,
 ) -> Result<()> {
-    tx.change_one(&REAP, values![id, updated_at, now, error.to_owned()]).await
+    super::give_up(tx, id, super::While::SilentSince(updated_at), error, now).await
 }

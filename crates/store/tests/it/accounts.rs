@@ -9,7 +9,7 @@ use coder_store::users::{Filter, GitSshKey, LoginType, Status};
 use coder_store::{UNLIMITED, audit, files, keys, leases, organizations, settings, tokens, users};
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, at, new_user, on_both_engines, tags};
+use crate::fixture::{Fixture, at, new_user, on_both_engines};
 
 on_both_engines!(
     a_new_database_has_what_the_reference_has,
@@ -17,7 +17,6 @@ on_both_engines!(
     users_can_be_changed_and_listed,
     organizations_and_members,
     api_keys,
-    provisioner_keys,
     files_are_stored_once_per_uploader,
     settings_and_leases,
     audit_entries,
@@ -225,35 +224,6 @@ async fn api_keys(fixture: Fixture) {
     assert!(taken.is_conflict_on("api_keys", "token_name"), "{taken:?}");
 }
 
-async fn provisioner_keys(fixture: Fixture) {
-    let key = keys::Key {
-        id: KeyId::random(),
-        organization_id: fixture.organization,
-        name: "edge".to_owned(),
-        tags: tags(&[("site", "a")]),
-        created_at: at(1),
-    };
-    let mut tx = fixture.store.begin().await.unwrap();
-    keys::insert(&mut tx, &key, Hashed::of("secret")).await.unwrap();
-    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("secret")).await.unwrap(), Some(key.clone()));
-    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("Secret")).await.unwrap(), None);
-    assert_eq!(keys::find_by_name(&mut tx, fixture.organization, "EDGE").await.unwrap(), Some(key.clone()));
-    assert_eq!(keys::find(&mut tx, key.id).await.unwrap(), Some(key.clone()));
-    tx.commit().await.unwrap();
-
-    let mut tx = fixture.store.begin().await.unwrap();
-    let again = keys::Key { id: KeyId::random(), name: "Edge".to_owned(), ..key.clone() };
-    let taken = keys::insert(&mut tx, &again, Hashed::of("other")).await.unwrap_err();
-    assert!(taken.is_conflict_on("provisioner_keys", "name_lower"), "{taken:?}");
-    drop(tx);
-
-    let mut tx = fixture.store.begin().await.unwrap();
-    assert_eq!(keys::delete(&mut tx, fixture.organization, "psk").await.unwrap(), None, "reserved");
-    assert_eq!(keys::delete(&mut tx, fixture.organization, "edge").await.unwrap(), Some(key.id));
-    assert_eq!(keys::delete(&mut tx, fixture.organization, "edge").await.unwrap(), None);
-    tx.commit().await.unwrap();
-}
-
 async fn files_are_stored_once_per_uploader(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     let hash = files::hash(b"content");
@@ -313,7 +283,39 @@ async fn audit_entries(fixture: Fixture) {
     };
     let mut tx = fixture.store.begin().await.unwrap();
     audit::insert(&mut tx, &entry).await.unwrap();
-    assert_eq!(audit::list(&mut tx, 10, 0).await.unwrap(), vec![entry]);
+    let later = audit::Entry {
+        id: Uuid::new_v4(),
+        created_at: at(5),
+        organization_id: OrganizationId::NIL,
+        action: "delete".to_owned(),
+        ..entry.clone()
+    };
+    audit::insert(&mut tx, &later).await.unwrap();
+    let all = [later.clone(), entry.clone()];
+    let found = async |tx: &mut coder_store::Tx, filter: audit::Filter| {
+        let found = audit::list(tx, &filter, 10, 0).await.unwrap();
+        assert_eq!(audit::count(tx, &filter).await.unwrap(), i64::try_from(found.len()).unwrap());
+        found
+    };
+    assert_eq!(found(&mut tx, audit::Filter::default()).await, all);
+    assert_eq!(audit::list(&mut tx, &audit::Filter::default(), 1, 1).await.unwrap(), all[1..]);
+    let filters = [
+        audit::Filter { organization_id: Some(entry.organization_id), ..audit::Filter::default() },
+        audit::Filter { action: Some(entry.action.clone()), ..audit::Filter::default() },
+        audit::Filter { until: Some(at(5)), user_id: Some(entry.user_id), ..audit::Filter::default() },
+    ];
+    for filter in filters {
+        assert_eq!(found(&mut tx, filter).await, all[1..]);
+    }
+    let since = audit::Filter { since: Some(at(5)), ..audit::Filter::default() };
+    assert_eq!(found(&mut tx, since).await, all[..1]);
+    let thing = audit::Filter {
+        resource_type: Some(entry.resource_type.clone()),
+        resource_id: Some(entry.resource_id),
+        resource_target: Some("other".to_owned()),
+        ..audit::Filter::default()
+    };
+    assert_eq!(found(&mut tx, thing).await, []);
     assert_eq!(audit::purge(&mut tx, at(2)).await.unwrap(), 1);
     tx.commit().await.unwrap();
 }

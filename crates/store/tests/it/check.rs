@@ -74,7 +74,11 @@ async fn template_id(tx: &mut coder_store::Tx) -> coder_domain::ids::TemplateId 
 const BREAKS: &[(&str, &[&str])] = &[
     (
         "update provisioner_jobs set started_us = null where completed_us is null and worker_id is not null",
-        &["a job has an owner only after its start"],
+        &[
+            "a job has an owner only after its start",
+            "the counts of the queue equal the jobs that wait",
+            "the lines of the queue count the jobs that wait",
+        ],
     ),
     (
         "update provisioner_jobs set worker_id = null where completed_us is null and worker_id is not null",
@@ -86,9 +90,16 @@ const BREAKS: &[(&str, &[&str])] = &[
     ),
     (
         "update provisioner_jobs set canceled_us = 1 where completed_us is null and worker_id is null",
-        &["a waiting job that is canceled has ended"],
+        &[
+            "a waiting job that is canceled has ended",
+            "the counts of the queue equal the jobs that wait",
+            "the lines of the queue count the jobs that wait",
+        ],
     ),
-    ("update provisioner_jobs set prebuild = true where worker_id is not null", &["exactly the prebuilds user's jobs queue last"]),
+    (
+        "update provisioner_jobs set prebuild = true where worker_id is not null",
+        &["every job of the prebuilds user is automatic", "exactly the prebuilds user's jobs queue last"],
+    ),
     (
         "update provisioner_jobs set template_version_id = '11111111-1111-4111-8111-111111111111' where type = 'template_version_dry_run'",
         &["a job's template version exists"],
@@ -148,6 +159,26 @@ const BREAKS: &[(&str, &[&str])] = &[
     ),
     ("update provisioner_job_logs set lines = '[]' where first_id = 1", &["a log row holds the lines it counts"]),
     ("update provisioner_job_logs set lines = 'x' where first_id = 1", &["a log row holds the lines it counts"]),
+    (
+        "update provisioner_jobs set automatic = false, prebuild = true, initiator_id =
+            'c42fdf75-3097-471c-8c33-fb52454d81c0' where completed_us is not null and worker_id is null",
+        &["every job of the prebuilds user is automatic"],
+    ),
+    (
+        "update provisioner_jobs set lost_us = 1 where completed_us is not null and worker_id is null",
+        &["only held jobs have a session, a token or a lost connection"],
+    ),
+    ("update queue_lines set waiting = waiting + 1", &["the lines of the queue count the jobs that wait"]),
+    ("update queue_lines set turn = turn + 4611686018427387904", &["the turns of the queue belong to their class"]),
+    (
+        "update queue_counts set total = total - 1 where level = 2 and tag_set_id > 0",
+        &["the counts of the queue equal the jobs that wait"],
+    ),
+    (
+        "insert into provisioner_job_journals select id, 1, 'l', 'x', '', 'x', 1 from provisioner_jobs
+            where type = 'workspace_build'",
+        &["a journal belongs to a build"],
+    ),
     ("update tag_sets set id = 9 where id = 1", &["tag set ids run from 1 without gaps"]),
     ("update tag_sets set tags = '{\"b\": \"1\", \"a\": \"2\"}'", &["tag sets are stored in canonical form"]),
     ("update provisioner_jobs set trace_metadata = '[' where worker_id is not null", &["every job can be read"]),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
 use coder_domain::job::Status;
+use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use coder_store::{Error, jobs, tag_sets};
 use tokio::task::JoinSet;
@@ -56,7 +57,7 @@ async fn only_matching_jobs_are_claimed(fixture: Fixture) {
             provisioners: &provisioners,
             tag_sets,
             daemon,
-            session_nonce: Some("n"),
+            session: Some(Hashed::of("n")),
         };
         jobs::claim(&mut fixture.store.single().await.unwrap(), &claim, fixture.tick())
             .await
@@ -70,7 +71,7 @@ async fn only_matching_jobs_are_claimed(fixture: Fixture) {
     assert_eq!(claim(fixture.organization, "terraform", &[2, 1]).await, Some((first, true)));
     assert_eq!(claim(fixture.organization, "terraform", &[7, 2, 1]).await, Some((third, false)));
     assert_eq!(claim(fixture.organization, "terraform", &[1, 2]).await, None);
-    assert_eq!(fixture.get_job(first).await.session_nonce.as_deref(), Some("n"));
+    assert_eq!(fixture.get_job(first).await.session_hash, Some(Hashed::of("n")));
 }
 
 async fn canceled_jobs_are_not_claimed(fixture: Fixture) {

@@ -1,10 +1,9 @@
 //! Daemon rows: identity, liveness, lists, and the jobs shown with them.
 
 use coder_domain::ids::KeyId;
-use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use coder_store::daemons::{Filter, Join};
-use coder_store::{daemons, jobs, keys};
+use coder_store::{daemons, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 
@@ -12,7 +11,6 @@ on_both_engines!(
     a_daemon_keeps_its_row,
     daemons_are_listed_newest_first,
     current_and_previous_jobs,
-    deleting_a_key_deletes_its_daemons,
     silent_daemons_are_purged_unless_they_own_a_job,
 );
 
@@ -90,22 +88,6 @@ async fn current_and_previous_jobs(fixture: Fixture) {
     let listed = daemons::list_jobs(&mut fixture.store.reader().await.unwrap(), &[daemon]).await.unwrap();
     let found: Vec<_> = listed.iter().map(|job| (job.id, job.is_current, job.worker_id)).collect();
     assert_eq!(found, [(current, true, daemon), (done[2], false, daemon)]);
-}
-
-async fn deleting_a_key_deletes_its_daemons(fixture: Fixture) {
-    let key = keys::Key {
-        id: KeyId::random(),
-        organization_id: fixture.organization,
-        name: "edge".to_owned(),
-        tags: tags(&[]),
-        created_at: at(1),
-    };
-    let mut tx = fixture.store.begin().await.unwrap();
-    keys::insert(&mut tx, &key, Hashed::of("secret")).await.unwrap();
-    let daemon = daemons::upsert(&mut tx, &join(&fixture, "d", key.id, &key.tags), at(2)).await.unwrap();
-    keys::delete(&mut tx, fixture.organization, "edge").await.unwrap().unwrap();
-    assert_eq!(daemons::find(&mut tx, daemon).await.unwrap(), None);
-    tx.commit().await.unwrap();
 }
 
 async fn silent_daemons_are_purged_unless_they_own_a_job(fixture: Fixture) {

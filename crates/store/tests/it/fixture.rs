@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use coder_domain::ids::{DaemonId, FileId, JobId, KeyId, OrganizationId, TemplateVersionId, UserId};
 use coder_domain::job::Type;
+use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use coder_store::testing::Database;
 use coder_store::users::{LoginType, Status, User};
@@ -103,6 +104,7 @@ impl Fixture {
             id: JobId::random(),
             organization_id: self.organization,
             initiator_id: self.user,
+            automatic: false,
             kind: Type::TemplateVersionImport,
             provisioner: "terraform".to_owned(),
             file_id: self.file,
@@ -144,13 +146,23 @@ impl Fixture {
 
     /// Claims as `daemon` any of the sets, at a new instant.
     pub(crate) async fn claim(&self, daemon: DaemonId, sets: &[i64]) -> Option<JobId> {
+        self.claim_as(daemon, None, sets).await
+    }
+
+    /// As [`Fixture::claim`], with a session that may resume.
+    pub(crate) async fn claim_as(
+        &self,
+        daemon: DaemonId,
+        session: Option<Hashed>,
+        sets: &[i64],
+    ) -> Option<JobId> {
         let provisioners = ["terraform".to_owned()];
         let claim = jobs::Claim {
             organization_id: self.organization,
             provisioners: &provisioners,
             tag_sets: sets,
             daemon,
-            session_nonce: None,
+            session,
         };
         let mut tx = self.store.single().await.unwrap();
         jobs::claim(&mut tx, &claim, self.tick()).await.unwrap().map(|claimed| claimed.job)

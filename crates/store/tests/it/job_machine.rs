@@ -60,7 +60,7 @@ async fn apply(fixture: &Fixture, id: JobId, set: i64, event: &Event, now: jiff:
                 provisioners: &provisioners,
                 tag_sets: &[set],
                 daemon: *daemon,
-                session_nonce: None,
+                session: None,
             };
             return jobs::claim(&mut tx, &claim, now).await.unwrap().is_some_and(|claimed| claimed.job == id);
         }

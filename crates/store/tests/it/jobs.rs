@@ -2,9 +2,10 @@
 
 use coder_domain::ids::JobId;
 use coder_domain::job::{Status, Type};
+use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::list::Filter;
-use coder_store::jobs::{Expected, NewJob};
+use coder_store::jobs::{Expected, Holder, NewJob};
 use coder_store::{Document, Error, jobs, timings};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
@@ -16,6 +17,7 @@ on_both_engines!(
     signs_of_life_are_the_owners_only,
     silent_jobs_are_found_and_ended_once,
     a_session_fences_a_job,
+    an_official_daemon_comes_back_by_speaking,
     timings_keep_their_order,
     orphan_deletes_end_without_a_daemon,
 );
@@ -164,11 +166,53 @@ async fn silent_jobs_are_found_and_ended_once(fixture: Fixture) {
 async fn a_session_fences_a_job(fixture: Fixture) {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let job = fixture.job(&TagSet::untagged()).await;
+    let session = Hashed::of("session");
+    assert_eq!(fixture.claim_as(daemon, Some(session), &[1]).await, Some(job));
+    let mut tx = fixture.store.begin().await.unwrap();
+    let held = jobs::hold(&mut tx, job, daemon, session, Hashed::of("token 1")).await.unwrap();
+    assert_eq!((held.attempt, held.token_hash), (1, Some(Hashed::of("token 1"))));
+    let foreign = jobs::hold(&mut tx, job, daemon, Hashed::of("other"), Hashed::of("token x")).await;
+    assert!(matches!(foreign, Err(Error::Stale { .. })), "another session of the same name");
+
+    let first = Holder::session(daemon, 1);
+    let official = jobs::update_alive(&mut tx, job, daemon, at(50)).await;
+    assert!(matches!(official, Err(Error::Stale { .. })), "an official daemon of the same name");
+    assert!(!jobs::update_alive(&mut tx, job, first, at(50)).await.unwrap());
+    assert_eq!(jobs::update_lost(&mut tx, daemon, &[(job, Some(1))], at(60)).await.unwrap(), 1);
+    assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, Some(at(60)));
+    // The last word of the connection that ended does not bring it back.
+    assert!(!jobs::update_alive(&mut tx, job, first, at(61)).await.unwrap());
+    assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, Some(at(60)));
+
+    let (old, new) = (Some(Hashed::of("token 0")), Hashed::of("token 2"));
+    let stale = jobs::resume(&mut tx, job, daemon, session, old, new, at(70)).await;
+    assert!(matches!(stale, Err(Error::Stale { .. })), "not the newest token");
+    let shown = Some(Hashed::of("token 1"));
+    let back = jobs::resume(&mut tx, job, daemon, session, shown, new, at(70)).await.unwrap();
+    assert_eq!((back.attempt, back.token_hash, back.logs_sequence), (2, Some(new), 0));
+    assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, None);
+    // Whatever the former connection still says changes nothing, not even that it ends.
+    assert_eq!(jobs::update_lost(&mut tx, daemon, &[(job, Some(1)), (job, None)], at(71)).await.unwrap(), 0);
+    assert!(jobs::update_alive(&mut tx, job, first, at(71)).await.is_err());
+    assert!(jobs::fail(&mut tx, job, first, "late", "", at(71)).await.is_err());
+    assert!(jobs::complete(&mut tx, job, daemon, at(71)).await.is_err());
+    jobs::complete(&mut tx, job, Holder::session(daemon, 2), at(72)).await.unwrap();
+    assert!(jobs::resume(&mut tx, job, daemon, session, None, new, at(73)).await.is_err());
+    let held = jobs::find_held(&mut tx, job, daemon).await.unwrap().unwrap();
+    assert_eq!((held.completed_at, held.token_hash), (Some(at(72)), Some(new)));
+    tx.commit().await.unwrap();
+}
+
+/// An official daemon says nothing when it comes back; its next message shows it.
+async fn an_official_daemon_comes_back_by_speaking(fixture: Fixture) {
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let job = fixture.job(&TagSet::untagged()).await;
     fixture.claim(daemon, &[1]).await.unwrap();
     let mut tx = fixture.store.begin().await.unwrap();
-    jobs::update_session(&mut tx, job, daemon, "nonce").await.unwrap();
-    let row = jobs::get(&mut tx, job).await.unwrap();
-    assert_eq!((row.session_nonce.as_deref(), row.attempt), (Some("nonce"), 2));
+    assert_eq!(jobs::update_lost(&mut tx, daemon, &[(job, None)], at(60)).await.unwrap(), 1);
+    assert_eq!(jobs::update_lost(&mut tx, daemon, &[(job, None)], at(61)).await.unwrap(), 0, "lost already");
+    assert!(!jobs::update_alive(&mut tx, job, daemon, at(62)).await.unwrap());
+    assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, None);
     tx.commit().await.unwrap();
 }
 

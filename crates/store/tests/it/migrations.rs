@@ -41,16 +41,22 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
     for table in text.lines() {
         fixture.database().execute(&format!("select count(*) from {table}")).await;
     }
-    let mut created: Vec<_> =
-        ["0001_accounts", "0002_jobs", "0003_templates", "0004_workspaces", "0005_records"]
-            .iter()
-            .flat_map(|name| {
-                let path = format!("{}/src/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"));
-                let text = std::fs::read_to_string(path).unwrap();
-                let tables = text.lines().filter_map(|line| line.strip_prefix("create table "));
-                tables.map(|rest| rest.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
-            })
-            .collect();
+    let mut created: Vec<_> = [
+        "0001_accounts",
+        "0002_jobs",
+        "0003_templates",
+        "0004_workspaces",
+        "0005_records",
+        "0006_scheduling",
+    ]
+    .iter()
+    .flat_map(|name| {
+        let path = format!("{}/src/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let tables = text.lines().filter_map(|line| line.strip_prefix("create table "));
+        tables.map(|rest| rest.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    })
+    .collect();
     created.sort();
     assert_eq!(created, text.lines().map(str::to_owned).collect::<Vec<_>>(), "update tables.txt");
 }

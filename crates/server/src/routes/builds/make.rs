@@ -7,6 +7,7 @@ use coder_domain::Timestamp;
 use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId};
 use coder_domain::job::{Status, Type};
+use coder_domain::queue::is_automatic;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::Demand;
 use coder_store::builds::{Build, NewBuild};
@@ -128,6 +129,7 @@ pub async fn make(
         id: JobId::random(),
         organization_id: workspace.organization_id,
         initiator_id: caller.user.id,
+        automatic: is_automatic(caller.user.id, Some(wanted.reason)),
         kind: Type::WorkspaceBuild,
         provisioner: import.provisioner,
         file_id: import.file_id,

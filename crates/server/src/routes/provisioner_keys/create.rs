@@ -34,13 +34,8 @@ pub async fn create(
     let name = request.name.to_lowercase();
     check(&name, &request)?;
     let secret = new_provisioner_key(token::random);
-    let key = Key {
-        id: KeyId::random(),
-        organization_id: organization.id,
-        name,
-        tags: TagSet::from_stored(request.tags),
-        created_at: app.now(),
-    };
+    let tags = TagSet::from_stored(request.tags);
+    let key = Key::new(KeyId::random(), organization.id, name, tags, app.now());
     match keys::insert(&mut app.store.single().await?, &key, Hashed::of(secret.expose())).await {
         Ok(()) => {}
         Err(error) if error.is_conflict_on("provisioner_keys", "name_lower") => {

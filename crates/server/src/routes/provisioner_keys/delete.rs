@@ -24,7 +24,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
             name.to_lowercase()
         )));
     }
-    let deleted = keys::delete(&mut app.store.single().await?, organization.id, &name).await?;
+    let deleted = keys::revoke(&mut app.store.single().await?, organization.id, &name, app.now()).await?;
     let key = deleted.ok_or_else(Error::not_found)?;
     let closed = app.scheduler.connected().close_key(key);
     tracing::info!(key = name, organization = organization.name, by = %caller.user.id, closed, "provisioner key deleted");

@@ -1,0 +1,161 @@
+//! How jobs end: canceled, reported by their holder, or given up on by the server.
+
+use coder_domain::ids::{DaemonId, JobId};
+use jiff::Timestamp;
+
+use super::STALE;
+use super::hold::{Holder, held_by};
+use super::lines::{self, Standing, standing_columns};
+use crate::Result;
+use crate::engine::{Document, Row, Tx, sql, statements, values};
+
+statements! { "provisioner_jobs";
+    CANCEL = sql(concat!("update provisioner_jobs set canceled_us = $2,
+        completed_us = case when worker_id is null then $2 else completed_us end
+        where id = $1 and completed_us is null and canceled_us is null
+        and (cast($3 as boolean) is null or ($3 and started_us is null) or (not $3 and started_us is not null))
+        returning worker_id, completed_us, ", standing_columns!()));
+    FINISH = sql(concat!("update provisioner_jobs set completed_us = $4, updated_us = $4, lost_us = null, error = $5,
+        error_code = $6 where ", held_by!()));
+    FINISH_WITH_INPUT = sql(concat!("update provisioner_jobs set completed_us = $4, updated_us = $4, lost_us = null,
+        input = $5 where ", held_by!()));
+    FINISH_UNCLAIMED = sql(concat!("update provisioner_jobs set started_us = $2, completed_us = $2, updated_us = $2, error = $3
+        where id = $1 and worker_id is null and completed_us is null and canceled_us is null
+        returning worker_id, ", standing_columns!()));
+    /// Each guard that is given must hold.
+    GIVE_UP = sql(concat!("update provisioner_jobs set completed_us = $2, updated_us = $2, lost_us = null,
+        started_us = coalesce(started_us, $2), error = $3, error_code = ''
+        where id = $1 and completed_us is null and (cast($4 as bigint) is null or updated_us = $4)
+        and (cast($5 as bigint) is null or lost_us = $5) and (cast($6 as text) is null or worker_id = $6)
+        and (not $7 or worker_id is null)
+        returning worker_id, ", standing_columns!()));
+}
+
+/// In which state a job must be to be canceled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nobody has taken it.
+    Pending,
+    /// A daemon has it.
+    Running,
+}
+
+/// Asks to stop a job. A job that no daemon has taken ends at once, and is never handed out; the answer says whether it
+/// did.
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when it has ended, was canceled before, or is not as expected.
+pub async fn cancel(tx: &mut Tx, id: JobId, expected: Option<Expected>, now: Timestamp) -> Result<bool> {
+    let pending = expected.map(|expected| expected == Expected::Pending);
+    let entered = tx.enter().await?;
+    let outcome = match tx.fetch_opt(&CANCEL, values![id, now, pending]).await {
+        Ok(Some(row)) => leave(tx, &row).await,
+        Ok(None) => Err(STALE),
+        Err(error) => Err(error),
+    };
+    tx.exit(entered, outcome).await
+}
+
+/// Takes a job that had no owner out of the queue; says whether it had none.
+async fn leave(tx: &mut Tx, row: &Row) -> Result<bool> {
+    let worker: Option<DaemonId> = row.get("worker_id")?;
+    if worker.is_none() {
+        lines::leave(tx, &Standing::from_row(row)?).await?;
+    }
+    Ok(worker.is_none())
+}
+
+/// Ends a job well. Write its results in the same transaction.
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+pub async fn complete(tx: &mut Tx, id: JobId, holder: impl Into<Holder>, now: Timestamp) -> Result<()> {
+    fail(tx, id, holder, "", "", now).await
+}
+
+/// Ends a job well and replaces its private input, where the accepted result is remembered so that a repeat of it is
+/// recognised.
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+pub async fn complete_with_input(
+    tx: &mut Tx,
+    id: JobId,
+    holder: impl Into<Holder>,
+    input: &Document,
+    now: Timestamp,
+) -> Result<()> {
+    let Holder { daemon, epoch } = holder.into();
+    tx.change_one(&FINISH_WITH_INPUT, values![id, daemon, epoch, now, *input]).await
+}
+
+/// Ends a job with an error; an empty text counts as success, as it does on the wire (wire-protocol 5.6).
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+pub async fn fail(
+    tx: &mut Tx,
+    id: JobId,
+    holder: impl Into<Holder>,
+    error: &str,
+    error_code: &str,
+    now: Timestamp,
+) -> Result<()> {
+    let Holder { daemon, epoch } = holder.into();
+    let row = values![id, daemon, epoch, now, error.to_owned(), error_code.to_owned()];
+    tx.change_one(&FINISH, row).await
+}
+
+/// Ends a waiting job without a daemon (orphan delete, scheduling-and-auth BLD-3).
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when a daemon has it or it has ended.
+pub async fn finish_unclaimed(tx: &mut Tx, id: JobId, error: &str, now: Timestamp) -> Result<()> {
+    given_up(tx, &FINISH_UNCLAIMED, values![id, now, error.to_owned()]).await
+}
+
+/// What must still be true of a job that the server gives up on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum While {
+    /// It is open.
+    Open,
+    /// Its last sign of life is this one.
+    SilentSince(Timestamp),
+    /// Its holder's connection ended then and has not come back.
+    LostSince(Timestamp),
+    /// This daemon holds it.
+    HeldBy(DaemonId),
+    /// Nobody has taken it.
+    Waiting,
+}
+
+/// Ends a job on the server's own account with this error; a job that nobody took also gets a start
+/// (scheduling-and-auth REAP-4).
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when it has ended or the condition does not hold any more.
+pub async fn give_up(tx: &mut Tx, id: JobId, condition: While, error: &str, now: Timestamp) -> Result<()> {
+    let (mut silent, mut lost, mut daemon) = (None, None, None);
+    match condition {
+        While::SilentSince(at) => silent = Some(at),
+        While::LostSince(at) => lost = Some(at),
+        While::HeldBy(holder) => daemon = Some(holder),
+        While::Open | While::Waiting => {}
+    }
+    let waiting = condition == While::Waiting;
+    given_up(tx, &GIVE_UP, values![id, now, error.to_owned(), silent, lost, daemon, waiting]).await
+}
+
+async fn given_up(
+    tx: &mut Tx,
+    statement: &crate::Statement,
+    parameters: Vec<crate::engine::Value>,
+) -> Result<()> {
+    let entered = tx.enter().await?;
+    let outcome = match tx.fetch_opt(statement, parameters).await {
+        Ok(Some(row)) => leave(tx, &row).await,
+        Ok(None) => Err(STALE),
+        Err(error) => Err(error),
+    };
+    tx.exit(entered, outcome).await.map(|_| ())
+}

@@ -1,0 +1,166 @@
+//! Which jobs wait, twice over: as lines of the fair queue (`coder_domain::queue`) and as counts by age, for ranks.
+//! Whoever makes a job wait, or ends its waiting, says so here in the same transaction.
+
+use coder_domain::ids::{JobId, OrganizationId, UserId};
+use jiff::Timestamp;
+
+use crate::engine::{Tx, batch, record, sql, statements, values};
+use crate::tag_sets::TagSetId;
+use crate::{Error, Result};
+
+/// Turns of automatic lines begin here, those of people's lines end here.
+pub(crate) const AUTOMATIC: i64 = 1 << 62;
+
+/// Microseconds of a bucket of level 1, as a power of two: about a second.
+pub(crate) const SHIFT: i64 = 20;
+/// How many buckets of one level make one of the next, as a power of two.
+pub(crate) const FAN: i64 = 6;
+/// Levels of buckets; one of the last holds about 71 minutes.
+pub(crate) const LEVELS: i64 = 3;
+/// Rows per bucket at most, so that transactions on Postgres seldom wait for each other's.
+const SHARDS: u8 = 4;
+
+record! {
+    /// What is written down of a waiting job.
+    pub struct Standing {
+        /// The job.
+        pub id: JobId,
+        /// Its organization.
+        pub organization_id: OrganizationId,
+        /// Who caused it.
+        pub initiator_id: UserId,
+        /// Whether it queues after people's jobs.
+        pub automatic: bool,
+        /// The type it needs.
+        pub provisioner: String,
+        /// Its tags.
+        pub tag_set_id: TagSetId,
+        /// Whether the prebuilds user caused it; the official ranking knows only that.
+        pub prebuild: bool,
+        /// When it was made.
+        pub created_at: Timestamp = "created_us",
+    }
+}
+
+/// The columns of a [`Standing`], of the table itself.
+macro_rules! standing_columns {
+    () => {
+        "id, organization_id, initiator_id, automatic, provisioner, tag_set_id, prebuild, created_us"
+    };
+}
+pub(crate) use standing_columns;
+
+statements! { "queue_lines";
+    /// A line in which nobody stands gets a fresh turn, greater than all of its class: rule 1 of the fair queue.
+    ENTER = sql("insert into queue_lines (organization_id, initiator_id, automatic, provisioner, tag_set_id, turn, waiting)
+        values ($1, $2, $3, $4, $5, (select case when coalesce(max(other.turn), 0) >= $6 then max(other.turn) + 1 else $6 end
+            from queue_lines as other
+            where other.organization_id = $1 and other.turn >= $7 and other.turn < $8), 1)
+        on conflict (organization_id, initiator_id, automatic, provisioner, tag_set_id) do update
+        set waiting = queue_lines.waiting + 1,
+        turn = case when queue_lines.waiting = 0 then excluded.turn else queue_lines.turn end");
+    LEAVE = sql("update queue_lines set waiting = waiting - 1 where organization_id = $1 and initiator_id = $2
+        and automatic = $3 and provisioner = $4 and tag_set_id = $5");
+    COUNT = sql("insert into queue_counts
+        (organization_id, provisioner, tag_set_id, prebuild, level, bucket, shard, total)
+        select json_extract(item.value, '$.organization_id'), json_extract(item.value, '$.provisioner'),
+        cast(json_extract(item.value, '$.tag_set_id') as bigint), cast(json_extract(item.value, '$.prebuild') as boolean),
+        cast(json_extract(item.value, '$.level') as bigint), cast(json_extract(item.value, '$.bucket') as bigint),
+        cast(json_extract(item.value, '$.shard') as bigint), cast(json_extract(item.value, '$.total') as bigint)
+        from json_each($1) as item where true
+        on conflict (organization_id, provisioner, tag_set_id, level, prebuild, bucket, shard) do update
+        set total = queue_counts.total + excluded.total");
+    /// A job counts in the same rows when it comes and when it goes, so a row of 0 says nothing.
+    TIDY_COUNTS = sql("delete from queue_counts where total = 0
+        and ((level = 1 and bucket < $1) or (level = 2 and bucket < $2) or (level = 3 and bucket < $3))");
+    TIDY_LINES = sql("delete from queue_lines where waiting = 0
+        and (turn < $1 or (turn >= 4611686018427387904 and turn < $2))");
+}
+
+/// The bucket of a level that an instant falls into.
+pub(crate) fn bucket(at: Timestamp, level: i64) -> i64 {
+    at.as_microsecond() >> (SHIFT + (level - 1) * FAN)
+}
+
+/// Where the turns of a class begin and end.
+pub(crate) const fn turns(automatic: bool) -> (i64, i64) {
+    if automatic { (AUTOMATIC, i64::MAX) } else { (i64::MIN, AUTOMATIC) }
+}
+
+/// The least turn that a line of a class may get now; a greater one if there is one already.
+pub(crate) fn turn_now(automatic: bool, now: Timestamp) -> i64 {
+    let base = if automatic { AUTOMATIC } else { 0 };
+    base + now.as_microsecond()
+}
+
+/// The job waits from now on.
+pub(crate) async fn enter(tx: &mut Tx, job: &Standing, now: Timestamp) -> Result<()> {
+    let (from, to) = turns(job.automatic);
+    let line = values![
+        job.organization_id,
+        job.initiator_id,
+        job.automatic,
+        job.provisioner,
+        job.tag_set_id,
+        turn_now(job.automatic, now),
+        from,
+        to,
+    ];
+    tx.execute(&ENTER, line).await?;
+    count(tx, job, 1).await
+}
+
+/// The job does not wait any more, and nobody got it: its line keeps its turn.
+pub(crate) async fn leave(tx: &mut Tx, job: &Standing) -> Result<()> {
+    let line = values![job.organization_id, job.initiator_id, job.automatic, job.provisioner, job.tag_set_id];
+    tx.execute(&LEAVE, line).await?;
+    count(tx, job, -1).await
+}
+
+/// Adds to the counts of all buckets in which the job lies.
+pub(crate) async fn count(tx: &mut Tx, job: &Standing, change: i64) -> Result<()> {
+    let shard = i64::from(job.id.0.as_bytes()[15] % SHARDS);
+    let columns =
+        &["organization_id", "provisioner", "tag_set_id", "prebuild", "level", "bucket", "shard", "total"];
+    let whole = (String::new(), String::new(), 0);
+    let own = (job.organization_id.to_string(), job.provisioner.clone(), job.tag_set_id);
+    let mut rows = Vec::new();
+    for (organization, provisioner, set) in [whole, own] {
+        for level in 1..=LEVELS {
+            let bucket = bucket(job.created_at, level);
+            rows.push(values![organization, provisioner, set, job.prebuild, level, bucket, shard, change]);
+        }
+    }
+    tx.execute(&COUNT, vec![batch(columns, rows)]).await.map(|_| ())
+}
+
+/// How long a bucket stays after its end: transactions that began in it are over by then, so that tidying waits for
+/// none of them.
+const SETTLED: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+
+/// Removes rows that say nothing any more; returns how many. Now and then the claim does it in passing.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn purge(tx: &mut Tx, now: Timestamp) -> Result<u64> {
+    let Ok(before) = now.checked_sub(SETTLED) else { return Ok(0) };
+    let counts = values![bucket(before, 1), bucket(before, 2), bucket(before, 3)];
+    let lines = values![turn_now(false, before), turn_now(true, before)];
+    Ok(tx.execute(&TIDY_COUNTS, counts).await? + tx.execute(&TIDY_LINES, lines).await?)
+}
+
+/// One claim in so many tidies up.
+const TIDY_EVERY: u32 = 1024;
+
+/// Tidies up after some of the jobs, chosen by chance.
+pub(crate) async fn tidy(tx: &mut Tx, job: JobId, now: Timestamp) -> Result<()> {
+    let [.., high, low] = job.0.into_bytes();
+    if u32::from(u16::from_be_bytes([high, low])) % TIDY_EVERY != 0 {
+        return Ok(());
+    }
+    match purge(tx, now).await {
+        // Somebody else is at it.
+        Err(Error::Unavailable { .. }) => Ok(()),
+        other => other.map(|_| ()),
+    }
+}

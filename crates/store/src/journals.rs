@@ -1,0 +1,135 @@
+//! Journals: the newest state that a running job has sent before its end (docs/extensions.md, Journal).
+
+use coder_domain::ids::{BuildId, JobId};
+use coder_domain::key::Hashed;
+use jiff::Timestamp;
+
+use crate::Result;
+use crate::engine::{Tx, record, sql, statements, values};
+
+record! {
+    /// Which state it is.
+    pub struct Version {
+        /// Terraform's number of the state; grows within a lineage.
+        pub serial: i64,
+        /// Which history of states it belongs to.
+        pub lineage: String,
+        /// SHA-256 of the bytes as the daemon sent them.
+        pub sha256: Hashed,
+    }
+}
+
+/// A state with its version.
+#[derive(Clone, PartialEq)]
+pub struct Entry {
+    /// Which state it is.
+    pub version: Version,
+    /// How the bytes are encrypted, or empty when they are not.
+    pub cipher: String,
+    /// The bytes.
+    pub state: Vec<u8>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// What came of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether it is the newest now. The same state sent again is.
+    pub kept: bool,
+    /// The serial of the newest; 0 when there is none.
+    pub serial: i64,
+}
+
+statements! { "provisioner_job_journals";
+    FIND = sql("select serial, lineage, sha256, cipher, state from provisioner_job_journals where job_id = $1");
+    FIND_VERSION = sql("select serial, lineage, sha256 from provisioner_job_journals where job_id = $1");
+    PUT = sql("insert into provisioner_job_journals (job_id, serial, lineage, sha256, cipher, state, updated_us)
+        values ($1, $2, $3, $4, $5, $6, $7) on conflict (job_id) do update set serial = excluded.serial,
+        lineage = excluded.lineage, sha256 = excluded.sha256, cipher = excluded.cipher, state = excluded.state,
+        updated_us = excluded.updated_us");
+    APPLY = sql("insert into workspace_build_states (workspace_build_id, state)
+        select $2, state from provisioner_job_journals where job_id = $1 and length(state) > 0
+        on conflict (workspace_build_id) do update set state = excluded.state");
+    DELETE = sql("delete from provisioner_job_journals where job_id = $1");
+    PURGE = sql("delete from provisioner_job_journals where job_id in (
+        select id from provisioner_jobs where completed_us < $1 and id in (select job_id from provisioner_job_journals))");
+}
+
+/// Keeps a state if it is newer than what is kept. `base` is the version of the state that the job began with, none when
+/// it began without one. Of the same lineage a higher serial is newer, or an equal one with other bytes; another lineage
+/// counts only when there is nothing of the base's. Prove first that the sender holds the job
+/// ([`jobs::update_alive`](crate::jobs::update_alive)), in the same transaction: that also locks the job.
+///
+/// # Errors
+/// [`crate::Error::Reference`] when there is no such job.
+pub async fn put(
+    tx: &mut Tx,
+    job: JobId,
+    entry: &Entry,
+    base: Option<&Version>,
+    now: Timestamp,
+) -> Result<Outcome> {
+    let kept = find_version(tx, job).await?;
+    let newest = kept.as_ref().or(base);
+    let new = &entry.version;
+    let is_newer = newest.is_none_or(|old| {
+        old.lineage == new.lineage
+            && (new.serial > old.serial || new.serial == old.serial && new.sha256 != old.sha256)
+    });
+    if !is_newer {
+        let serial = newest.map_or(0, |old| old.serial);
+        let same = kept.as_ref() == Some(new);
+        return Ok(Outcome { kept: same, serial });
+    }
+    let row = values![job, new.serial, new.lineage, new.sha256, entry.cipher, entry.state, now];
+    tx.execute(&PUT, row).await?;
+    Ok(Outcome { kept: true, serial: new.serial })
+}
+
+/// The newest state of a job, if it sent any.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`].
+pub async fn find(tx: &mut Tx, job: JobId) -> Result<Option<Entry>> {
+    let Some(row) = tx.fetch_opt(&FIND, values![job]).await? else { return Ok(None) };
+    let (cipher, state) = (row.get("cipher")?, row.get("state")?);
+    Ok(Some(Entry { version: Version::from_row(&row)?, cipher, state }))
+}
+
+/// Which state is the newest of a job, without its bytes.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`].
+pub async fn find_version(tx: &mut Tx, job: JobId) -> Result<Option<Version>> {
+    tx.fetch_opt(&FIND_VERSION, values![job]).await?.as_ref().map(Version::from_row).transpose()
+}
+
+/// Makes the journal's state that of the build, whose job ended without one; says whether there was a journal. Only for
+/// states that are not encrypted.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn apply(tx: &mut Tx, job: JobId, build: BuildId) -> Result<bool> {
+    Ok(tx.execute(&APPLY, values![job, build]).await? > 0)
+}
+
+/// Forgets the journal of a job: a state came with its end.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn delete(tx: &mut Tx, job: JobId) -> Result<()> {
+    tx.execute(&DELETE, values![job]).await.map(|_| ())
+}
+
+/// Forgets the journals of jobs that ended before `before`.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+    tx.execute(&PURGE, values![before]).await
+}
