@@ -23,6 +23,7 @@ use crate::session::{Link, Patience};
 use crate::status::{Status, StatusHandle};
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
 use crate::terraform::environment::Environment;
+use crate::terraform::prepared::Prepared;
 use crate::workdir::Claim;
 
 /// How a daemon works.
@@ -95,8 +96,8 @@ impl Daemon {
         let environment = Environment::of_daemon();
         let slots = config.slots.clamp(1, extension::SLOTS);
         let metrics = Metrics::new();
-        let workshop = |slot| workshop(&config, &environment, &metrics, slot);
-        let workshops = (0..slots).map(workshop).collect();
+        let finder = Arc::new(Finder::new(config.terraform.clone()));
+        let workshops = (0..slots).map(|_| workshop(&config, &environment, &metrics, &finder)).collect();
         let status = watch::Sender::new(Status { slots, ..Status::default() });
         Self { config, connector: Arc::new(connector), workshops, status, metrics }
     }
@@ -233,15 +234,15 @@ async fn finish(slots: &mut JoinSet<()>) {
     }
 }
 
-fn workshop(config: &Config, environment: &Environment, metrics: &Metrics, slot: usize) -> Workshop {
+fn workshop(config: &Config, environment: &Environment, metrics: &Metrics, finder: &Arc<Finder>) -> Workshop {
     Workshop {
         metrics: metrics.clone(),
-        finder: Finder::new(config.terraform.clone()),
+        finder: Arc::clone(finder),
+        prepared: Prepared::new(config.cache_dir.join("init")),
         environment: environment.clone(),
         clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
-        // Terraform's plugin cache must not be used by two commands at once.
-        plugin_cache: config.cache_dir.join(format!("plugins-{slot}")),
+        plugin_cache: config.cache_dir.join("plugins"),
         pace: Pace {
             interval: config.update_interval,
             patience: Patience {

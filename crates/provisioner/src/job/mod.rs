@@ -27,6 +27,7 @@ use crate::session::{CallError, JobLink, Link};
 use crate::terraform::binary::Finder;
 use crate::terraform::environment::Environment;
 use crate::terraform::journal::Journal;
+use crate::terraform::prepared::Prepared;
 use crate::terraform::steps::{Steps, Tools};
 use crate::workdir::WorkDir;
 
@@ -34,7 +35,8 @@ const PROVISIONER: &str = "terraform";
 
 /// What all jobs of a daemon share.
 pub(crate) struct Workshop {
-    pub(crate) finder: Finder,
+    pub(crate) finder: Arc<Finder>,
+    pub(crate) prepared: Prepared,
     pub(crate) environment: Environment,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work_dir: PathBuf,
@@ -201,6 +203,7 @@ async fn work(
         plugin_cache: workshop.plugin_cache.clone(),
         exit_timeout: workshop.exit_timeout,
         journal,
+        prepared: workshop.prepared.clone(),
     };
     link.held().keep_record(work_dir.record_file());
     let log_level = match &kind {

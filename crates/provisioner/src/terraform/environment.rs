@@ -76,6 +76,23 @@ impl Environment {
         self.missing_config.as_deref()
     }
 
+    /// Terraform's own variables.
+    pub(crate) fn of_terraform(&self) -> impl Iterator<Item = &(OsString, OsString)> {
+        self.variables.iter().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TF_"))
+    }
+
+    /// The content of the configuration of Terraform's command line, wherever it is; empty without one.
+    pub(crate) fn cli_config(&self) -> Vec<u8> {
+        let value =
+            |wanted: &str| self.variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let file = match (value("TF_CLI_CONFIG_FILE"), value("HOME")) {
+            (Some(file), _) if !file.is_empty() => PathBuf::from(file),
+            (_, Some(home)) => PathBuf::from(home).join(".terraformrc"),
+            _ => return Vec::new(),
+        };
+        std::fs::read(file).unwrap_or_default()
+    }
+
     /// Values that jobs inherit and must not say, by the words in their names.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         const WORDS: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PRIVATE_KEY", "ACCESS_KEY"];

@@ -14,6 +14,7 @@ mod literal;
 pub(crate) mod modules;
 pub(crate) mod parse;
 pub(crate) mod plan;
+pub(crate) mod prepared;
 pub(crate) mod run;
 pub(crate) mod state;
 pub(crate) mod steps;

@@ -10,6 +10,7 @@ mod imports;
 mod killed;
 mod masked;
 mod output;
+mod prepared;
 mod resume;
 mod server;
 mod session;

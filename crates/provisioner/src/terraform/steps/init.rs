@@ -10,13 +10,20 @@ use pb::LogLevel;
 
 use super::{StepError, Steps, args, blocking, failed};
 use crate::archive::{self, Limits};
+use crate::cancel::Urgency;
 use crate::logs::StageLog;
 use crate::terraform::cache;
 use crate::terraform::environment::Variables;
 use crate::terraform::modules::{self, Modules};
 use crate::terraform::parse::{self, RootModule};
+use crate::terraform::prepared::{Key, Purpose, Turn};
 use crate::terraform::run::Observer;
 use crate::terraform::timings::Step;
+
+const LOCK_FILE: &str = ".terraform.lock.hcl";
+
+/// Said instead of what `init` would say.
+const READY: &str = "Terraform has been initialized with this template before; nothing is downloaded";
 
 const INIT_STAGE: &str = "Initializing Terraform Directory";
 
@@ -53,12 +60,11 @@ impl Steps<'_> {
     ) -> Result<Modules, StepError> {
         let dir = self.work.template();
         let target = dir.clone();
-        let plugin_cache = self.tools.plugin_cache.clone();
-        let now = SystemTime::from(self.tools.clock.now());
-        blocking(move || {
-            archive::extract(&template, &target, Limits::TEMPLATE)
+        let (archive, modules) = (template.clone(), module_files.clone());
+        let locked = blocking(move || {
+            archive::extract(&archive, &target, Limits::TEMPLATE)
                 .map_err(|error| failed("extract template archive", error))?;
-            if let Some(files) = module_files {
+            if let Some(files) = modules {
                 archive::extract(&files, &target, Limits::MODULES)
                     .map_err(|error| failed("extract module archive", error))?;
             }
@@ -73,9 +79,7 @@ impl Steps<'_> {
                     "the template has no Terraform file (*.tf or *.tf.json) at its top level; push the folder that holds main.tf",
                 ));
             }
-            std::fs::create_dir_all(&plugin_cache).map_err(|error| failed("make the plugin cache", error))?;
-            cache::remove_stale(&plugin_cache, now);
-            Ok(())
+            Ok(target.join(LOCK_FILE).exists())
         })
         .await?;
 
@@ -83,21 +87,25 @@ impl Steps<'_> {
         for line in self.tools.environment.announcements() {
             log.line(LogLevel::Warn, &line).await;
         }
-        let mut arguments = args(["init", "-no-color", "-input=false"]);
-        if binary.version.has_json_init() {
-            arguments.push("-json".into());
-        }
+        let purpose = if wants_archive { Purpose::Import { locked } } else { Purpose::Build };
+        let (prepared, environment) = (self.tools.prepared.clone(), self.tools.environment.clone());
+        let (asked, target, now) = (binary.clone(), dir.clone(), SystemTime::from(self.tools.clock.now()));
+        let (key, is_ready) = blocking(move || {
+            let key = Key::of(&template, module_files.as_deref(), &asked, &environment);
+            let is_ready = prepared.restore(&key, purpose, &target, now);
+            Ok((key, is_ready))
+        })
+        .await?;
+        let has_json = binary.version.has_json_init();
         self.binary = Some(binary);
         let provider =
             provider_server().listen(&self.work.private_dir(), coder_tfprovider::Environment::default());
         self.provider = Some(provider.map_err(|error| failed("serve the coder provider", error))?);
-        let mut variables = self.with_provider(Variables::new());
-        variables
-            .push(("TF_PLUGIN_CACHE_DIR".to_owned(), self.tools.plugin_cache.to_string_lossy().into_owned()));
-        self.runner(&dir)?
-            .stream(&arguments, &variables, log, observer)
-            .await
-            .map_err(|error| failed("initialize terraform", error))?;
+        if is_ready {
+            log.line(LogLevel::Info, READY).await;
+        } else {
+            self.run_fresh_init(&key, purpose, has_json, log, observer).await?;
+        }
 
         let found = blocking(move || {
             modules::read(&dir, wants_archive).map_err(|error| failed("read modules", error))
@@ -114,6 +122,62 @@ impl Steps<'_> {
                 Ok(Modules::default())
             }
         }
+    }
+
+    /// Lets Terraform set itself up, and keeps what it made. Daemons of this machine take turns.
+    async fn run_fresh_init(
+        &mut self,
+        key: &Key,
+        purpose: Purpose,
+        has_json: bool,
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), StepError> {
+        let dir = self.work.template();
+        let (plugin_cache, now) = (self.tools.plugin_cache.clone(), SystemTime::from(self.tools.clock.now()));
+        let cache = plugin_cache.clone();
+        blocking(move || {
+            std::fs::create_dir_all(&cache).map_err(|error| failed("make the plugin cache", error))?;
+            cache::remove_stale(&cache, now);
+            Ok(())
+        })
+        .await?;
+        let turn = tokio::select! {
+            turn = Turn::wait(&plugin_cache) => turn.map_err(|error| failed("lock the plugin cache", error))?,
+            () = self.cancel.reached(Urgency::Graceful) => return Err(StepError::from("the job was canceled")),
+        };
+        // Somebody else may have made it in the meantime.
+        let (prepared, wanted, target) = (self.tools.prepared.clone(), key.clone(), dir.clone());
+        if blocking(move || Ok(prepared.restore(&wanted, purpose, &target, now))).await? {
+            log.line(LogLevel::Info, READY).await;
+            return Ok(());
+        }
+        let mut arguments = args(["init", "-no-color", "-input=false"]);
+        if has_json {
+            arguments.push("-json".into());
+        }
+        let mut variables = self.with_provider(Variables::new());
+        // Without its turn a job downloads for itself.
+        let cache = if turn.is_some() { plugin_cache } else { self.work.private("plugins") };
+        std::fs::create_dir_all(&cache).map_err(|error| failed("make the plugin cache", error))?;
+        variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), cache.to_string_lossy().into_owned()));
+        // Without it the cache is used only for what a lock file names. A job's own lock file goes nowhere.
+        variables.push(("TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE".to_owned(), "1".to_owned()));
+        self.runner(&dir)?
+            .stream(&arguments, &variables, log, observer)
+            .await
+            .map_err(|error| failed("initialize terraform", error))?;
+        if turn.is_some() {
+            let (prepared, key) = (self.tools.prepared.clone(), key.clone());
+            blocking(move || {
+                if let Err(error) = prepared.store(&key, &dir, now) {
+                    tracing::debug!(%error, "an initialised directory is not kept");
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// Reads variables and tags; needs no process.

@@ -26,6 +26,7 @@ use super::environment::{Environment, Variables};
 use super::graph::Graph;
 use super::journal::Journal;
 use super::parse::RootModule;
+use super::prepared::Prepared;
 use super::run::Runner;
 use super::state;
 use super::timings::{Step, Timings};
@@ -63,6 +64,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) plugin_cache: PathBuf,
     pub(crate) exit_timeout: Duration,
     pub(crate) journal: &'a Journal,
+    pub(crate) prepared: Prepared,
 }
 
 /// One job's Terraform: a directory, a program, and what has been learnt so far.

@@ -1,0 +1,380 @@
+//! Initialised directories, kept by what they were made of, so that a template version is initialised once per machine.
+//!
+//! An entry holds a copy of `.terraform` and of the lock file. Jobs get copies, so what they do to theirs changes no other.
+//! Providers are links into the plugin cache, as Terraform makes them; an entry whose provider was touched since is none.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::binary::Binary;
+use super::environment::Environment;
+
+const DATA: &str = ".terraform";
+const PROVIDERS: &str = "providers";
+const LOCK_FILE: &str = ".terraform.lock.hcl";
+const MANIFEST: &str = "manifest.json";
+
+/// Entries that no job has used for so long are removed.
+const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Directories with more of their own are not kept; copying them is no gain.
+const LARGEST: u64 = 256 * 1024 * 1024;
+
+/// Waiting for another `init` on this machine: how often it is looked, and after which time one goes on without the
+/// shared plugin cache.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where a template version's directory is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key(String);
+
+impl Key {
+    /// Everything that an `init` depends on and that is on this machine.
+    pub(crate) fn of(
+        template: &[u8],
+        modules: Option<&[u8]>,
+        binary: &Binary,
+        environment: &Environment,
+    ) -> Self {
+        let mut sum = Sha256::new();
+        let mut add = |part: &[u8]| {
+            sum.update((part.len() as u64).to_be_bytes());
+            sum.update(part);
+        };
+        add(template);
+        add(modules.unwrap_or_default());
+        add(binary.path.as_os_str().as_encoded_bytes());
+        add(binary.version.to_string().as_bytes());
+        for (name, value) in environment.of_terraform() {
+            add(name.as_encoded_bytes());
+            add(value.as_encoded_bytes());
+        }
+        add(&environment.cli_config());
+        Self(hex::encode(sum.finalize()))
+    }
+}
+
+/// A file as it was; the kernel alone sets the time of its change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    path: PathBuf,
+    size: u64,
+    inode: u64,
+    changed_s: i64,
+    changed_ns: i64,
+}
+
+impl Seen {
+    fn of(path: PathBuf) -> std::io::Result<Self> {
+        let file = path.symlink_metadata()?;
+        Ok(Self {
+            size: file.size(),
+            inode: file.ino(),
+            changed_s: file.ctime(),
+            changed_ns: file.ctime_nsec(),
+            path,
+        })
+    }
+
+    fn is_untouched(&self) -> bool {
+        Self::of(self.path.clone()).is_ok_and(|now| now == *self)
+    }
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Manifest {
+    /// Every file of the providers.
+    providers: Vec<Seen>,
+    /// Whether there is a provider or a remote module, of which there may be a newer one by now.
+    fetched: bool,
+}
+
+/// What an entry may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A build runs with what its template version was imported with.
+    Build,
+    /// An import takes the newest that its constraints allow, unless a lock file came with the template.
+    Import { locked: bool },
+}
+
+/// The kept directories of a machine; daemons may share them. All methods block.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    root: PathBuf,
+}
+
+impl Prepared {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    fn entry(&self, key: &Key) -> PathBuf {
+        self.root.join(&key.0)
+    }
+
+    /// Copies an entry into `dir`; false when there is none that may be used.
+    pub(crate) fn restore(&self, key: &Key, purpose: Purpose, dir: &Path, now: SystemTime) -> bool {
+        let entry = self.entry(key);
+        let Some(manifest) = std::fs::read(entry.join(MANIFEST)).ok() else { return false };
+        let Ok(manifest) = serde_json::from_slice::<Manifest>(&manifest) else { return false };
+        if manifest.fetched && purpose == (Purpose::Import { locked: false }) {
+            return false;
+        }
+        if !manifest.providers.iter().all(Seen::is_untouched) {
+            tracing::warn!(entry = %entry.display(), "a provider in the plugin cache was changed; the template is initialised again");
+            // Whatever it is now, it is not what was installed.
+            for provider in manifest.providers.iter().filter(|provider| !provider.is_untouched()) {
+                let _ = std::fs::remove_file(&provider.path);
+            }
+            let _ = std::fs::remove_dir_all(&entry);
+            return false;
+        }
+        match copy_tree(&entry.join(DATA), &dir.join(DATA)).and_then(|_| copy_lock(&entry, dir)) {
+            Ok(()) => {
+                // For the removal of what nobody uses.
+                let touched = std::fs::File::open(&entry).and_then(|file| file.set_modified(now));
+                if let Err(error) = touched {
+                    tracing::debug!(%error, "an entry's time cannot be set");
+                }
+                true
+            }
+            Err(error) => {
+                tracing::warn!(entry = %entry.display(), %error, "a kept directory cannot be used");
+                let _ = std::fs::remove_dir_all(dir.join(DATA));
+                false
+            }
+        }
+    }
+
+    /// Keeps what `init` has made in `dir`. It is whole from the moment it is there.
+    pub(crate) fn store(&self, key: &Key, dir: &Path, now: SystemTime) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.root)?;
+        self.remove_stale(now);
+        let new = self.root.join(format!("new-{}", Uuid::new_v4()));
+        let stored = self.fill(&new, dir).and_then(|()| {
+            // Another daemon may have been faster; its entry is as good.
+            std::fs::rename(&new, self.entry(key)).or_else(|_| std::fs::remove_dir_all(&new))
+        });
+        if stored.is_err() {
+            let _ = std::fs::remove_dir_all(&new);
+        }
+        stored
+    }
+
+    fn fill(&self, new: &Path, dir: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(new)?;
+        let mut manifest = Manifest::default();
+        let data = dir.join(DATA);
+        if data.exists() {
+            if own_bytes(&data)? > LARGEST {
+                return Err(std::io::Error::other("it is too large to be kept"));
+            }
+            let links = copy_tree(&data, &new.join(DATA))?;
+            for link in links {
+                files_below(&std::fs::canonicalize(link)?, &mut manifest.providers)?;
+            }
+        } else {
+            std::fs::create_dir_all(new.join(DATA))?;
+        }
+        manifest.fetched = !manifest.providers.is_empty()
+            || data.join(PROVIDERS).exists()
+            || data.join("modules").read_dir().is_ok_and(|entries| entries.count() > 1);
+        copy_lock(dir, new)?;
+        std::fs::write(new.join(MANIFEST), serde_json::to_vec(&manifest)?)
+    }
+
+    fn remove_stale(&self, now: SystemTime) {
+        for entry in self.root.read_dir().into_iter().flatten().flatten() {
+            let modified = entry.metadata().and_then(|entry| entry.modified()).ok();
+            let age = modified.and_then(|at| now.duration_since(at).ok());
+            if age.is_some_and(|age| age > STALE_AFTER)
+                && let Err(error) = std::fs::remove_dir_all(entry.path())
+            {
+                tracing::debug!(%error, "an unused kept directory could not be removed");
+            }
+        }
+    }
+}
+
+/// The right to fill the plugin cache, which Terraform must not do twice at once. Processes of the machine share it; the
+/// system gives it back when its holder ends.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _lock: std::fs::File,
+}
+
+impl Turn {
+    /// Waits for the right; none when its holder takes too long.
+    pub(crate) async fn wait(plugin_cache: &Path) -> std::io::Result<Option<Self>> {
+        let path = plugin_cache.with_extension("lock");
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let lock = std::fs::File::create(&path)?;
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Some(Self { _lock: lock }));
+            }
+            if tokio::time::Instant::now() >= until {
+                return Ok(None);
+            }
+            // The system has no wake-up that can be given up when the job is canceled.
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+fn copy_lock(from: &Path, to: &Path) -> std::io::Result<()> {
+    match std::fs::copy(from.join(LOCK_FILE), to.join(LOCK_FILE)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Copies a directory; links stay links. Returns the links to directories.
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut links = Vec::new();
+    let mut pending = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from, to)) = pending.pop() {
+        std::fs::create_dir_all(&to)?;
+        for entry in from.read_dir()? {
+            let entry = entry?;
+            let (source, target) = (entry.path(), to.join(entry.file_name()));
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                pending.push((source, target));
+            } else if kind.is_symlink() {
+                std::os::unix::fs::symlink(std::fs::read_link(&source)?, target)?;
+                if source.is_dir() {
+                    links.push(source);
+                }
+            } else if kind.is_file() {
+                std::fs::copy(source, target)?;
+            }
+        }
+    }
+    Ok(links)
+}
+
+/// Bytes of the files in a directory, without what is linked.
+fn own_bytes(dir: &Path) -> std::io::Result<u64> {
+    let mut files = Vec::new();
+    files_below(dir, &mut files)?;
+    Ok(files.iter().map(|file| file.size).sum())
+}
+
+fn files_below(dir: &Path, found: &mut Vec<Seen>) -> std::io::Result<()> {
+    let mut pending = vec![dir.to_owned()];
+    while let Some(dir) = pending.pop() {
+        for entry in dir.read_dir()? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                pending.push(entry.path());
+            } else {
+                found.push(Seen::of(entry.path())?);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terraform::binary::Version;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn binary() -> Binary {
+        Binary { path: "/bin/terraform".into(), version: Version::parse("1.11.4").unwrap() }
+    }
+
+    fn key(template: &str) -> Key {
+        Key::of(template.as_bytes(), None, &binary(), &Environment::of_daemon())
+    }
+
+    /// A directory as init leaves it, with a provider in a plugin cache beside it.
+    fn initialised(root: &Path) -> (PathBuf, PathBuf) {
+        let (dir, package) = (root.join("job"), root.join("plugins/host/ns/type/1.0.0/linux_amd64"));
+        let link = dir.join(".terraform/providers/host/ns/type/1.0.0/linux_amd64");
+        std::fs::create_dir_all(&package).unwrap();
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::fs::write(package.join("provider"), "program").unwrap();
+        std::os::unix::fs::symlink(&package, link).unwrap();
+        std::fs::create_dir_all(dir.join(".terraform/modules/m")).unwrap();
+        std::fs::write(dir.join(".terraform/modules/m/main.tf"), "module").unwrap();
+        std::fs::write(dir.join(LOCK_FILE), "lock").unwrap();
+        (dir, package.join("provider"))
+    }
+
+    #[test]
+    fn a_job_that_writes_into_its_copy_changes_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, _) = initialised(root.path());
+        let prepared = Prepared::new(root.path().join("init"));
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let module = |job: &Path| job.join(".terraform/modules/m/main.tf");
+        for name in ["one", "two"] {
+            let job = root.path().join(name);
+            std::fs::create_dir(&job).unwrap();
+            assert!(prepared.restore(&key("a"), Purpose::Build, &job, NOW));
+            assert_eq!(std::fs::read_to_string(module(&job)).unwrap(), "module");
+            assert_eq!(std::fs::read_to_string(job.join(LOCK_FILE)).unwrap(), "lock");
+            let provider = job.join(".terraform/providers/host/ns/type/1.0.0/linux_amd64/provider");
+            assert_eq!(std::fs::read_to_string(provider).unwrap(), "program");
+            std::fs::write(module(&job), "changed").unwrap();
+            std::fs::remove_file(job.join(LOCK_FILE)).unwrap();
+        }
+        assert!(!prepared.restore(&key("b"), Purpose::Build, &root.path().join("three"), NOW));
+    }
+
+    #[test]
+    fn a_provider_that_was_touched_is_not_used_again() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, provider) = initialised(root.path());
+        let prepared = Prepared::new(root.path().join("init"));
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let modified = provider.metadata().unwrap().modified().unwrap();
+        std::fs::write(&provider, "PROGRAM").unwrap();
+        std::fs::File::options().write(true).open(&provider).unwrap().set_modified(modified).unwrap();
+        assert!(!prepared.restore(&key("a"), Purpose::Build, &root.path().join("one"), NOW));
+        assert!(!provider.exists(), "Terraform installs it anew");
+    }
+
+    #[test]
+    fn an_import_takes_the_newest_unless_it_is_locked() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, _) = initialised(root.path());
+        let prepared = Prepared::new(root.path().join("init"));
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let bare = root.path().join("bare");
+        std::fs::create_dir(&bare).unwrap();
+        prepared.store(&key("bare"), &bare, NOW).unwrap();
+        let check = |name: &str, purpose, wanted| {
+            let job = root.path().join(Uuid::new_v4().to_string());
+            std::fs::create_dir(&job).unwrap();
+            assert_eq!(prepared.restore(&key(name), purpose, &job, NOW), wanted, "{name} {purpose:?}");
+        };
+        check("a", Purpose::Import { locked: false }, false);
+        check("a", Purpose::Import { locked: true }, true);
+        check("bare", Purpose::Import { locked: false }, true);
+        check("bare", Purpose::Build, true);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_after_the_other_fills_the_plugin_cache() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = root.path().join("plugins");
+        let turn = Turn::wait(&cache).await.unwrap().unwrap();
+        assert!(Turn::wait(&cache).await.unwrap().is_none(), "nobody waits for ever");
+        drop(turn);
+        assert!(Turn::wait(&cache).await.unwrap().is_some());
+    }
+}

@@ -1,0 +1,89 @@
+//! Templates that were initialised before.
+
+use std::path::Path;
+
+use crate::server::Server;
+use crate::setup::{HELLO, PLAIN, Running, import, stand_in, start, tar, terraform};
+
+/// Notes each command, then is Terraform.
+const NOTED: &str = "echo \"$1\" >> \"$(dirname \"$0\")/commands\"; exec \"$REAL\" \"$@\"";
+
+fn commands(dir: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(dir.join("commands")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_job_of_a_template_starts_without_init_and_as_few_programs_as_can_be() {
+    let Some(real) = terraform() else { return };
+    let server = Server::new();
+    let running = Running::with_stand_in(&server, &real, NOTED);
+    let archive = tar(&[("main.tf", HELLO)]);
+    for (count, wanted) in [
+        (1, vec!["version", "init", "graph", "plan", "apply"]),
+        (2, vec!["graph", "plan", "apply"]),
+        (3, vec!["graph", "plan", "apply"]),
+    ] {
+        server.give(start(archive.clone()));
+        let record = server.wait_for("a build", |record| record.completed.len() == count).await;
+        assert!(record.failed.is_empty());
+        let mut found = commands(running.dir.path());
+        // Plan and graph are made at once.
+        found.sort_by_key(|command| {
+            ["version", "init", "graph", "plan", "apply"].iter().position(|known| known == command)
+        });
+        assert_eq!(found, wanted, "build {count}");
+        std::fs::remove_file(running.dir.path().join("commands")).unwrap();
+    }
+    assert!(server.record().has_line("has been initialized with this template before"));
+    // An import of the same archive fetches nothing either, as there was nothing to fetch.
+    server.give(import(archive, &[]));
+    server.wait_for("the import", |record| record.completed.len() == 4).await;
+    assert!(!commands(running.dir.path()).contains(&"init".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_does_to_its_directory_no_other_job_sees() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let _running = Running::start(&server);
+    let module = "resource \"terraform_data\" \"m\" {\n  input = \"clean\"\n}\n";
+    let main = "module \"m\" {\n  source = \"./m\"\n}\nresource \"terraform_data\" \"a\" {\n  depends_on = [module.m]\n  \
+        provisioner \"local-exec\" { command = \"ls .terraform; echo spoilt > .terraform/modules/modules.json; rm -rf .terraform/providers; echo spoilt > .terraform/new\" }\n}\n";
+    let archive = tar(&[("main.tf", main), ("m/main.tf", module)]);
+    for count in 1..=3 {
+        server.give(start(archive.clone()));
+        let record =
+            server.wait_for("a build", |record| record.completed.len() + record.failed.len() == count).await;
+        assert!(record.failed.is_empty(), "build {count}: {:?}", record.failed);
+    }
+    assert!(!server.record().has_line("(local-exec): new"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_cold_starts_of_two_daemons_run_one_init() {
+    let Some(real) = terraform() else { return };
+    let server = Server::new();
+    let dir = tempfile::tempdir().unwrap();
+    let program = stand_in(dir.path(), &real, NOTED);
+    let cache = dir.path().join("cache");
+    let daemon = || {
+        Running::with(&server, |config, _| {
+            config.terraform = coder_provisioner::TerraformSource::File(program.clone());
+            config.cache_dir = cache.clone();
+            config.slots = 8;
+        })
+    };
+    let _running = [daemon(), daemon()];
+    let archive = tar(&[("main.tf", PLAIN)]);
+    for _ in 0..16 {
+        server.give(start(archive.clone()));
+    }
+    let record =
+        server.wait_for("all builds", |record| record.completed.len() + record.failed.len() == 16).await;
+    assert!(record.failed.is_empty(), "{:?}", record.failed);
+    let inits = commands(dir.path()).iter().filter(|command| *command == "init").count();
+    assert_eq!(inits, 1);
+}
