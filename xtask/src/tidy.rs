@@ -12,10 +12,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coder-domain", &[]),
     ("coder-wire", &[]),
     ("coder-api", &["coder-domain"]),
+    ("coder-source", &["coder-domain"]),
     ("coder-store", &["coder-domain"]),
     ("coder-tfprovider", &["coder-domain"]),
     ("coder-provisioner", &["coder-api", "coder-domain", "coder-tfprovider", "coder-wire"]),
-    ("coder-server", &["coder-api", "coder-domain", "coder-store", "coder-wire"]),
+    ("coder-server", &["coder-api", "coder-domain", "coder-source", "coder-store", "coder-wire"]),
     (
         "coder",
         &[

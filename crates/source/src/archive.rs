@@ -1,0 +1,101 @@
+//! Taking a root module's files out of an uploaded archive, in memory and within bounds.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+
+use crate::ReadError;
+
+/// Entries an archive may hold.
+const MAX_ENTRIES: usize = 10_000;
+/// Largest file of the root module that is read.
+const MAX_FILE_BYTES: usize = 1 << 20;
+/// All files of the root module together.
+const MAX_TOTAL_BYTES: usize = 8 << 20;
+
+/// The files Terraform reads in the archive's top directory, by name.
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+/// Reads a tar or a zip. Other entries are passed over without being kept.
+pub(crate) fn read(bytes: &[u8], mimetype: &str) -> Result<Files, ReadError> {
+    let kind = mimetype.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/x-tar" | "application/tar" => tar(bytes),
+        "application/zip" | "application/x-zip-compressed" => zip(bytes),
+        _ => Err(ReadError::Kind(mimetype.to_owned())),
+    }
+}
+
+fn tar(bytes: &[u8]) -> Result<Files, ReadError> {
+    let malformed = |error: std::io::Error| ReadError::Malformed(error.to_string());
+    let mut files = Collected::default();
+    let mut archive = tar::Archive::new(bytes);
+    for (count, entry) in archive.entries().map_err(malformed)?.enumerate() {
+        let mut entry = entry.map_err(malformed)?;
+        if count >= MAX_ENTRIES {
+            return Err(ReadError::TooManyEntries(MAX_ENTRIES));
+        }
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if entry.header().entry_type().is_file() {
+            files.take(&path, &mut entry)?;
+        }
+    }
+    Ok(files.files)
+}
+
+fn zip(bytes: &[u8]) -> Result<Files, ReadError> {
+    let malformed = |error: zip::result::ZipError| ReadError::Malformed(error.to_string());
+    let mut files = Collected::default();
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(malformed)?;
+    if archive.len() > MAX_ENTRIES {
+        return Err(ReadError::TooManyEntries(MAX_ENTRIES));
+    }
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).map_err(malformed)?;
+        if entry.is_file() {
+            let path = entry.name().to_owned();
+            files.take(&path, &mut entry)?;
+        }
+    }
+    Ok(files.files)
+}
+
+#[derive(Default)]
+struct Collected {
+    files: Files,
+    total: usize,
+}
+
+impl Collected {
+    /// Reads an entry when it is part of the root module. Its declared size is not believed.
+    fn take(&mut self, path: &str, content: &mut dyn Read) -> Result<(), ReadError> {
+        let name = path.strip_prefix("./").unwrap_or(path);
+        if name.contains(['/', '\\']) || !(is_source(name) || is_values(name)) {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        content
+            .take(MAX_FILE_BYTES as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| ReadError::Malformed(error.to_string()))?;
+        self.total += bytes.len();
+        if bytes.len() > MAX_FILE_BYTES || self.total > MAX_TOTAL_BYTES {
+            return Err(ReadError::TooLarge(name.to_owned()));
+        }
+        self.files.insert(name.to_owned(), bytes);
+        Ok(())
+    }
+}
+
+/// Whether Terraform reads a file of this name as configuration (it skips hidden files and editors' leftovers).
+fn is_source(name: &str) -> bool {
+    let ignored =
+        name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
+    !ignored && (name.ends_with(".tf") || name.ends_with(".tf.json"))
+}
+
+/// Whether Terraform loads a file of this name by itself as values of variables.
+pub(crate) fn is_values(name: &str) -> bool {
+    matches!(name, "terraform.tfvars" | "terraform.tfvars.json")
+        || name.ends_with(".auto.tfvars")
+        || name.ends_with(".auto.tfvars.json")
+}

@@ -1,0 +1,136 @@
+//! Arithmetic on address ranges.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Args;
+use crate::budget::{NODE, Result, failed};
+use crate::value::Value;
+
+pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
+    Some(match name {
+        "cidrhost" => host(args),
+        "cidrnetmask" => netmask(args),
+        "cidrsubnet" => subnet(args),
+        "cidrsubnets" => subnets(args),
+        _ => return None,
+    })
+}
+
+/// A range: the address as a number, how many bits addresses of its kind have, and how many of them are the prefix.
+#[derive(Clone, Copy)]
+struct Range {
+    address: u128,
+    width: u32,
+    prefix: u32,
+}
+
+impl Range {
+    fn parse(text: &str) -> Result<Self> {
+        let wrong = || failed("an address range is written like 10.0.0.0/16");
+        let Some((address, prefix)) = text.split_once('/') else { return wrong() };
+        let (Ok(address), Ok(prefix)) = (address.parse::<IpAddr>(), prefix.parse::<u32>()) else {
+            return wrong();
+        };
+        let (address, width) = match address {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+            IpAddr::V6(v6) => (v6.to_bits(), 128),
+        };
+        if prefix > width {
+            return wrong();
+        }
+        let range = Self { address, width, prefix };
+        Ok(Self { address: address & !range.host_mask(), ..range })
+    }
+
+    /// Ones where the host part is.
+    fn host_mask(self) -> u128 {
+        1u128.checked_shl(self.width - self.prefix).map_or(u128::MAX, |bit| bit - 1)
+    }
+
+    fn shown(self, address: u128) -> String {
+        match self.width {
+            32 => Ipv4Addr::from_bits(u32::try_from(address & u128::from(u32::MAX)).unwrap_or(0)).to_string(),
+            _ => Ipv6Addr::from_bits(address).to_string(),
+        }
+    }
+
+    /// The part number `number` of those with `bits` more bits of prefix.
+    fn part(self, bits: u32, number: u128) -> Result<Self> {
+        let prefix = self.prefix.saturating_add(bits);
+        if prefix > self.width {
+            return failed("the range has not that many bits");
+        }
+        if bits < 128 && number >> bits != 0 {
+            return failed("the range has not that many parts");
+        }
+        let offset = number.checked_shl(self.width - prefix).unwrap_or(0);
+        Ok(Self { address: self.address | offset, prefix, ..self })
+    }
+}
+
+fn host(args: &Args<'_>) -> Result<Value> {
+    args.count(2, 2)?;
+    let (range, number) = (Range::parse(&args.text(0)?)?, args.whole(1)?);
+    let mask = range.host_mask();
+    let distance = u128::from(number.unsigned_abs());
+    // Negative numbers count from the end.
+    let host = if number < 0 { mask.checked_sub(distance - 1) } else { Some(distance) };
+    match host.filter(|host| *host <= mask) {
+        Some(host) => args.made(range.shown(range.address | host)),
+        None => failed("the range has not that many addresses"),
+    }
+}
+
+fn netmask(args: &Args<'_>) -> Result<Value> {
+    args.count(1, 1)?;
+    let range = Range::parse(&args.text(0)?)?;
+    if range.width != 32 {
+        return failed("only an IPv4 range has a netmask");
+    }
+    args.made(range.shown(!range.host_mask()))
+}
+
+fn bits(number: i64) -> Result<u32> {
+    match u32::try_from(number) {
+        Ok(bits) if bits <= 128 => Ok(bits),
+        _ => failed("the number of bits must be between 0 and 128"),
+    }
+}
+
+fn subnet(args: &Args<'_>) -> Result<Value> {
+    args.count(3, 3)?;
+    let range = Range::parse(&args.text(0)?)?;
+    let Ok(number) = u128::try_from(args.whole(2)?) else {
+        return failed("the number of the part must not be negative");
+    };
+    let part = range.part(bits(args.whole(1)?)?, number)?;
+    args.made(format!("{}/{}", part.shown(part.address), part.prefix))
+}
+
+/// Parts one after the other, each aligned to its own size.
+fn subnets(args: &Args<'_>) -> Result<Value> {
+    args.count(1, usize::MAX)?;
+    let range = Range::parse(&args.text(0)?)?;
+    let mut next = range.address;
+    let mut full = false;
+    let mut out = Vec::new();
+    for at in 1..args.values.len() {
+        args.budget.spend(NODE)?;
+        let prefix = range.prefix + bits(args.whole(at)?)?;
+        if prefix > range.width {
+            return failed("the range has not that many bits");
+        }
+        let mask = Range { prefix, ..range }.host_mask();
+        let aligned = match next.checked_add(mask) {
+            Some(sum) => sum & !mask,
+            None => next,
+        };
+        if full || aligned & !range.host_mask() != range.address {
+            return failed("the range has no room for all parts");
+        }
+        out.push(args.made(format!("{}/{prefix}", range.shown(aligned)))?);
+        full = aligned.checked_add(mask).and_then(|last| last.checked_add(1)).is_none();
+        next = aligned.wrapping_add(mask).wrapping_add(1);
+    }
+    Ok(Value::list(out))
+}

@@ -1,0 +1,111 @@
+//! A template's sources, read and partly evaluated without Terraform: which workspace tags they ask for.
+//!
+//! ```text
+//! archive ─▶ root module's files ─▶ syntax ─▶ coder_workspace_tags ─▶ tags, or an error for each
+//! ```
+//!
+//! Everything is pure, in memory and bounded: entries, bytes, nesting and work. Sources are written by people who may do
+//! less than the server that reads them.
+
+mod archive;
+mod budget;
+mod constraint;
+mod eval;
+mod functions;
+mod json;
+mod module;
+mod number;
+mod reference;
+mod tags;
+mod text;
+mod value;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use coder_domain::Timestamp;
+
+pub use self::tags::{Reason, TagError};
+
+/// Why an archive was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Neither tar nor zip (scheduling-and-auth TAG-16).
+    #[error("unsupported file type {0:?}: upload a tar or a zip")]
+    Kind(String),
+    /// Not what it says it is.
+    #[error("the archive cannot be read: {0}")]
+    Malformed(String),
+    /// More entries than allowed.
+    #[error("the archive holds more than {0} entries")]
+    TooManyEntries(usize),
+    /// A file of the root module that is too large, or that makes all of them too large together.
+    #[error("{0} is too large: a Terraform file may have 1 MiB, and all of them together 8 MiB")]
+    TooLarge(String),
+}
+
+/// How parameters of a template work, which decides what tags may refer to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flow {
+    /// The default: everything that is known before Terraform runs (scheduling-and-auth TAG-13).
+    #[default]
+    Dynamic,
+    /// Variables and parameters only, and their values are texts (TAG-15).
+    Classic,
+}
+
+/// What tags are evaluated with. Without `Debug`: variables may hold secrets.
+#[derive(Clone, Default)]
+pub struct Inputs {
+    /// How parameters work.
+    pub flow: Flow,
+    /// Given values of variables, as on Terraform's command line.
+    pub variables: BTreeMap<String, String>,
+    /// Given values of parameters, by the parameter's name.
+    pub parameters: BTreeMap<String, String>,
+    /// Keys somebody else sets: such tags are left out and need not be known (TAG-14).
+    pub overridden: BTreeSet<String>,
+    /// What `timestamp()` says.
+    pub now: Timestamp,
+}
+
+/// The root module of a template.
+pub struct Template {
+    module: module::Module,
+}
+
+impl Template {
+    /// Reads a tar or a zip.
+    ///
+    /// # Errors
+    /// [`ReadError`]. Files that are not valid configuration are no error: see [`Self::broken`].
+    pub fn read(bytes: &[u8], mimetype: &str) -> Result<Self, ReadError> {
+        Ok(Self { module: module::Module::parse(&archive::read(bytes, mimetype)?) })
+    }
+
+    /// Files that are not valid configuration, each as `file: reason`. Nothing of theirs is known.
+    #[must_use]
+    pub fn broken(&self) -> &[String] {
+        &self.module.broken
+    }
+
+    /// Whether there are any workspace tags.
+    #[must_use]
+    pub fn has_workspace_tags(&self) -> bool {
+        !self.module.tags.is_empty()
+    }
+
+    /// Evaluates `data "coder_workspace_tags"`.
+    ///
+    /// # Errors
+    /// One [`TagError`] for each tag that has no value.
+    pub fn workspace_tags(&self, inputs: &Inputs) -> Result<BTreeMap<String, String>, Vec<TagError>> {
+        tags::evaluate(&self.module, inputs)
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Template").finish_non_exhaustive()
+    }
+}

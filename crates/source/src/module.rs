@@ -1,0 +1,269 @@
+//! The parts of a root module that workspace tags can depend on, as syntax.
+
+use std::collections::BTreeMap;
+
+use hcl_edit::Span as _;
+use hcl_edit::expr::Expression;
+use hcl_edit::structure::{Block, Body};
+use hcl_edit::template::{StringTemplate, Template};
+use serde_json::Value as Json;
+
+use crate::archive::{self, Files};
+
+/// The attributes of a block by name; nested blocks are left out.
+pub(crate) type Attributes = BTreeMap<String, Expression>;
+
+/// A root module. Without `Debug`: values files may hold secrets.
+#[derive(Default)]
+pub(crate) struct Module {
+    pub(crate) variables: BTreeMap<String, Attributes>,
+    pub(crate) locals: BTreeMap<String, Expression>,
+    pub(crate) parameters: BTreeMap<String, Attributes>,
+    /// `coder_workspace_tags` blocks by label.
+    pub(crate) tags: BTreeMap<String, TagBlock>,
+    /// What the values files say, the strongest already chosen.
+    pub(crate) values: Attributes,
+    /// Files that cannot be read as configuration, each with the reason.
+    pub(crate) broken: Vec<String>,
+    /// What is left of [`PARSE_WORK`].
+    work: u64,
+}
+
+/// A block of workspace tags.
+#[derive(Default)]
+pub(crate) struct TagBlock {
+    /// File and line.
+    pub(crate) place: String,
+    pub(crate) attributes: Attributes,
+}
+
+impl Module {
+    pub(crate) fn parse(files: &Files) -> Self {
+        let mut module = Self { work: PARSE_WORK, ..Self::default() };
+        let mut sources: Vec<_> = files.iter().filter(|(name, _)| !archive::is_values(name)).collect();
+        sources.sort_by_key(|(name, _)| (is_override(name), *name));
+        let mut values: Vec<_> = files.iter().filter(|(name, _)| archive::is_values(name)).collect();
+        values.sort_by_key(|(name, _)| (strength(name), *name));
+        for (name, bytes) in sources {
+            let read = |text: &str| match name.ends_with(".json") {
+                true => module.add_json(name, text),
+                false => module.add(name, text),
+            };
+            if let Err(reason) = decoded(bytes).and_then(read) {
+                module.broken.push(format!("{name}: {reason}"));
+            }
+        }
+        for (name, bytes) in values {
+            let read = |text: &str| module.add_values(text, name.ends_with(".json"));
+            if let Err(reason) = decoded(bytes).and_then(read) {
+                module.broken.push(format!("{name}: {reason}"));
+            }
+        }
+        module
+    }
+
+    fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
+        let body = parse(text, &mut self.work)?;
+        for block in body.blocks() {
+            let labels: Vec<_> = block.labels.iter().map(|label| label.as_str()).collect();
+            self.merge(block.ident.as_str(), &labels, attributes(&block.body));
+            if let ("data", ["coder_workspace_tags", label]) = (block.ident.as_str(), labels.as_slice()) {
+                let found = self.tags.entry((*label).to_owned()).or_default();
+                found.place = format!("{file}:{}", line_of(text, block));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_json(&mut self, file: &str, text: &str) -> Result<(), String> {
+        let root: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        for root in one_or_many(&root) {
+            for (kind, content) in fields(root) {
+                let labels = match kind.as_str() {
+                    "variable" => 1,
+                    "data" => 2,
+                    "locals" => 0,
+                    _ => continue,
+                };
+                walk_json(content, labels, &mut Vec::new(), &mut |labels, body| {
+                    let attributes =
+                        fields(body).map(|(name, value)| (name.clone(), json_expression(value))).collect();
+                    self.merge(kind, labels, attributes);
+                    if let ("data", ["coder_workspace_tags", label]) = (kind.as_str(), labels) {
+                        let found = self.tags.entry((*label).to_owned()).or_default();
+                        found.place = file.to_owned();
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a block; what an override file repeats replaces what was there.
+    fn merge(&mut self, kind: &str, labels: &[&str], attributes: Attributes) {
+        match (kind, labels) {
+            ("locals", []) => self.locals.extend(attributes),
+            ("variable", [name]) => {
+                self.variables.entry((*name).to_owned()).or_default().extend(attributes);
+            }
+            ("data", ["coder_parameter", label]) => {
+                self.parameters.entry((*label).to_owned()).or_default().extend(attributes);
+            }
+            ("data", ["coder_workspace_tags", label]) => {
+                self.tags.entry((*label).to_owned()).or_default().attributes.extend(attributes);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_values(&mut self, text: &str, json: bool) -> Result<(), String> {
+        if json {
+            let root: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
+            // Texts of values files are not templates.
+            self.values.extend(fields(&root).map(|(name, value)| (name.clone(), json_literal(value))));
+        } else {
+            self.values.extend(attributes(&parse(text, &mut self.work)?));
+        }
+        Ok(())
+    }
+}
+
+fn decoded(bytes: &[u8]) -> Result<&str, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned())?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+}
+
+/// The parser's time grows with the square of the number of keys in one object: what all files together may cost.
+const PARSE_WORK: u64 = 400_000_000;
+/// How many repeated keys of objects are worked around in one file.
+const MOST_REPEATED: usize = 20;
+/// Stands in front of a key that its object has already; the parser refuses such a key, Terraform lets the last one win.
+const AGAIN: &str = "repeated-key-7c1e-";
+
+/// Parses a file. Keys that an object repeats are renamed, see [`original_key`].
+fn parse(text: &str, work: &mut u64) -> Result<Body, String> {
+    let mut text = text.to_owned();
+    for again in 0..=MOST_REPEATED {
+        let assignments = text.bytes().filter(|byte| matches!(byte, b'=' | b':')).count() as u64;
+        *work = work.checked_sub(assignments * assignments).ok_or("too many assignments: split the file")?;
+        let error = match text.parse::<Body>() {
+            Ok(body) => return Ok(body),
+            Err(error) => error,
+        };
+        let at = error.location().offset();
+        let place = match text.as_bytes().get(at) {
+            Some(b'"') => at + 1,
+            Some(byte) if byte.is_ascii_alphabetic() || *byte == b'_' => at,
+            _ => return Err(described(&error)),
+        };
+        if !error.message().contains("redefined object key") || !text.is_char_boundary(place) {
+            return Err(described(&error));
+        }
+        text.insert_str(place, &format!("{AGAIN}{again}-"));
+    }
+    Err(format!("more than {MOST_REPEATED} keys are repeated in objects"))
+}
+
+fn described(error: &hcl_edit::parser::Error) -> String {
+    format!("line {}: {}", error.location().line(), error.message())
+}
+
+/// The key as it was written.
+pub(crate) fn original_key(key: &str) -> &str {
+    match key.strip_prefix(AGAIN).and_then(|rest| rest.split_once('-')) {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        _ => key,
+    }
+}
+
+fn attributes(body: &Body) -> Attributes {
+    body.attributes().map(|attribute| (attribute.key.as_str().to_owned(), attribute.value.clone())).collect()
+}
+
+fn line_of(text: &str, block: &Block) -> usize {
+    let start = block.span().map_or(0, |span| span.start).min(text.len());
+    text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+fn is_override(name: &str) -> bool {
+    let stem = name.strip_suffix(".json").unwrap_or(name);
+    let stem = stem.strip_suffix(".tf").unwrap_or(stem);
+    stem == "override" || stem.ends_with("_override")
+}
+
+/// The order in which Terraform reads values files; later ones win.
+fn strength(name: &str) -> u8 {
+    match name {
+        "terraform.tfvars" => 0,
+        "terraform.tfvars.json" => 1,
+        _ => 2,
+    }
+}
+
+/// Every level of a JSON body may be an object or a list of objects.
+fn one_or_many(value: &Json) -> impl Iterator<Item = &Json> {
+    match value {
+        Json::Array(items) => items.as_slice(),
+        other => std::slice::from_ref(other),
+    }
+    .iter()
+}
+
+fn fields(value: &Json) -> impl Iterator<Item = (&String, &Json)> {
+    value.as_object().into_iter().flatten().filter(|(name, _)| *name != "//")
+}
+
+fn walk_json<'j>(
+    value: &'j Json,
+    labels: usize,
+    path: &mut Vec<&'j str>,
+    found: &mut impl FnMut(&[&str], &'j Json),
+) {
+    for value in one_or_many(value) {
+        if labels == 0 {
+            found(path, value);
+            continue;
+        }
+        for (label, content) in fields(value) {
+            path.push(label);
+            walk_json(content, labels - 1, path, found);
+            path.pop();
+        }
+    }
+}
+
+/// A JSON value as an expression: its texts are templates.
+fn json_expression(value: &Json) -> Expression {
+    match value {
+        Json::String(text) => match text.parse::<Template>() {
+            Ok(template) => StringTemplate::from(template).into(),
+            Err(_) => Expression::from(text.as_str()),
+        },
+        Json::Array(items) => items.iter().map(json_expression).collect::<Vec<_>>().into(),
+        Json::Object(items) => items
+            .iter()
+            .map(|(name, value)| {
+                (object_key(json_expression(&Json::from(name.as_str()))), json_expression(value))
+            })
+            .collect(),
+        other => json_literal(other),
+    }
+}
+
+fn object_key(expression: Expression) -> hcl_edit::expr::ObjectKey {
+    hcl_edit::expr::ObjectKey::Expression(expression)
+}
+
+fn json_literal(value: &Json) -> Expression {
+    match value {
+        Json::Null => Expression::null(),
+        Json::Bool(value) => Expression::from(*value),
+        Json::Number(number) => number.to_string().parse().unwrap_or_else(|_| Expression::null()),
+        Json::String(text) => Expression::from(text.as_str()),
+        Json::Array(items) => items.iter().map(json_literal).collect::<Vec<_>>().into(),
+        Json::Object(items) => items
+            .iter()
+            .map(|(name, value)| (object_key(Expression::from(name.as_str())), json_literal(value)))
+            .collect(),
+    }
+}

@@ -1,0 +1,313 @@
+//! What references stand for: variables, locals and parameters. Each is evaluated once, when first needed.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use coder_domain::Timestamp;
+use hcl_edit::expr::{Expression, TraversalOperator};
+
+use crate::budget::{Budget, NODE, Result, Stop, failed};
+use crate::constraint::{Constraint, step_name};
+use crate::eval::{Allowed, Binding, Evaluator, Scope};
+use crate::module::{Attributes, Module};
+use crate::number::Number;
+use crate::tags::not_in_classic;
+use crate::value::Value;
+use crate::{Flow, Inputs, json};
+
+/// Instances of a block with `count` or `for_each` beyond which nothing is evaluated.
+const MOST_INSTANCES: usize = 1000;
+/// Attributes of a parameter that the sources tell as they are.
+const PLAIN: [&str; 9] = [
+    "default",
+    "display_name",
+    "description",
+    "ephemeral",
+    "form_type",
+    "icon",
+    "mutable",
+    "order",
+    "styling",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Variable,
+    Local,
+    Parameter,
+}
+
+/// What came of evaluating something; none while that goes on.
+type Done = Option<Result<Value>>;
+
+/// What the module and the inputs define, and what was evaluated of it so far.
+pub(crate) struct References<'m> {
+    module: &'m Module,
+    inputs: &'m Inputs,
+    done: RefCell<BTreeMap<(Kind, String), Done>>,
+}
+
+impl References<'_> {
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.inputs.now
+    }
+}
+
+impl<'m> Evaluator<'m> {
+    pub(crate) fn new(module: &'m Module, inputs: &'m Inputs) -> Self {
+        let references = References { module, inputs, done: RefCell::default() };
+        Self { budget: Budget::new(), references }
+    }
+
+    fn classic(&self) -> bool {
+        self.references.inputs.flow == Flow::Classic
+    }
+
+    /// The value of a root name and how many of the steps after it are part of the reference.
+    pub(crate) fn lookup(
+        &self,
+        root: &str,
+        steps: &[&TraversalOperator],
+        scope: Scope<'_>,
+    ) -> Result<(Value, usize)> {
+        let step = |at: usize| steps.get(at).and_then(|step| step_name(step));
+        let forbidden =
+            || failed(format!("{} cannot be used here: a constant is required", shown(root, steps)));
+        if scope.allowed == Allowed::Nothing {
+            return forbidden();
+        }
+        match (root, step(0), step(1)) {
+            ("var", Some(name), _) => Ok((self.variable(name)?, 1)),
+            ("local", Some(_), _) if self.classic() => not_in_classic(&shown(root, steps)),
+            ("local", Some(name), _) => Ok((self.local(name)?, 1)),
+            ("data", Some("coder_parameter"), Some(_)) if scope.allowed == Allowed::Variables => forbidden(),
+            ("data", Some("coder_parameter"), Some(label)) => Ok((self.parameter(label)?, 2)),
+            ("path", Some("module" | "root"), _) if !self.classic() => Ok((Value::text("."), 1)),
+            ("terraform", Some("workspace"), _) if !self.classic() => Ok((Value::text("default"), 1)),
+            ("count" | "each" | "self", _, _) => {
+                failed(format!("{} has no meaning here", shown(root, steps)))
+            }
+            (_, None, _) => failed(format!("{root} is not a reference: a text is written between quotes")),
+            _ if self.classic() => not_in_classic(&shown(root, steps)),
+            _ => Ok((Value::unknown(format!("it refers to {}", shown(root, steps))), steps.len())),
+        }
+    }
+
+    /// Evaluates something once. Meeting it again while that goes on is an error.
+    fn once(&self, kind: Kind, name: &str, compute: impl FnOnce() -> Result<Value>) -> Result<Value> {
+        let key = (kind, name.to_owned());
+        match self.references.done.borrow().get(&key) {
+            Some(Some(result)) => return result.clone(),
+            Some(None) => return failed(format!("{name:?} is defined by itself")),
+            None => {}
+        }
+        self.references.done.borrow_mut().insert(key.clone(), None);
+        let result = self.budget.deeper(compute);
+        let mut done = self.references.done.borrow_mut();
+        // Another path may reach it with more depth left.
+        match &result {
+            Err(Stop::Exhausted) => done.remove(&key),
+            result => done.insert(key, Some(result.clone())),
+        };
+        result
+    }
+
+    fn local(&self, name: &str) -> Result<Value> {
+        let Some(expression) = self.references.module.locals.get(name) else {
+            return failed(format!("local.{name} is not defined"));
+        };
+        self.once(Kind::Local, name, || self.evaluate(expression, Scope::new(Allowed::All)))
+    }
+
+    fn variable(&self, name: &str) -> Result<Value> {
+        let module = self.references.module;
+        let Some(declared) = module.variables.get(name) else {
+            return failed(format!("var.{name} is not declared"));
+        };
+        self.once(Kind::Variable, name, || {
+            let constant = |expression: &Expression| self.evaluate(expression, Scope::new(Allowed::Nothing));
+            let kind = declared.get("type");
+            let constraint = kind.map_or(Constraint::Any, Constraint::parse);
+            let value = if let Some(given) = self.references.inputs.variables.get(name) {
+                self.budget.spend(given.len())?;
+                if self.classic() {
+                    return Ok(Value::text(given));
+                }
+                if kind.is_none() || constraint.is_literal() {
+                    Value::text(given)
+                } else {
+                    let parsed: std::result::Result<Expression, _> = given.trim().parse();
+                    match parsed {
+                        Ok(expression) => constant(&expression)?,
+                        Err(_) => {
+                            return failed(format!(
+                                "the value given for var.{name} is no expression of its type"
+                            ));
+                        }
+                    }
+                }
+            } else if let Some(expression) = module.values.get(name).filter(|_| !self.classic()) {
+                constant(expression)?
+            } else if let Some(expression) = declared.get("default") {
+                constant(expression)?
+            } else if self.classic() {
+                Value::Null
+            } else {
+                let why = format!("it refers to var.{name}, which has neither a value nor a default");
+                return Ok(Value::unknown(why));
+            };
+            let value = constraint.convert(value, &self.budget, &constant).map_err(|stop| match stop {
+                Stop::Failed(why) => Stop::Failed(format!("the value of var.{name}: {why}")),
+                stop => stop,
+            })?;
+            if self.classic() { self.classic_text(&value) } else { Ok(value) }
+        })
+    }
+
+    /// In the classic flow each variable is a text: null is the empty one, lists and maps are their JSON (terraform 1.10).
+    fn classic_text(&self, value: &Value) -> Result<Value> {
+        match value {
+            Value::Null => Ok(Value::text("")),
+            Value::List(_) | Value::Map(_) => json::encode(value, &self.budget).map(Value::text),
+            other => other.to_text(&self.budget).map(Value::Text),
+        }
+    }
+
+    fn parameter(&self, label: &str) -> Result<Value> {
+        let Some(attributes) = self.references.module.parameters.get(label) else {
+            return failed(format!("data.coder_parameter.{label} is not declared"));
+        };
+        self.once(Kind::Parameter, label, || {
+            let allowed = if self.classic() { Allowed::Variables } else { Allowed::All };
+            let mut list = Vec::new();
+            let mut map = BTreeMap::new();
+            let mut single = None;
+            self.instances(attributes, Scope::new(allowed), &mut |key, scope| {
+                let value = self.parameter_instance(label, attributes, scope)?;
+                match key {
+                    None => single = Some(value),
+                    Some(Value::Text(key)) => drop(map.insert(key.to_string(), value)),
+                    Some(_) => list.push(value),
+                }
+                Ok(())
+            })?;
+            Ok(match single {
+                Some(value) => value,
+                None if attributes.contains_key("count") => Value::list(list),
+                None => Value::map(map),
+            })
+        })
+    }
+
+    fn parameter_instance(&self, label: &str, attributes: &Attributes, scope: Scope<'_>) -> Result<Value> {
+        // An attribute without a value hurts only who asks for it.
+        let soft = |result: Result<Value>| match result {
+            Err(Stop::Exhausted) => Err(Stop::Exhausted),
+            Err(Stop::Failed(why)) => Ok(Value::unknown(format!("data.coder_parameter.{label}: {why}"))),
+            Err(Stop::Unknown(why)) => Ok(Value::Unknown(why)),
+            Ok(value) => Ok(value),
+        };
+        let attribute = |name: &str| match attributes.get(name) {
+            Some(expression) => soft(self.evaluate(expression, scope)),
+            None => Ok(Value::Null),
+        };
+        let mut object = BTreeMap::new();
+        for name in PLAIN {
+            object.insert(name.to_owned(), attribute(name)?);
+        }
+        let name = attribute("name")?;
+        let text = |value: &Value| soft(value.to_text(&self.budget).map(Value::Text));
+        let given = match &name {
+            Value::Text(name) => self.references.inputs.parameters.get(&**name),
+            _ => None,
+        };
+        let default = object["default"].clone();
+        let value = match (given, default) {
+            (Some(given), _) => {
+                self.budget.spend(given.len())?;
+                Value::text(given)
+            }
+            (None, _) if matches!(name, Value::Unknown(_)) => name.clone(),
+            (None, Value::Null) if self.classic() => Value::text(""),
+            (None, Value::Null) => Value::unknown(format!(
+                "it refers to data.coder_parameter.{label}, which has neither a value nor a default"
+            )),
+            (None, default) => text(&default)?,
+        };
+        object.insert("optional".to_owned(), Value::Bool(!object["default"].is_null()));
+        if !object["default"].is_null() {
+            let default = text(&object["default"])?;
+            object.insert("default".to_owned(), default);
+        }
+        let kind = match attribute("type")? {
+            Value::Null => Value::text("string"),
+            kind => kind,
+        };
+        object.insert("type".to_owned(), kind);
+        object.insert("name".to_owned(), name);
+        object.insert("value".to_owned(), value);
+        for unknown in ["id", "option", "validation"] {
+            let why = format!("it refers to data.coder_parameter.{label}.{unknown}");
+            object.insert(unknown.to_owned(), Value::unknown(why));
+        }
+        Ok(Value::map(object))
+    }
+
+    /// Runs something for each instance of a block, with its key: none without `count` and `for_each`, an index, or a
+    /// text.
+    pub(crate) fn instances(
+        &self,
+        attributes: &Attributes,
+        scope: Scope<'_>,
+        run: &mut dyn FnMut(Option<Value>, Scope<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut bound = |name: &'static str, fields: [(&str, Value); 2], key: Value| {
+            self.budget.spend(NODE)?;
+            let fields = fields.into_iter().filter(|(name, _)| !name.is_empty());
+            let value = Value::map(fields.map(|(name, value)| (name.to_owned(), value)).collect());
+            let binding = Binding { name, value, outer: scope.bindings };
+            run(Some(key), scope.with(&binding))
+        };
+        if let Some(count) = attributes.get("count") {
+            let count = self.evaluate(count, scope)?.to_number()?.as_whole();
+            let count = count.and_then(|count| usize::try_from(count).ok());
+            let Some(count) = count.filter(|count| *count <= MOST_INSTANCES) else {
+                return failed(format!("count must be a whole number up to {MOST_INSTANCES}"));
+            };
+            for index in (0i64..).take(count) {
+                let index = Value::Number(Number::from(index));
+                bound("count", [("index", index.clone()), ("", Value::Null)], index)?;
+            }
+            return Ok(());
+        }
+        let Some(each) = attributes.get("for_each") else {
+            return run(None, scope);
+        };
+        let each = self.evaluate(each, scope)?;
+        if each.to_items()?.len() > MOST_INSTANCES {
+            return failed(format!("for_each has more than {MOST_INSTANCES} elements"));
+        }
+        let pairs: Vec<(String, Value)> = match &each {
+            Value::Map(map) => map.items.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+            other => {
+                let pair = |item: Value| Ok((item.to_text(&self.budget)?.to_string(), item));
+                other.to_items()?.into_iter().map(pair).collect::<Result<_>>()?
+            }
+        };
+        for (key, value) in pairs {
+            let key = Value::text(key);
+            bound("each", [("key", key.clone()), ("value", value)], key)?;
+        }
+        Ok(())
+    }
+}
+
+/// A reference as its author wrote it, up to the third step.
+fn shown(root: &str, steps: &[&TraversalOperator]) -> String {
+    let mut text = root.to_owned();
+    for step in steps.iter().take(3).map_while(|step| step_name(step)) {
+        text.push('.');
+        text.push_str(step);
+    }
+    text
+}

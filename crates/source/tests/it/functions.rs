@@ -1,0 +1,194 @@
+//! The functions of terraform 1.10, by what they answer.
+
+use coder_source::Reason;
+
+use crate::value;
+
+#[track_caller]
+fn all(cases: &[(&str, &str)]) {
+    for (expression, want) in cases {
+        assert_eq!(value("", expression).as_deref(), Ok(*want), "{expression}");
+    }
+}
+
+#[track_caller]
+fn all_wrong(cases: &[&str]) {
+    for expression in cases {
+        let reason = value("", expression).unwrap_err();
+        assert!(matches!(reason, Reason::Failed(_)), "{expression}: {reason:?}");
+    }
+}
+
+#[test]
+fn texts() {
+    all(&[
+        ("lower(\"ÄB\")", "äb"),
+        ("upper(\"äb\")", "ÄB"),
+        ("title(\"hello big world\")", "Hello Big World"),
+        ("chomp(\"a\\n\\n\")", "a"),
+        ("trimspace(\" a \\n\")", "a"),
+        ("strrev(\"abc\")", "cba"),
+        ("basename(\"/a/b.txt\")", "b.txt"),
+        ("dirname(\"/a/b.txt\")", "/a"),
+        ("dirname(\"b.txt\")", "."),
+        ("trim(\"?!a?!\", \"!?\")", "a"),
+        ("trimprefix(\"helloworld\", \"hello\")", "world"),
+        ("trimsuffix(\"helloworld\", \"world\")", "hello"),
+        ("startswith(\"abc\", \"ab\")", "true"),
+        ("endswith(\"abc\", \"ab\")", "false"),
+        ("substr(\"hello\", 1, 3)", "ell"),
+        ("substr(\"hello\", -2, -1)", "lo"),
+        ("substr(\"hello\", 3, 99)", "lo"),
+        ("jsonencode(split(\",\", \"a,b\"))", "[\"a\",\"b\"]"),
+        ("join(\"-\", [\"a\"], [\"b\", 1])", "a-b-1"),
+        ("indent(2, \"a\\nb\")", "a\n  b"),
+        ("replace(\"a.b.c\", \".\", \"-\")", "a-b-c"),
+        ("replace(\"a1b22\", \"/[0-9]+/\", \"<$0>\")", "a<1>b<22>"),
+        ("regex(\"[a-z]+\", \"12ab\")", "ab"),
+        ("jsonencode(regex(\"(\\\\d)(\\\\w)\", \"1a\"))", "[\"1\",\"a\"]"),
+        ("regex(\"(?P<x>\\\\d)\", \"a7\").x", "7"),
+        ("join(\",\", regexall(\"[a-z]\", \"1a2b\"))", "a,b"),
+        (
+            "format(\"%s-%03d-%5.1f|%-4s|%q|%v|%t|%x|%%\", \"a\", 7, 1.25, \"b\", \"c\", [1], true, 255)",
+            "a-007-  1.2|b   |\"c\"|[1]|true|ff|%",
+        ),
+        ("format(\"%[2]s %[1]s\", \"a\", \"b\")", "b a"),
+        ("join(\",\", formatlist(\"%s/%s\", [\"a\", \"b\"], \"c\"))", "a/c,b/c"),
+        ("tostring(1)", "1"),
+        ("tonumber(\"1.50\")", "1.5"),
+        ("tobool(\"true\")", "true"),
+    ]);
+    all_wrong(&[
+        "regex(\"[\", \"a\")",
+        "regex(\"b\", \"a\")",
+        "format(\"%d\", \"x\")",
+        "format(\"%s\")",
+        "upper()",
+        "tonumber(\"x\")",
+    ]);
+}
+
+#[test]
+fn numbers() {
+    all(&[
+        ("abs(-3)", "3"),
+        ("ceil(1.2)", "2"),
+        ("floor(-1.2)", "-2"),
+        ("log(16, 2)", "4"),
+        ("pow(2, 10)", "1024"),
+        ("signum(-9)", "-1"),
+        ("max(1, 3, 2)", "3"),
+        ("min(1, 3, 2)", "1"),
+        ("parseint(\"ff\", 16)", "255"),
+        ("jsonencode(range(3))", "[0,1,2]"),
+        ("jsonencode(range(1, 8, 3))", "[1,4,7]"),
+        ("jsonencode(range(2, 0))", "[2,1]"),
+        ("sum([1, 2.5])", "3.5"),
+    ]);
+    all_wrong(&["parseint(\"z\", 10)", "range(0, 5, -1)", "max()"]);
+}
+
+#[test]
+fn lists_and_maps() {
+    all(&[
+        ("length(\"äb\")", "2"),
+        ("length([1, 2])", "2"),
+        ("coalesce(null, \"\", \"a\")", "a"),
+        ("jsonencode(coalescelist([], [1]))", "[1]"),
+        ("jsonencode(compact([\"a\", \"\", null, \"b\"]))", "[\"a\",\"b\"]"),
+        ("jsonencode(concat([1], [2, 3]))", "[1,2,3]"),
+        ("contains([\"a\"], \"a\")", "true"),
+        ("jsonencode(distinct([1, 2, 1]))", "[1,2]"),
+        ("element([\"a\", \"b\"], 3)", "b"),
+        ("index([\"a\", \"b\"], \"b\")", "1"),
+        ("jsonencode(flatten([[1], [[2], 3]]))", "[1,2,3]"),
+        ("jsonencode(chunklist([1, 2, 3], 2))", "[[1,2],[3]]"),
+        ("jsonencode(keys({ b = 1, a = 2 }))", "[\"a\",\"b\"]"),
+        ("jsonencode(values({ b = 1, a = 2 }))", "[2,1]"),
+        ("lookup({ a = 1 }, \"b\", 5)", "5"),
+        ("jsonencode(matchkeys([1, 2], [\"a\", \"b\"], [\"b\"]))", "[2]"),
+        ("jsonencode(merge({ a = 1 }, null, { b = 2 }, { a = 3 }))", "{\"a\":3,\"b\":2}"),
+        ("jsonencode(reverse([1, 2]))", "[2,1]"),
+        ("jsonencode(slice([1, 2, 3], 1, 3))", "[2,3]"),
+        ("jsonencode(sort([\"b\", \"a\"]))", "[\"a\",\"b\"]"),
+        ("jsonencode(transpose({ a = [\"1\", \"2\"], b = [\"2\"] }))", "{\"1\":[\"a\"],\"2\":[\"a\",\"b\"]}"),
+        ("jsonencode(zipmap([\"a\"], [1]))", "{\"a\":1}"),
+        ("jsonencode(list(1, 2))", "[1,2]"),
+        ("jsonencode(map(\"a\", 1))", "{\"a\":1}"),
+        ("jsonencode(tolist([1]))", "[1]"),
+        ("jsonencode(tomap({ a = 1 }))", "{\"a\":1}"),
+        ("jsonencode(toset([\"b\", \"a\", \"b\"]))", "[\"a\",\"b\"]"),
+        ("jsonencode(setunion([\"b\"], [\"a\"]))", "[\"a\",\"b\"]"),
+        ("jsonencode(setintersection([1, 2], [2, 3]))", "[2]"),
+        ("jsonencode(setsubtract([1, 2], [2]))", "[1]"),
+        ("jsonencode(setproduct([1, 2], [\"a\"]))", "[[1,\"a\"],[2,\"a\"]]"),
+    ]);
+    all_wrong(&[
+        "coalesce(null, \"\")",
+        "element([], 0)",
+        "index([1], 2)",
+        "slice([1], 0, 5)",
+        "zipmap([\"a\"], [])",
+        "lookup({}, \"a\")",
+    ]);
+}
+
+#[test]
+fn encodings_and_digests() {
+    all(&[
+        ("base64encode(\"hi\")", "aGk="),
+        ("base64decode(\"aGk=\")", "hi"),
+        ("jsonencode({ a = \"<x>\", b = [null, true] })", "{\"a\":\"\\u003cx\\u003e\",\"b\":[null,true]}"),
+        ("jsondecode(\"{\\\"a\\\": [1, \\\"b\\\"]}\").a[1]", "b"),
+        ("yamldecode(\"a: 1\\nb: [x, 'yes']\\nc:\\n  d: true\").c.d", "true"),
+        ("jsonencode(yamldecode(\"- 1\\n- '1'\\n- ~\\n- 1.5\\n- text\"))", "[1,\"1\",null,1.5,\"text\"]"),
+        ("yamlencode({ a = [1, { b = \"c\" }], d = {} })", "\"a\":\n- 1\n- \"b\": \"c\"\n\"d\": {}\n"),
+        ("csvdecode(\"a,b\\n1,\\\"x,y\\\"\\n\")[0].b", "x,y"),
+        ("urlencode(\"a b/ü\")", "a+b%2F%C3%BC"),
+        ("md5(\"hi\")", "49f68a5c8493ec2c0bf489821c21fc3b"),
+        ("sha1(\"hi\")", "c22b5f9178342609428d6f51b2c5af4c0bde6a42"),
+        ("sha256(\"hi\")", "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4"),
+        ("base64sha256(\"hi\")", "j0NDRmSPa5bfid2pAcUXaxCm2Dlh3TwayItZstwyeqQ="),
+        ("length(sha512(\"hi\"))", "128"),
+        ("length(base64sha512(\"hi\"))", "88"),
+        ("uuidv5(\"dns\", \"www.terraform.io\")", "a5008fae-b28c-5ba5-96cd-82b4c53552d6"),
+        ("substr(base64gzip(\"hi\"), 0, 4)", "H4sI"),
+    ]);
+    all_wrong(&[
+        "base64decode(\"!\")",
+        "jsondecode(\"{\")",
+        "yamldecode(\"a: &x 1\\nb: *x\")",
+        "csvdecode(\"a,b\\n1\\n\")",
+        "bcrypt(\"x\")",
+        "rsadecrypt(\"x\", \"y\")",
+    ]);
+}
+
+#[test]
+fn addresses_and_dates() {
+    all(&[
+        ("cidrhost(\"10.1.2.0/24\", 5)", "10.1.2.5"),
+        ("cidrhost(\"10.1.2.0/24\", -1)", "10.1.2.255"),
+        ("cidrhost(\"fd00::/64\", 16)", "fd00::10"),
+        ("cidrnetmask(\"172.16.0.0/12\")", "255.240.0.0"),
+        ("cidrsubnet(\"172.16.0.0/12\", 4, 2)", "172.18.0.0/16"),
+        (
+            "jsonencode(cidrsubnets(\"10.1.0.0/16\", 4, 4, 8, 4))",
+            "[\"10.1.0.0/20\",\"10.1.16.0/20\",\"10.1.32.0/24\",\"10.1.48.0/20\"]",
+        ),
+        ("timeadd(\"2017-11-22T00:00:00Z\", \"1h10m\")", "2017-11-22T01:10:00Z"),
+        ("formatdate(\"DD MMM YYYY hh:mm ZZZ\", \"2018-01-02T23:12:01Z\")", "02 Jan 2018 23:12 UTC"),
+        (
+            "formatdate(\"EEEE, DD-MMM-YY hh:mm:ss ZZZ\", \"2018-01-02T23:12:01-08:00\")",
+            "Tuesday, 02-Jan-18 23:12:01 -0800",
+        ),
+        ("formatdate(\"h'h'mm AA\", \"2018-01-02T03:04:05Z\")", "3h04 AM"),
+        ("timestamp()", "1970-01-01T00:00:00Z"),
+    ]);
+    all_wrong(&[
+        "cidrhost(\"10.0.0.0/30\", 9)",
+        "cidrsubnet(\"10.0.0.0/30\", 1, 2)",
+        "timeadd(\"x\", \"1h\")",
+        "formatdate(\"Q\", \"2018-01-02T03:04:05Z\")",
+    ]);
+}

@@ -1,0 +1,198 @@
+//! Sources that want to hang the server or use up its memory.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use coder_source::{Inputs, Reason, Template};
+use proptest::prelude::*;
+
+use crate::{tar, value};
+
+/// Unoptimised and on a busy machine; the same takes a tenth of a second as released.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[track_caller]
+fn bounded(lines: &str, expression: &str) -> Result<String, Reason> {
+    let start = Instant::now();
+    let result = value(lines, expression);
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    result
+}
+
+#[test]
+fn loops_in_loops_end() {
+    let mut expression = "1".to_owned();
+    for level in 0..8 {
+        expression = format!("[for v{level} in range(1000) : {expression}]");
+    }
+    assert_eq!(bounded("", &format!("length({expression})")), Err(Reason::Exhausted));
+}
+
+#[test]
+fn doubling_ends() {
+    let mut texts = "locals {\n  t0 = \"xxxxxxxxxxxxxxxx\"\n  l0 = [1]\n".to_owned();
+    for n in 1..60 {
+        writeln!(texts, "  t{n} = \"${{local.t{}}}${{local.t{}}}\"", n - 1, n - 1).unwrap();
+        writeln!(texts, "  l{n} = [local.l{}, local.l{}]", n - 1, n - 1).unwrap();
+    }
+    texts.push_str("}\n");
+    assert_eq!(bounded(&texts, "local.t59"), Err(Reason::Exhausted));
+    assert_eq!(bounded(&texts, "jsonencode(local.l45)"), Err(Reason::Exhausted));
+    assert_eq!(bounded(&texts, "local.l45 == local.l45"), Err(Reason::Exhausted));
+    assert_eq!(bounded(&texts, "length(flatten(local.l45))"), Err(Reason::Exhausted));
+    assert_eq!(bounded(&texts, "length(distinct([local.l45, local.l45]))"), Err(Reason::Exhausted));
+}
+
+#[test]
+fn functions_that_make_much_of_little_end() {
+    for expression in [
+        "format(\"%9999999999d\", 1)",
+        "length(setproduct([for l in range(9) : range(1000)]...))",
+        "indent(999999999999, \"a\\nb\")",
+        "length(range(0, 1e12))",
+        "replace(join(\"\", [for v in range(1000) : \"aaaaaaaaaa\"]), \"a\", join(\"\", [for v in range(1000) : \"bbbbbbbbbbbbbbbbbbbb\"]))",
+        "pow(10, 1e9)",
+        "regex(\"(((((((a{99}){99}){99}){99})))))\", \"a\")",
+        "cidrhost(\"::/0\", -1)",
+        "cidrsubnet(\"0.0.0.0/0\", 999, 1)",
+        "yamldecode(join(\"\", [for v in range(1000) : \"[[[[[[[[[[\"]))",
+        "jsondecode(join(\"\", [for v in range(1000) : \"[[[[[[[[[[\"]))",
+        "formatdate(join(\"\", [for v in range(1000) : \"YYYY\"]), \"2020-01-01T00:00:00Z\")",
+        "timeadd(\"2020-01-01T00:00:00Z\", \"999999999999h\")",
+        "parseint(join(\"\", [for v in range(1000) : \"9999999999\"]), 10)",
+        "join(\"\", [for v in range(1000) : sha512(join(\"\", range(1000)))])",
+    ] {
+        let _ = bounded("", expression);
+    }
+}
+
+#[test]
+fn deep_syntax_is_refused_not_followed() {
+    for (open, close) in
+        [("(", ")"), ("[", "]"), ("{a=", "}"), ("!", ""), ("-", ""), ("\"${", "}\""), ("upper(", ")")]
+    {
+        for depth in [30, 60, 64, 1000, 50_000] {
+            let expression = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            let main = crate::module("", &format!("x = {expression}"));
+            let start = Instant::now();
+            let template = Template::read(&tar(&[("main.tf", &main)]), "application/x-tar").unwrap();
+            let _ = template.workspace_tags(&Inputs::default());
+            assert!(start.elapsed() < PATIENCE, "{open} {depth}: {:?}", start.elapsed());
+        }
+    }
+    for (first, more) in [("1", " + 1"), ("true", " ? true : false"), ("1", "[0]"), ("a", ".b")] {
+        for count in [100, 120, 1000, 50_000] {
+            let main = crate::module("", &format!("x = {first}{}", more.repeat(count)));
+            let start = Instant::now();
+            let template = Template::read(&tar(&[("main.tf", &main)]), "application/x-tar").unwrap();
+            let _ = template.workspace_tags(&Inputs::default());
+            assert!(start.elapsed() < PATIENCE, "{more} {count}: {:?}", start.elapsed());
+        }
+    }
+}
+
+#[test]
+fn long_chains_of_locals_end() {
+    let mut lines = "locals {\n  a0 = \"x\"\n".to_owned();
+    for n in 1..5000 {
+        writeln!(lines, "  a{n} = upper(local.a{})", n - 1).unwrap();
+    }
+    lines.push_str("}\n");
+    assert_eq!(bounded(&lines, "local.a4999"), Err(Reason::Exhausted));
+    assert_eq!(bounded(&lines, "local.a20").as_deref(), Ok("X"));
+}
+
+#[test]
+fn an_object_with_very_many_keys_is_refused() {
+    let mut keys = String::new();
+    for n in 0..50_000 {
+        writeln!(keys, "k{n} = 1").unwrap();
+    }
+    let start = Instant::now();
+    let template =
+        Template::read(&tar(&[("main.tf", &crate::module("", &keys))]), "application/x-tar").unwrap();
+    assert!(template.broken()[0].contains("split the file"));
+    assert!(start.elapsed() < PATIENCE);
+}
+
+/// Pieces that, put together at random, are often valid and often nearly so.
+const PIECES: [&str; 48] = [
+    "1",
+    "\"a\"",
+    "null",
+    "true",
+    "-",
+    "!",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\"${",
+    "}\"",
+    "%{ if ",
+    " }",
+    "%{ endif }",
+    "var.v",
+    "local.l",
+    "data.coder_parameter.p.value",
+    "x.y.z",
+    ".a",
+    "[0]",
+    "[*]",
+    ".*",
+    " + ",
+    " == ",
+    " ? ",
+    " : ",
+    " && ",
+    "[for i in ",
+    " : i]",
+    "{ for k, v in ",
+    " => ",
+    "...",
+    ", ",
+    " = ",
+    "\n",
+    "upper(",
+    "try(",
+    "range(",
+    "merge(",
+    "format(\"%s\", ",
+    "regex(\"a+\", ",
+    "setproduct(",
+    "jsondecode(",
+    "<<EOT\n",
+    "\nEOT\n",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the source says, an answer comes, soon.
+    #[test]
+    fn any_source_gets_an_answer(pieces in prop::collection::vec(0..PIECES.len(), 0..40)) {
+        let expression: String = pieces.into_iter().map(|at| PIECES[at]).collect();
+        let main = crate::module(
+            "variable \"v\" {\n  default = [1, 2]\n}\nlocals {\n  l = { a = var.v }\n}\n\
+             data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = \"x\"\n}\n",
+            &format!("x = {expression}"),
+        );
+        let start = Instant::now();
+        let template = Template::read(&tar(&[("main.tf", &main)]), "application/x-tar").unwrap();
+        let _ = template.workspace_tags(&Inputs::default());
+        prop_assert!(start.elapsed() < PATIENCE, "{expression}");
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2000), zip in any::<bool>()) {
+        let _ = Template::read(&bytes, if zip { "application/zip" } else { "application/x-tar" });
+    }
+
+    #[test]
+    fn any_text_is_a_source(text in ".{0,300}") {
+        let template = Template::read(&tar(&[("main.tf", &text), ("x.auto.tfvars", &text)]), "application/x-tar").unwrap();
+        let _ = template.workspace_tags(&Inputs::default());
+    }
+}

@@ -1,0 +1,114 @@
+//! Expressions and templates.
+
+use coder_source::Reason;
+
+use crate::value;
+
+const LOCALS: &str = r#"
+locals {
+  list = ["a", "b", "c"]
+  map  = { x = 1, y = 2 }
+  objs = [{ n = "p", v = [1, 2] }, { n = "q", v = [3] }]
+}
+"#;
+
+#[track_caller]
+fn ok(expression: &str, want: &str) {
+    assert_eq!(value(LOCALS, expression).as_deref(), Ok(want), "{expression}");
+}
+
+#[track_caller]
+fn wrong(expression: &str) {
+    let reason = value(LOCALS, expression).unwrap_err();
+    assert!(matches!(reason, Reason::Failed(_)), "{expression}: {reason:?}");
+}
+
+#[test]
+fn operators() {
+    ok("1 + 2 * 3", "7");
+    ok("(1 + 2) * 3", "9");
+    ok("10 / 4", "2.5");
+    ok("-7 % 3", "-1");
+    ok("-(2)", "-2");
+    ok("0.1 + 0.2", "0.3");
+    ok("\"2\" + \"3\"", "5");
+    ok("1 < 2 && !(2 >= 3)", "true");
+    ok("1 == 1.0", "true");
+    ok("\"1\" == 1", "false");
+    ok("[1, 2] == [1, 2]", "true");
+    ok("null == null || false", "true");
+    ok("false && nosuch()", "false");
+    wrong("1 + \"x\"");
+    wrong("!5");
+    wrong("null + 1");
+}
+
+#[test]
+fn conditions() {
+    ok("local.map.x == 1 ? \"one\" : \"other\"", "one");
+    ok("length(local.list) > 5 ? local.list[5] : \"none\"", "none");
+    ok("jsonencode(true ? 1 : \"a\")", "\"1\"");
+    ok("\"true\" ? 1 : 2", "1");
+    wrong("null ? 1 : 2");
+}
+
+#[test]
+fn steps_into_values() {
+    ok("local.list[1]", "b");
+    ok("local.list.0", "a");
+    ok("local.map[\"y\"]", "2");
+    ok("local.objs[1].n", "q");
+    ok("join(\",\", local.objs[*].n)", "p,q");
+    ok("join(\",\", local.objs.*.n)", "p,q");
+    ok("jsonencode(local.objs[*].v[0])", "[1,3]");
+    ok("jsonencode(local.objs.*.v[0])", "[1,2]");
+    ok("jsonencode(\"x\"[*])", "[\"x\"]");
+    ok("jsonencode(null[*])", "[]");
+    ok("{ a = { b = 5 } }.a.b", "5");
+    ok("jsonencode({ a = 1, \"b\" = 2, a = 3, \"b\" = 4 })", "{\"a\":3,\"b\":4}");
+    wrong("local.list[3]");
+    wrong("local.list[-1]");
+    wrong("local.map.z");
+    wrong("\"text\".a");
+}
+
+#[test]
+fn for_expressions() {
+    ok("join(\",\", [for v in local.list : upper(v) if v != \"b\"])", "A,C");
+    ok("join(\",\", [for i, v in local.list : \"${i}${v}\"])", "0a,1b,2c");
+    ok("jsonencode({ for k, v in local.map : v => k })", "{\"1\":\"x\",\"2\":\"y\"}");
+    ok(
+        "jsonencode({ for v in [\"ab\", \"ac\", \"b\"] : substr(v, 0, 1) => v... })",
+        "{\"a\":[\"ab\",\"ac\"],\"b\":[\"b\"]}",
+    );
+    ok("[for local in [1] : local + 1][0]", "2");
+    wrong("{ for v in local.list : \"same\" => v }");
+    wrong("[for v in 5 : v]");
+}
+
+#[test]
+fn templates() {
+    ok("\"a${1 + 1}b\"", "a2b");
+    ok("\"$${x} %%{y} \\\"q\\\" \\t|\"", "${x} %{y} \"q\" \t|");
+    ok("\"%{ if local.map.x == 1 }yes%{ else }no%{ endif }\"", "yes");
+    ok("\"%{ if false }yes%{ endif }-\"", "-");
+    ok("\"%{ for v in local.list }${v};%{ endfor }\"", "a;b;c;");
+    ok("\"a  ${~ \"b\" ~}  c\"", "abc");
+    ok("\"x %{ if true ~} y %{~ endif } z\"", "x y z");
+    ok("\"x %{~ for v in [1, 2] ~} ${v} %{~ endfor ~} z\"", "x12z");
+    ok("<<-EOT\n    one\n      two ${local.list[0]}\n  EOT\n", "one\n  two a\n");
+    wrong("\"a${null}\"");
+    wrong("\"a${[1]}\"");
+}
+
+#[test]
+fn arguments_and_failures() {
+    ok("max([1, 5, 3]...)", "5");
+    ok("try(local.map.z, local.list[9], \"last\")", "last");
+    ok("can(local.map.z)", "false");
+    ok("can(local.map.x)", "true");
+    ok("core::upper(\"a\")", "A");
+    wrong("provider::x::upper(\"a\")");
+    wrong("try(local.map.z)");
+    assert!(matches!(value(LOCALS, "try(local.map.z, docker_image.x.id)"), Err(Reason::Unknown(_))));
+}
