@@ -1,11 +1,29 @@
 //! Imports through fake daemons: the load driver runs as a process of its own, so that it and the server share nothing.
 
+use std::process::Command;
+
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::Setup;
 use crate::process::{Database, Deployment};
 use crate::report::Row;
+
+/// Workspace builds with eight clients; on SQLite, and on Postgres when there is one.
+pub(crate) fn builds(setup: &Setup) -> Result<Vec<Row>> {
+    let measure = |database: &Database, name: &str| -> Result<Row> {
+        let deployment = Deployment::start(setup, database, &["--provisioner-daemons=0"])?;
+        let report = drive(&deployment, &["builds"])?;
+        let what = format!("workspace builds a second, 20 fake daemons, 8 clients ({name})");
+        Ok(Row::at_least(what, figure(&report, "per_second")?, 400.0, "/s"))
+    };
+    let mut rows = vec![measure(&Database::Sqlite, "SQLite")?];
+    match &setup.postgres {
+        Some(url) => rows.push(measure(&Database::Postgres(url.clone()), "Postgres")?),
+        None => eprintln!("no Postgres: its rows are left out"),
+    }
+    Ok(rows)
+}
 
 /// Latency with one client, throughput with eight; on SQLite, and on Postgres when there is one.
 pub(crate) fn imports(setup: &Setup) -> Result<Vec<Row>> {
@@ -21,8 +39,6 @@ fn measure(setup: &Setup, database: &Database, name: &str) -> Result<Vec<Row>> {
     let deployment = Deployment::start(setup, database, &["--provisioner-daemons=0"])?;
     let latency = drive(&deployment, &["latency"])?;
     let throughput = drive(&deployment, &["throughput"])?;
-    let figure =
-        |report: &Value, key: &str| report[key].as_f64().with_context(|| format!("no {key} in {report}"));
     let what = |text: &str| format!("{text} ({name})");
     Ok(vec![
         Row::at_most(
@@ -41,15 +57,21 @@ fn measure(setup: &Setup, database: &Database, name: &str) -> Result<Vec<Row>> {
     ])
 }
 
+/// A figure of a report.
+pub(crate) fn figure(report: &Value, key: &str) -> Result<f64> {
+    report[key].as_f64().with_context(|| format!("no {key} in {report}"))
+}
+
+/// The driver, directed at a deployment.
+pub(crate) fn command(deployment: &Deployment, mode: &[&str]) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?.with_file_name("load"));
+    command.args(mode).args(["--url", &deployment.url()]).env("CODER_SESSION_TOKEN", deployment.token()?);
+    Ok(command)
+}
+
 /// Runs the driver against a deployment; its last line is a JSON report.
-fn drive(deployment: &Deployment, mode: &[&str]) -> Result<Value> {
-    let driver = std::env::current_exe()?.with_file_name("load");
-    let output = std::process::Command::new(&driver)
-        .args(mode)
-        .args(["--url", &deployment.url()])
-        .env("CODER_SESSION_TOKEN", deployment.token()?)
-        .output()
-        .with_context(|| format!("cannot start {}", driver.display()))?;
+pub(crate) fn drive(deployment: &Deployment, mode: &[&str]) -> Result<Value> {
+    let output = command(deployment, mode)?.output().context("cannot start the load driver")?;
     if !output.status.success() {
         bail!("the load driver failed: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -11,6 +11,7 @@ mod idle;
 mod load;
 mod process;
 mod report;
+mod scale;
 mod start;
 
 use report::Row;
@@ -22,6 +23,8 @@ const MEASUREMENTS: &[(&str, Measurement)] = &[
     ("start", start::server),
     ("idle", idle::memory),
     ("import", load::imports),
+    ("builds", load::builds),
+    ("scale", scale::scale),
     ("build", build::against_bare_terraform),
 ];
 

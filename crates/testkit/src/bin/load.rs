@@ -1,4 +1,5 @@
-//! `load latency|throughput|idle --url URL`, with the token in `CODER_SESSION_TOKEN`: prints one line of JSON.
+//! `load latency|throughput|builds|idle|crowd|listing --url URL`, with the token in `CODER_SESSION_TOKEN`: each line it
+//! prints is a JSON object, the last one is the report.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use coder_domain::secret::Secret;
-use coder_testkit::load::Target;
+use coder_testkit::load::{Crowd, Latency, Target};
 use serde_json::{Value, json};
 
 #[derive(Parser)]
@@ -39,6 +40,42 @@ enum Mode {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
+    /// Workspace builds a second.
+    Builds {
+        /// Fake daemons.
+        #[arg(long, default_value_t = 20)]
+        daemons: usize,
+        /// Clients, each with a workspace.
+        #[arg(long, default_value_t = 8)]
+        clients: usize,
+        /// How long.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// Very many daemons: prints how long they needed to join, keeps still, then sends them jobs.
+    Crowd {
+        /// Fake daemons.
+        #[arg(long, default_value_t = 1000)]
+        daemons: usize,
+        /// Pools with tags of their own; one is untagged.
+        #[arg(long, default_value_t = 1)]
+        tag_sets: usize,
+        /// How long nothing happens.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// How many imports follow.
+        #[arg(long, default_value_t = 300)]
+        rounds: usize,
+    },
+    /// A page of the jobs list, while jobs wait that nobody can take.
+    Listing {
+        /// How many jobs to add first.
+        #[arg(long, default_value_t = 1000)]
+        waiting: usize,
+        /// How many pages.
+        #[arg(long, default_value_t = 200)]
+        rounds: usize,
+    },
     /// Keeps idle daemons connected.
     Idle {
         /// Fake daemons.
@@ -57,10 +94,19 @@ async fn main() -> Result<()> {
         std::env::var("CODER_SESSION_TOKEN").context("set CODER_SESSION_TOKEN to a token of an owner")?;
     let target = Target::new(&args.url, Secret::new(token)).await?;
     let report: Value = match args.mode {
-        Mode::Latency { rounds } => {
-            let latency = target.latency(rounds).await?;
-            let millis = |time: Duration| time.as_secs_f64() * 1000.0;
-            json!({ "p50_ms": millis(latency.p50), "p99_ms": millis(latency.p99) })
+        Mode::Latency { rounds } => percentiles(target.latency(rounds).await?),
+        Mode::Builds { daemons, clients, seconds } => {
+            json!({ "per_second": target.builds(daemons, clients, Duration::from_secs(seconds)).await? })
+        }
+        Mode::Crowd { daemons, tag_sets, seconds, rounds } => {
+            let crowd = Crowd::join(&target, daemons, tag_sets.max(1)).await?;
+            say(&json!({ "connected_s": crowd.connected_in.as_secs_f64() }))?;
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            percentiles(crowd.latency(rounds).await?)
+        }
+        Mode::Listing { waiting, rounds } => {
+            target.pile_up(waiting).await?;
+            percentiles(target.listing(rounds).await?)
         }
         Mode::Throughput { daemons, clients, seconds } => {
             json!({ "per_second": target.throughput(daemons, clients, Duration::from_secs(seconds)).await? })
@@ -70,6 +116,14 @@ async fn main() -> Result<()> {
             json!({ "daemons": daemons, "seconds": seconds })
         }
     };
-    writeln!(std::io::stdout(), "{report}")?;
-    Ok(())
+    say(&report)
+}
+
+fn percentiles(latency: Latency) -> Value {
+    let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+    json!({ "p50_ms": millis(latency.p50), "p99_ms": millis(latency.p99) })
+}
+
+fn say(line: &Value) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
 }

@@ -1,0 +1,100 @@
+//! Very many daemons, very many waiting jobs: what a server costs then, and how quick it stays.
+
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStdout, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::Setup;
+use crate::load::{command, drive, figure};
+use crate::process::{Database, Deployment, Running, cpu_seconds, resident_mib};
+use crate::report::Row;
+
+/// How long the server is watched while nothing happens.
+const QUIET: Duration = Duration::from_secs(20);
+
+/// Idle daemons, jobs among them, and lists of a long queue.
+pub(crate) fn scale(setup: &Setup) -> Result<Vec<Row>> {
+    let mut rows = crowds(setup)?;
+    rows.extend(listing(setup, &Database::Sqlite, "SQLite")?);
+    Ok(rows)
+}
+
+fn crowds(setup: &Setup) -> Result<Vec<Row>> {
+    let deployment = Deployment::start(setup, &Database::Sqlite, &["--provisioner-daemons=0"])?;
+    let server = deployment.server.0.id();
+    let before = resident_mib(server)?;
+    let crowd = Crowd::start(&deployment, 1_000, 1)?;
+    let busy = cpu_seconds(server)?;
+    std::thread::sleep(QUIET);
+    let share = (cpu_seconds(server)? - busy) / QUIET.as_secs_f64() * 100.0;
+    let each = (resident_mib(server)? - before) * 1024.0 / 1_000.0;
+    let mut rows = vec![
+        Row::at_most("1,000 daemons: connect all", crowd.connected_s, 1.0, "s"),
+        Row::at_most("1,000 daemons idle: server CPU, of one core", share, 0.3, "%"),
+        Row::at_most("1,000 daemons idle: server memory for each", each, 20.0, "KiB"),
+    ];
+    drop((crowd, deployment));
+
+    let deployment = Deployment::start(setup, &Database::Sqlite, &["--provisioner-daemons=0"])?;
+    let mut crowd = Crowd::start(&deployment, 10_000, 1_000)?;
+    std::thread::sleep(QUIET / 2);
+    let resident = resident_mib(deployment.server.0.id())?;
+    let latency = crowd.report()?;
+    rows.extend([
+        Row::at_most("10,000 daemons idle in 1,000 tag sets: server RSS", resident, 300.0, "MiB"),
+        Row::at_most("enqueue → acquired with those connected, p99", figure(&latency, "p99_ms")?, 20.0, "ms"),
+    ]);
+    Ok(rows)
+}
+
+fn listing(setup: &Setup, database: &Database, name: &str) -> Result<Vec<Row>> {
+    let deployment = Deployment::start(setup, database, &["--provisioner-daemons=0"])?;
+    let short = drive(&deployment, &["listing", "--waiting", "1000"])?;
+    let long = drive(&deployment, &["listing", "--waiting", "99000"])?;
+    let growth = figure(&long, "p50_ms")? / figure(&short, "p50_ms")?;
+    Ok(vec![
+        Row::at_most(
+            format!("fifty jobs with places, 100,000 waiting, p99 ({name})"),
+            figure(&long, "p99_ms")?,
+            20.0,
+            "ms",
+        ),
+        Row::at_most(format!("the same, growth of the median from 1,000 ({name})"), growth, 1.3, "×"),
+    ])
+}
+
+/// The load driver with its daemons connected.
+struct Crowd {
+    driver: Running,
+    lines: BufReader<ChildStdout>,
+    connected_s: f64,
+}
+
+impl Crowd {
+    fn start(deployment: &Deployment, daemons: u32, tag_sets: u32) -> Result<Self> {
+        let (daemons, tag_sets) = (daemons.to_string(), tag_sets.to_string());
+        let quiet = (QUIET + Duration::from_secs(5)).as_secs().to_string();
+        let mode = ["crowd", "--daemons", &daemons, "--tag-sets", &tag_sets, "--seconds", &quiet];
+        let mut driver = Running(command(deployment, &mode)?.stdout(Stdio::piped()).spawn()?);
+        let output = driver.0.stdout.take().context("the driver's output is a pipe")?;
+        let mut crowd = Self { driver, lines: BufReader::new(output), connected_s: 0.0 };
+        crowd.connected_s = figure(&crowd.line()?, "connected_s")?;
+        Ok(crowd)
+    }
+
+    /// Waits for its last line.
+    fn report(&mut self) -> Result<Value> {
+        let report = self.line()?;
+        self.driver.0.wait()?;
+        Ok(report)
+    }
+
+    fn line(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line)?;
+        serde_json::from_str(&line).with_context(|| format!("the load driver said {line:?}"))
+    }
+}
