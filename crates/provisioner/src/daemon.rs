@@ -52,6 +52,11 @@ pub struct Config {
     pub force_cancel_after: Duration,
     /// An interrupted Terraform is killed after this time.
     pub exit_timeout: Duration,
+    /// Time before a failed `init` is run again; it grows threefold each time.
+    pub init_retry: Duration,
+    /// Names of variables that jobs inherit from the daemon, `*` at the end for any ending; none for all but `CODER_*`.
+    /// What programs need to run at all (`PATH`, `HOME`, `TMPDIR`, the locale) is always inherited.
+    pub job_environment: Option<Vec<String>>,
 }
 
 impl Config {
@@ -70,6 +75,8 @@ impl Config {
             lost_contact_after: Duration::from_secs(240),
             force_cancel_after: Duration::from_secs(600),
             exit_timeout: Duration::from_secs(180),
+            init_retry: Duration::from_secs(1),
+            job_environment: None,
         }
     }
 }
@@ -93,7 +100,10 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn new(config: Config, connector: impl Connector) -> Self {
-        let environment = Environment::of_daemon();
+        let mut environment = Environment::of_daemon();
+        if let Some(allowed) = &config.job_environment {
+            environment.narrow(allowed);
+        }
         let slots = config.slots.clamp(1, extension::SLOTS);
         let metrics = Metrics::new();
         let finder = Arc::new(Finder::new(config.terraform.clone()));
@@ -252,5 +262,6 @@ fn workshop(config: &Config, environment: &Environment, metrics: &Metrics, finde
         },
         force_cancel_after: config.force_cancel_after,
         exit_timeout: config.exit_timeout,
+        init_retry: config.init_retry,
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Workshop {
     pub(crate) force_cancel_after: Duration,
     /// An interrupted Terraform is killed after this time.
     pub(crate) exit_timeout: Duration,
+    /// Before `init` is run a second time.
+    pub(crate) init_retry: Duration,
 }
 
 /// The parts of a running job that its phases work with.
@@ -204,6 +206,7 @@ async fn work(
         exit_timeout: workshop.exit_timeout,
         journal,
         prepared: workshop.prepared.clone(),
+        init_retry: workshop.init_retry,
     };
     link.held().keep_record(work_dir.record_file());
     let log_level = match &kind {

@@ -24,6 +24,21 @@ const SHOWN: [&str; 10] = [
     "TF_IGNORE",
 ];
 
+/// Inherited however narrow the environment is.
+const NEEDED: [&str; 11] = [
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "USER",
+    "LANG",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GOGC",
+    "GOMEMLIMIT",
+    "CHECKPOINT_DISABLE",
+];
+
 /// Shorter values are switches.
 const SHORTEST_SECRET: usize = 8;
 
@@ -65,6 +80,20 @@ impl Environment {
         kept.retain(|(name, _)| name != "CHECKPOINT_DISABLE");
         kept.push(("CHECKPOINT_DISABLE".into(), "1".into()));
         Self { variables: kept, missing_config }
+    }
+
+    /// Keeps only what programs cannot do without, what was set here, and what is named.
+    pub(crate) fn narrow(&mut self, allowed: &[String]) {
+        let is_named = |name: &str| {
+            allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning),
+                None => name == pattern,
+            })
+        };
+        self.variables.retain(|(name, _)| {
+            name.to_str()
+                .is_some_and(|name| NEEDED.contains(&name) || name.starts_with("LC_") || is_named(name))
+        });
     }
 
     pub(crate) fn path(&self) -> Option<&OsStr> {
@@ -273,6 +302,36 @@ mod tests {
         assert_eq!(environment.missing_config().unwrap(), std::path::Path::new("/nowhere/terraformrc"));
         assert!(environment.variables.contains(&("TF_CLI_CONFIG_FILE".into(), "/dev/null".into())));
         assert!(environment.announcements().is_empty(), "jobs do not repeat what the daemon has said");
+    }
+
+    #[test]
+    fn a_narrow_environment_has_what_is_named_and_what_is_needed() {
+        let mut environment = environment(&[
+            ("PATH", "/bin"),
+            ("AWS_REGION", "eu"),
+            ("AWS_X", "x"),
+            ("KUBECONFIG", "k"),
+            ("OTHER", "o"),
+        ]);
+        environment.narrow(&["AWS_*".to_owned(), "KUBECONFIG".to_owned()]);
+        let mut names: Vec<_> = environment.variables.iter().filter_map(|(name, _)| name.to_str()).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            ["AWS_REGION", "AWS_X", "CHECKPOINT_DISABLE", "GOGC", "GOMEMLIMIT", "KUBECONFIG", "PATH"]
+        );
+    }
+
+    #[test]
+    fn secrets_are_told_by_their_names() {
+        let environment = environment(&[
+            ("AWS_SECRET_ACCESS_KEY", "very-secret"),
+            ("AWS_ACCESS_KEY_ID", "not-so-secret"),
+            ("API_TOKEN", "short"),
+            ("TOKEN_FILE", "/run/secrets/token"),
+            ("EDITOR", "something-long"),
+        ]);
+        assert_eq!(environment.secrets().collect::<Vec<_>>(), ["very-secret"]);
     }
 
     #[test]

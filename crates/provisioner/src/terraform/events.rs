@@ -131,6 +131,12 @@ impl Event {
         }
     }
 
+    /// All words of an error.
+    pub(crate) fn error_text(&self) -> Option<String> {
+        let diagnostic = self.diagnostic.as_ref().filter(|diagnostic| diagnostic.severity == "error")?;
+        Some(format!("{} {}", diagnostic.summary, diagnostic.detail))
+    }
+
     /// An error in one line, for the job's error text.
     pub(crate) fn error_summary(&self) -> Option<String> {
         let diagnostic = self.diagnostic.as_ref().filter(|diagnostic| diagnostic.severity == "error")?;

@@ -16,7 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::environment::{Environment, Variables};
 use super::events::Event;
+use super::limits;
 use super::lines::{Lines, Piece};
+use super::passing;
 use super::stitch::Stitcher;
 use super::timings::{Step, Timings};
 use crate::cancel::{Cancel, Urgency};
@@ -53,6 +55,8 @@ pub(crate) struct Observer<'a> {
     clock: &'a dyn Clock,
     timings: Timings,
     errors: Vec<String>,
+    /// One of the errors was about a remote that may do better in a moment.
+    passing: bool,
     pub(crate) planned: Planned,
 }
 
@@ -68,7 +72,7 @@ pub(crate) struct Planned {
 impl<'a> Observer<'a> {
     pub(crate) fn start(step: Step, clock: &'a dyn Clock) -> Self {
         let timings = Timings::start(step, clock.now());
-        Self { clock, timings, errors: Vec::new(), planned: Planned::default() }
+        Self { clock, timings, errors: Vec::new(), passing: false, planned: Planned::default() }
     }
 
     /// The times of the step, which ends now.
@@ -76,8 +80,17 @@ impl<'a> Observer<'a> {
         self.timings.finish(succeeded, self.clock.now())
     }
 
+    /// Whether a failure may pass; the errors so far are forgotten, as the command is run again.
+    pub(crate) fn take_passing(&mut self) -> bool {
+        if self.passing {
+            self.errors.clear();
+        }
+        std::mem::take(&mut self.passing)
+    }
+
     fn observe(&mut self, event: &Event) {
         self.timings.observe(event, self.clock.now());
+        self.passing |= event.error_text().is_some_and(|text| passing::may_pass(&text));
         if let Some(error) = event.error_summary() {
             self.error(error);
         }
@@ -126,6 +139,7 @@ impl Runner<'_> {
         let status = self.finish(&mut child, &ended, reading).await?;
         // Plain words are for programs that do not get as far as proper diagnostics.
         if observer.errors.is_empty() {
+            observer.passing |= plain_errors.iter().any(|line| passing::may_pass(line));
             plain_errors.into_iter().for_each(|line| observer.error(line));
         }
         check(status, &observer.errors)
@@ -170,6 +184,9 @@ impl Runner<'_> {
         let child = command
             .spawn()
             .map_err(|reason| RunError::Start { program: self.program.display().to_string(), reason })?;
+        if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+            limits::set(pid);
+        }
         let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
         Ok((child, group))
     }

@@ -128,3 +128,53 @@ async fn output_without_end_is_given_up() {
     let (_, failed) = server.failed().await;
     assert!(failed.error.contains("its output is longer than"), "{}", failed.error);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_alone_is_tried_again_and_only_when_a_remote_failed() {
+    let Some(real) = terraform() else { return };
+    let cases = [
+        ("init", "503 Service Unavailable", 2, true),
+        ("init", "503 Service Unavailable", 9, false),
+        ("init", "no such provider", 1, false),
+        ("plan", "503 Service Unavailable", 1, false),
+    ];
+    for (command, error, failures, succeeds) in cases {
+        let script = format!(
+            "count=\"$(dirname \"$0\")/count\"; if test \"$1\" = {command}; then echo x >> \"$count\"; \
+             if test $(wc -l < \"$count\") -le {failures}; then echo 'Error: {error}' >&2; exit 1; fi; fi; exec \"$REAL\" \"$@\""
+        );
+        let server = Server::new();
+        let running = Running::with(&server, |config, dir| {
+            config.terraform = TerraformSource::File(crate::setup::stand_in(dir, &real, &script));
+            config.init_retry = std::time::Duration::from_millis(10);
+        });
+        server.give(start(tar(&[("main.tf", PLAIN)])));
+        let record = server.wait_for("the end of the job", crate::server::Record::is_over).await;
+        assert_eq!(record.failed.is_empty(), succeeds, "{command} {error}: {:?}", record.failed);
+        let attempts = std::fs::read_to_string(running.dir.path().join("count")).unwrap().lines().count();
+        let wanted = match (command, error) {
+            ("init", "503 Service Unavailable") => 4.min(failures + 1),
+            _ => 1,
+        };
+        assert_eq!(attempts, wanted, "{command} {error}");
+        assert_eq!(record.has_line("trying again"), wanted > 1, "it is said that init is tried again");
+    }
+}
+
+/// Secrets of the daemon are in its environment; jobs get neither them nor what was not named.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_sees_only_what_was_named_of_the_environment() {
+    let Some(real) = terraform() else { return };
+    let script = "case \"$1\" in apply) i=0; while test \"$(ulimit -c)\" != 0 && test $i -lt 100; do sleep 0.05; i=$((i+1)); done; echo \"core $(ulimit -c)\"; env | cut -d= -f1 | sed 's/^/has /';; esac; exec \"$REAL\" \"$@\"";
+    let server = Server::new();
+    let _running = Running::with(&server, |config, dir| {
+        config.terraform = TerraformSource::File(crate::setup::stand_in(dir, &real, script));
+        config.job_environment = Some(vec!["CARGO_PKG_*".to_owned()]);
+    });
+    server.give(start(tar(&[("main.tf", PLAIN)])));
+    let (record, _) = server.completed().await;
+    let has = |name: &str| record.has_line(&format!("has {name}"));
+    assert!(has("PATH") && has("TF_REATTACH_PROVIDERS"));
+    assert!(!record.lines().any(|line| line.output == "has CARGO"), "it was not named");
+    assert!(record.has_line("core 0"));
+}

@@ -1,5 +1,6 @@
 //! Setting up: the template is unpacked, Terraform initialises itself, and the root module is read.
 
+use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -17,8 +18,12 @@ use crate::terraform::environment::Variables;
 use crate::terraform::modules::{self, Modules};
 use crate::terraform::parse::{self, RootModule};
 use crate::terraform::prepared::{Key, Purpose, Turn};
-use crate::terraform::run::Observer;
+use crate::terraform::run::{Observer, RunError};
 use crate::terraform::timings::Step;
+
+/// How often `init` is run at most, and by how much the delay in between grows.
+const ATTEMPTS: u32 = 4;
+const GROWTH: u32 = 3;
 
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 
@@ -163,10 +168,7 @@ impl Steps<'_> {
         variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), cache.to_string_lossy().into_owned()));
         // Without it the cache is used only for what a lock file names. A job's own lock file goes nowhere.
         variables.push(("TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE".to_owned(), "1".to_owned()));
-        self.runner(&dir)?
-            .stream(&arguments, &variables, log, observer)
-            .await
-            .map_err(|error| failed("initialize terraform", error))?;
+        self.try_init(&arguments, &variables, log, observer).await?;
         if turn.is_some() {
             let (prepared, key) = (self.tools.prepared.clone(), key.clone());
             blocking(move || {
@@ -178,6 +180,39 @@ impl Steps<'_> {
             .await?;
         }
         Ok(())
+    }
+
+    /// Runs `init`, again when a remote failed for a reason that may pass. Nothing else of a job is ever repeated.
+    async fn try_init(
+        &self,
+        arguments: &[OsString],
+        variables: &Variables,
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), StepError> {
+        let dir = self.work.template();
+        let mut delay = self.tools.init_retry;
+        for attempt in 1..=ATTEMPTS {
+            let result = self.runner(&dir)?.stream(arguments, variables, log, observer).await;
+            let error = match result {
+                Ok(()) => return Ok(()),
+                Err(error @ RunError::Exit { .. }) if attempt < ATTEMPTS && observer.take_passing() => error,
+                Err(error) => return Err(failed("initialize terraform", error)),
+            };
+            let next = attempt + 1;
+            tracing::debug!(%error, "init is tried again");
+            let words = format!(
+                "Initializing failed for a reason that may pass; trying again in {} s (attempt {next} of {ATTEMPTS})",
+                delay.as_secs_f32()
+            );
+            log.line(LogLevel::Warn, &words).await;
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.cancel.reached(Urgency::Graceful) => return Err(failed("initialize terraform", RunError::Canceled)),
+            }
+            delay *= GROWTH;
+        }
+        Err(StepError::from("initialize terraform: the last attempt has no result"))
     }
 
     /// Reads variables and tags; needs no process.

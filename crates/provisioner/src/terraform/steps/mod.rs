@@ -65,6 +65,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) exit_timeout: Duration,
     pub(crate) journal: &'a Journal,
     pub(crate) prepared: Prepared,
+    pub(crate) init_retry: Duration,
 }
 
 /// One job's Terraform: a directory, a program, and what has been learnt so far.
