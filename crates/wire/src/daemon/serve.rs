@@ -158,10 +158,17 @@ impl<S: Service, E: extension::Service> Services<S, E> {
     }
 
     async fn call(&self, called: Called<'_>, name: &str) -> Outcome {
+        match name {
+            rpc::ACQUIRE_JOB_WITH_CANCEL => acquire(called, &*self.official, Acquire::new).await,
+            rpc::ACQUIRE_JOB => acquire(called, &*self.official, Acquire::old).await,
+            // A waiting acquire is all that most daemons have; it shall not take the room of every other call as well.
+            _ => Box::pin(self.work(called, name)).await,
+        }
+    }
+
+    async fn work(&self, called: Called<'_>, name: &str) -> Outcome {
         let service = &*self.official;
         match name {
-            rpc::ACQUIRE_JOB_WITH_CANCEL => acquire(called, service, Acquire::new).await,
-            rpc::ACQUIRE_JOB => acquire(called, service, Acquire::old).await,
             rpc::COMMIT_QUOTA => called.unary(|request, token| service.commit_quota(request, token)).await,
             rpc::UPDATE_JOB => called.unary(|request, token| service.update_job(request, token)).await,
             rpc::FAIL_JOB => called.unary(|job, token| empty(service.fail_job(job, token))).await,
