@@ -81,6 +81,8 @@ variables! {
     PROVISIONER_DAEMON_SLOTS = "CODER_PROVISIONER_DAEMON_SLOTS";
     /// Ends a daemon after one job. Ours, not an official name.
     PROVISIONER_DAEMON_ONCE = "CODER_PROVISIONER_DAEMON_ONCE";
+    /// Variables that jobs inherit, separated by commas. Ours, not an official name.
+    PROVISIONER_DAEMON_JOB_ENV_ALLOW = "CODER_PROVISIONER_DAEMON_JOB_ENV_ALLOW";
     /// Shows the daemon's debug messages.
     PROVISIONER_DAEMON_VERBOSE = "CODER_PROVISIONER_DAEMON_VERBOSE";
     /// Accepted for compatibility, ignored: the daemon is told about jobs, it does not poll.
@@ -212,6 +214,8 @@ variables! {
     JOB_HUNG_AFTER = "CODER_JOB_HUNG_AFTER";
     /// Waiting time after which a job that nobody took is failed. Ours, not an official name.
     JOB_PENDING_AFTER = "CODER_JOB_PENDING_AFTER";
+    /// Time that a daemon has to come back to its jobs. Ours, not an official name.
+    DAEMON_GRACE = "CODER_DAEMON_GRACE";
     /// Allows builds with debug output of Terraform.
     ENABLE_TERRAFORM_DEBUG_MODE = "CODER_ENABLE_TERRAFORM_DEBUG_MODE";
     /// Allows renaming workspaces.

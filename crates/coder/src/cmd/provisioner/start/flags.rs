@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Run one job, then end.
     #[arg(long, env = env::PROVISIONER_DAEMON_ONCE)]
     pub(crate) once: bool,
+    /// Variables that jobs inherit from the daemon's environment, `*` for any ending; default all but `CODER_*`.
+    #[arg(long, env = env::PROVISIONER_DAEMON_JOB_ENV_ALLOW, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) job_env_allow: Vec<String>,
     /// Path of the terraform program; default the one in PATH.
     #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
     pub(crate) terraform_path: Option<PathBuf>,

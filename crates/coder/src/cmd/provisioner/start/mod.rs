@@ -38,6 +38,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     refuse_contradictions(&args)?;
     let name = name(args.name.as_deref())?;
     logging::install(&args.log_settings())?;
+    coder_provisioner::protect_process();
     runtime::daemon(THREADS)?.block_on(serve(ctx, args, name))
 }
 
@@ -92,6 +93,7 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     }
     config.slots = usize::from(args.slots);
     config.once = args.once;
+    config.job_environment = (!args.job_env_allow.is_empty()).then(|| args.job_env_allow.clone());
     let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
     let shutdown = Shutdown::new();
     let http = open_http(&args, &daemon, &shutdown).await?;
