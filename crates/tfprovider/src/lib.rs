@@ -28,11 +28,12 @@
 //!   Descriptions are our own.
 //! * Plans and states of `tests/it/templates/*.tf` over several steps each (create, keep, change, change back): changes
 //!   with values, unknowns and replacement paths, drift, state, schema versions, sensitive marks. Equal; the recorded
-//!   results lie beside the templates, and `tests/it/golden.rs` checks them. So were some twenty thousand resources and
-//!   data sources put together by chance, of literals, nulls, zeros, conditions and values that only apply knows.
+//!   results lie beside the templates, and `tests/it/golden.rs` checks them. So were two
+//!   thousand resources and data sources over five steps each, put together by chance of literals, nulls, zeros,
+//!   conditions and values that only apply knows.
 //! * A state that either of the two wrote is kept by the other without a change.
 //! * What is refused, in which step, and where the error points: `tests/it/templates/refused_*.tf`, the rows of
-//!   `parameter_rows.txt`, and some four thousand wrong values by chance.
+//!   `parameter_rows.txt`, and four thousand blocks with wrong values by chance.
 //!
 //! The same things are refused, with these differences, all on purpose:
 //!

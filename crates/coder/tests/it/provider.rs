@@ -3,7 +3,6 @@
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::program::{Home, finish, until, wait};
 use crate::stack::{PATIENCE, has_terraform};
@@ -181,6 +180,6 @@ fn it_ends_with_a_killed_terraform() {
     assert!(!mirror.is_quiet(), "the plugin runs as long as something needs it");
     apply.kill().unwrap();
     wait(&mut apply, PATIENCE);
-    until(Duration::from_secs(30), || mirror.is_quiet().then_some(())).expect("the plugin ends");
+    until(PATIENCE, || mirror.is_quiet().then_some(())).expect("the plugin ends");
     Command::new("kill").arg(pid.trim()).status().unwrap();
 }
