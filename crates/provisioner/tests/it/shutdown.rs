@@ -110,3 +110,67 @@ async fn two_slots_run_two_jobs_at_once() {
     running.ended().await.unwrap();
     assert_eq!(server.record().completed.len(), 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_daemon_says_nothing_and_leaves_the_state() {
+    if terraform().is_none() {
+        return;
+    }
+    let made = format!(
+        "resource \"terraform_data\" \"made\" {{ input = 1 }}\n{}",
+        ENDLESS.replace("\"a\" {", "\"a\" {\n  depends_on = [terraform_data.made]")
+    );
+    let (server, mut running) = with_job(&made).await;
+    let started_at = Instant::now();
+    running.shutdown.kill();
+    running.ended().await.unwrap();
+    assert!(started_at.elapsed() < Duration::from_secs(5));
+    assert!(!server.record().is_over());
+    assert_eq!(running.sessions(), 1, "the state is kept for the next process");
+}
+
+/// One request over a socket.
+async fn ask(address: std::net::SocketAddr, request: &str) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_daemon_shows_itself_over_http_and_drains_when_asked() {
+    if terraform().is_none() {
+        return;
+    }
+    let (server, mut running) = with_job(WAITING).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let http = coder_provisioner::http::serve(
+        listener,
+        "v1".to_owned(),
+        running.status.clone(),
+        running.shutdown.clone(),
+    );
+    let http = tokio::spawn(http);
+    // One that says nothing is in nobody's way.
+    let _silent = tokio::net::TcpStream::connect(address).await.unwrap();
+    server.go_down().await;
+    running.status.wait_for(|status| !status.connected).await.unwrap();
+    assert!(ask(address, "GET /readyz").await.starts_with("HTTP/1.1 200"), "busy is ready");
+    server.come_back();
+    let status = ask(address, "GET /status").await;
+    let json: serde_json::Value = serde_json::from_str(status.rsplit("\r\n").next().unwrap()).unwrap();
+    assert_eq!((&json["busy"], &json["slots"], &json["version"]), (&true.into(), &1.into(), &"v1".into()));
+    let metrics = ask(address, "GET /metrics").await;
+    assert!(
+        metrics.contains("\ncoderd_provisionerd_jobs_current{provisioner=\"terraform\"} 1\n"),
+        "{metrics}"
+    );
+    assert!(ask(address, "POST /drain").await.starts_with("HTTP/1.1 202"));
+    assert!(ask(address, "GET /readyz").await.starts_with("HTTP/1.1 503"));
+    running.ended().await.unwrap();
+    assert_eq!(server.record().completed.len(), 1);
+    http.abort();
+}
