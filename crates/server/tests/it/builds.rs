@@ -149,24 +149,6 @@ on_both_engines! {
         assert_eq!(values(&grown["id"]).await, json!([pair("size", "big"), pair("zone", "eu")]));
     }
 
-    async fn tag_17_workspace_tags_are_evaluated(server: TestServer) {
-        let owner = server.owner().await;
-        let (template, version) = server.template(&owner, "hello").await;
-        let tags = |value: &str| [("\"zone\"".to_owned(), value.to_owned())].into();
-        let set = async |value: &str| {
-            let mut tx = server.app.store.begin().await.unwrap();
-            version_details::update_workspace_tags(&mut tx, version, &tags(value)).await.unwrap();
-            tx.commit().await.unwrap();
-        };
-        let request = json!({ "template_id": template, "name": "w" });
-        set("upper(\"eu\")").await;
-        assert_eq!(server.post(&owner, "/api/v2/users/me/workspaces", request.clone()).await.status, 400);
-        set("\"eu\"").await;
-        let made = server.post(&owner, "/api/v2/users/me/workspaces", request).await.expect(201);
-        let want = json!({ "owner": "", "scope": "organization", "zone": "eu" });
-        assert_eq!(made["latest_build"]["job"]["tags"], want);
-    }
-
     async fn cancel(server: TestServer) {
         let owner = server.owner().await;
         let member = server.user(&owner, "dev", &[]).await;

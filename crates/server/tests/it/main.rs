@@ -16,4 +16,5 @@ mod tokens;
 mod unauthorized;
 mod users;
 mod versions;
+mod workspace_tags;
 mod workspaces;

@@ -123,7 +123,7 @@ pub async fn make(
         last: before.as_ref(),
     };
     let values = parameters::resolve(tx, version.id, &given).await?;
-    let tags = tags::resolve(tx, version.id, workspace.owner_id, &import.tags, &values).await?;
+    let tags = tags::resolve(tx, template, &version, &import, workspace.owner_id, &values, now).await?;
     let build_id = BuildId::random();
     let job = NewJob {
         id: JobId::random(),

@@ -7,14 +7,14 @@ use coder_api::versions::{CreateTemplateVersionRequest, StorageMethod, TemplateV
 use coder_domain::ids::{JobId, OrganizationId, TemplateVersionId};
 use coder_domain::job::Type;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_domain::tags::{self, Demand, TagSet};
+use coder_domain::tags::{self, Demand};
 use coder_domain::{Timestamp, names};
 use coder_store::jobs::{Job, NewJob, queue::Place};
 use coder_store::{Document, Tx, files, jobs, transaction, versions};
 use http::StatusCode;
 use serde_json::json;
 
-use super::view;
+use super::{tags as source_tags, view};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
@@ -25,8 +25,7 @@ const MESSAGE_BYTES: usize = 1 << 20;
 
 /// `POST /organizations/{organization}/templateversions`
 ///
-/// The import's tags are those of the request (scheduling-and-auth TAG-11); `coder_workspace_tags` of the source are
-/// not evaluated here (docs/adding-an-endpoint.md, known limits).
+/// The source is read here for its `coder_workspace_tags`: they decide who can import it (scheduling-and-auth TAG-11).
 pub async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -38,16 +37,26 @@ pub async fn create(
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?.id;
     caller.require(Action::Create, templates::find::object(organization))?;
     check(&request)?;
-    let file_id = source(&mut tx, &caller, organization, &request).await?;
-    if let Some(template) = request.template_id {
-        let found = templates::find::by_id(&mut tx, &caller, template, Action::Update).await?;
+    let file = source(&mut tx, &caller, organization, &request).await?;
+    let mut template = None;
+    if let Some(id) = request.template_id {
+        let found = templates::find::by_id(&mut tx, &caller, id, Action::Update).await?;
         if found.organization_id != organization {
             return Err(Error::new(StatusCode::NOT_FOUND, "Template does not exist."));
         }
+        template = Some(found);
     }
     let now = app.now();
     let version_id = TemplateVersionId::random();
-    let tags = TagSet::canonical(caller.user.id, [&request.tags]);
+    let flow = source_tags::flow(template.as_ref());
+    let variables = source_tags::variables(&mut tx, template.as_ref(), &request.user_variable_values).await?;
+    let file_id = file.id;
+    let archive =
+        source_tags::Archive { data: files::get_data(&mut tx, file_id).await?, mimetype: file.mimetype };
+    // Evaluating takes its time; no connection waits for it.
+    drop(tx);
+    let user = caller.user.id;
+    let tags = source_tags::for_import(archive, flow, variables, user, &request.tags, now).await?;
     let job = NewJob {
         id: JobId::random(),
         organization_id: organization,
@@ -67,6 +76,7 @@ pub async fn create(
         trace_metadata: BTreeMap::new(),
     };
     let demand = Demand { organization, provisioner: &job.provisioner, tags: &job.tags };
+    let mut tx = app.store.reader().await?;
     let matching = matched::count(&mut tx, &demand, now).await?;
     drop(tx);
     let chosen = !request.name.is_empty();
@@ -184,7 +194,7 @@ async fn source(
     caller: &Caller,
     organization: OrganizationId,
     request: &CreateTemplateVersionRequest,
-) -> Result<coder_domain::ids::FileId> {
+) -> Result<files::Info> {
     if !request.example_id.is_empty() {
         return Err(Error::bad_request("Example not found.").field(
             "example_id",
@@ -197,7 +207,7 @@ async fn source(
         caller.may(Action::Read, object)
     });
     match file {
-        Some(file) => Ok(file.id),
+        Some(file) => Ok(file),
         None => Err(Error::new(StatusCode::NOT_FOUND, "File not found.").field("file_id", "File not found")),
     }
 }

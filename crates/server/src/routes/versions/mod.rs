@@ -7,5 +7,6 @@ pub mod create;
 pub mod find;
 pub mod get;
 pub mod list;
+pub mod tags;
 pub mod update;
 pub mod view;

@@ -1,0 +1,120 @@
+//! The tags of an import: those that the uploaded source asks for, and over them those of the request
+//! (scheduling-and-auth TAG-11 to TAG-16).
+
+use std::collections::BTreeMap;
+
+use coder_api::json::NameValue;
+use coder_domain::Timestamp;
+use coder_domain::ids::UserId;
+use coder_domain::tags::{self, TagSet};
+use coder_source::{Flow, Inputs, ReadError, TagError, Template};
+use coder_store::templates::Template as Row;
+use coder_store::{Tx, version_details as details};
+
+use crate::http::{Error, Result};
+
+/// How many wrong tags an answer names.
+const MOST_NAMED: usize = 100;
+/// How much of a tag's key an answer repeats, in characters.
+const LONGEST_NAMED: usize = 256;
+
+/// An uploaded archive.
+pub struct Archive {
+    /// Its bytes.
+    pub data: Vec<u8>,
+    /// What it was uploaded as.
+    pub mimetype: String,
+}
+
+/// What a source says about its tags.
+pub struct Evaluated {
+    /// The tags, or what is wrong with each that has no value.
+    pub tags: std::result::Result<BTreeMap<String, String>, Vec<TagError>>,
+    /// Files that are not valid configuration.
+    pub broken: Vec<String>,
+    /// Whether it has any workspace tags.
+    pub any: bool,
+}
+
+/// Reads and evaluates a source off the async threads.
+pub async fn evaluate(archive: Archive, inputs: Inputs) -> Result<Evaluated> {
+    let work = move || {
+        let template = Template::read(&archive.data, &archive.mimetype)?;
+        Ok(Evaluated {
+            tags: template.workspace_tags(&inputs),
+            broken: template.broken().to_vec(),
+            any: template.has_workspace_tags(),
+        })
+    };
+    let found: std::result::Result<_, ReadError> =
+        tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("Internal error.", e))?;
+    found.map_err(|error| match error {
+        ReadError::Kind(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
+        error => refused().field("file_id", error),
+    })
+}
+
+/// The flow of a template's parameters; a new template has the dynamic one.
+pub fn flow(template: Option<&Row>) -> Flow {
+    match template {
+        Some(template) if template.settings.use_classic_parameter_flow => Flow::Classic,
+        _ => Flow::Dynamic,
+    }
+}
+
+/// The values that an import's variables will have: those given, and those of the active version.
+pub async fn variables(
+    tx: &mut Tx,
+    template: Option<&Row>,
+    given: &[NameValue],
+) -> Result<BTreeMap<String, String>> {
+    let mut values = BTreeMap::new();
+    if let Some(template) = template {
+        values = stored_variables(tx, template.active_version_id).await?;
+    }
+    values.extend(given.iter().map(|pair| (pair.name.clone(), pair.value.clone())));
+    Ok(values)
+}
+
+/// The values that variables have in an imported version; an empty one stands for none.
+pub async fn stored_variables(
+    tx: &mut Tx,
+    version: coder_domain::ids::TemplateVersionId,
+) -> Result<BTreeMap<String, String>> {
+    let rows = details::list_variables(tx, version).await?;
+    let values = rows.into_iter().map(|row| (row.name, row.value.expose().to_owned()));
+    Ok(values.filter(|(_, value)| !value.is_empty()).collect())
+}
+
+/// The tags of an import. What the request sets need not be known (TAG-14); a source that is no configuration asks for
+/// nothing, its job will say why.
+pub async fn for_import(
+    archive: Archive,
+    flow: Flow,
+    variables: BTreeMap<String, String>,
+    requester: UserId,
+    request: &BTreeMap<String, String>,
+    now: Timestamp,
+) -> Result<TagSet> {
+    let overridden = request.keys().filter(|key| !tags::needs_source(key, request)).cloned().collect();
+    let inputs = Inputs { flow, variables, parameters: BTreeMap::new(), overridden, now };
+    let found = evaluate(archive, inputs).await?;
+    let asked = match found.tags {
+        Ok(tags) => tags,
+        Err(_) if !found.broken.is_empty() => BTreeMap::new(),
+        Err(errors) => return Err(wrong(&errors)),
+    };
+    let all = tags::for_import(requester, &asked, request);
+    tags::validate(all.as_map()).map_err(|e| Error::invalid("tags", e))?;
+    Ok(all)
+}
+
+fn refused() -> Error {
+    Error::bad_request("Unable to parse workspace tags.")
+}
+
+/// 400 that names each tag and what is wrong with it.
+pub fn wrong(errors: &[TagError]) -> Error {
+    let name = |error: &TagError| error.tag.chars().take(LONGEST_NAMED).collect::<String>();
+    errors.iter().take(MOST_NAMED).fold(refused(), |answer, error| answer.field(&name(error), error))
+}
