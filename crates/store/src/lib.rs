@@ -8,7 +8,7 @@
 //! | `api_keys` | `tokens.rs` |
 //! | `api_keys` with user and memberships | `sessions.rs` |
 //! | `provisioner_keys` | `keys.rs` |
-//! | `provisioner_daemons` | `daemons.rs` |
+//! | `provisioner_daemons` | `daemons.rs`, `daemon_facts.rs` |
 //! | `files` | `files.rs` |
 //! | `tag_sets` | `tag_sets.rs` |
 //! | `provisioner_jobs`, `queue_lines`, `queue_counts` | `jobs/` |
@@ -30,6 +30,7 @@ pub mod audit;
 mod bootstrap;
 pub mod builds;
 pub mod check;
+pub mod daemon_facts;
 pub mod daemons;
 mod engine;
 mod error;

@@ -86,8 +86,11 @@ macro_rules! select {
 
 statements! { "provisioner_jobs";
     LIST = sql(select!(""));
+    LIST_OF = sql(select!("and job.organization_id = $1"));
     /// Open jobs are few and have an index of their own; the list of all would read the whole history for them.
-    LIST_OPEN = sql(select!("and job.completed_us is null"));
+    LIST_OPEN = sql(select!("and job.organization_id = $1 and job.completed_us is null"));
+    /// Those that a daemon has are fewer still; they are not looked for among those that wait.
+    LIST_HELD = sql(select!("and job.started_us is not null and job.completed_us is null"));
     /// Named jobs are found by their key.
     LIST_NAMED = sql(select!("and job.id in (select value from json_each($3))"));
 }
@@ -104,10 +107,14 @@ pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<Listed
     parameters.push(optional_list(filter.ids.as_deref()));
     parameters.push(optional_list(filter.tag_sets.as_deref()));
     parameters.extend(values![filter.initiator_id, limit]);
-    let only_open = filter.status.as_ref().is_some_and(|all| all.iter().all(|status| status.is_active()));
+    let all =
+        |condition: fn(&Status) -> bool| filter.status.as_ref().is_some_and(|all| all.iter().all(condition));
+    let of_one = filter.organization_id.is_some();
     let statement = match &filter.ids {
         Some(_) => &LIST_NAMED,
-        None if only_open => &LIST_OPEN,
+        None if all(|status| matches!(status, Status::Running | Status::Canceling)) => &LIST_HELD,
+        None if of_one && all(|status| status.is_active()) => &LIST_OPEN,
+        None if of_one => &LIST_OF,
         None => &LIST,
     };
     let rows = tx.fetch(statement, parameters).await?;

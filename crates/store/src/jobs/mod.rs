@@ -3,6 +3,7 @@
 //!
 //! Invariant: a job is held by at most one daemon, and only that daemon can finish it.
 
+pub mod backlog;
 pub(crate) mod claim;
 pub(crate) mod end;
 pub(crate) mod hold;

@@ -1,13 +1,16 @@
-//! Where waiting jobs stand, by both rankings of the official API (http-api 5.5). Everything is counted from the
-//! indexes of waiting jobs; nothing is stored.
+//! Where waiting jobs stand: by both rankings of the official API (http-api 5.5), and in the fair order. Ranks come from
+//! the counts by age that `lines.rs` keeps; only jobs of the same second are counted one by one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use coder_domain::ids::{JobId, OrganizationId};
+use coder_domain::ids::{JobId, OrganizationId, UserId};
+use coder_domain::job::Status;
+use jiff::Timestamp;
 
 use super::Job;
+use super::lines::{FAN, LEVELS, bucket};
 use crate::Result;
-use crate::engine::{Tx, list as list_value, record, sql, statements, values};
+use crate::engine::{Row, Tx, list as list_value, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
 
 /// A place in a queue; 0 of 0 when the job does not wait or nobody could take it.
@@ -22,8 +25,6 @@ pub struct Place {
 record! {
     /// How many jobs of one kind wait.
     pub struct Waiting {
-        /// Their organization.
-        pub organization_id: OrganizationId,
         /// Their provisioner type.
         pub provisioner: String,
         /// Their tags.
@@ -46,23 +47,70 @@ pub struct Taker {
     pub tag_sets: HashSet<TagSetId>,
 }
 
-statements! { "provisioner_jobs";
-    BY_SET = sql("select organization_id, provisioner, tag_set_id, count(*) as total,
-        count(case when (prebuild, created_us, id) < ($1, $2, $3) then 1 end) as ahead
-        from provisioner_jobs where started_us is null and completed_us is null and canceled_us is null
-        group by organization_id, provisioner, tag_set_id");
-    GLOBAL = sql("select job.id, (select count(*) from provisioner_jobs as other
-        where other.started_us is null and other.completed_us is null and other.canceled_us is null
-        and (other.prebuild, other.created_us, other.id) <= (job.prebuild, job.created_us, job.id)) as position
-        from provisioner_jobs as job
-        where job.started_us is null and job.completed_us is null and job.canceled_us is null
-        and job.id in (select value from json_each($1))");
-    COUNT = sql("select count(*) as total from provisioner_jobs
-        where started_us is null and completed_us is null and canceled_us is null");
-    RANKED = sql("select id, position from (
-        select id, row_number() over (order by prebuild, created_us, id) as position from provisioner_jobs
+statements! { "queue_counts";
+    /// $1 organization, $2 tag set ids, $3 provisioner types, $4 prebuild, $5 to $7 the job's buckets from the greatest,
+    /// $8 its instant, $9 its id.
+    BY_SET = sql("select provisioner, tag_set_id, cast(sum(total) as bigint) as total, cast(sum(ahead) as bigint) as ahead from (
+            select count.provisioner, count.tag_set_id, count.total, case when count.prebuild = $4 and count.bucket < $5
+                or $4 and not count.prebuild then count.total else 0 end as ahead
+                from json_each($2) as tags cross join json_each($3) as kind cross join queue_counts as count
+                where count.organization_id = $1 and count.provisioner = kind.value
+                and count.tag_set_id = cast(tags.value as bigint) and count.level = 3
+            union all select count.provisioner, count.tag_set_id, 0 as total, count.total as ahead
+                from json_each($2) as tags cross join json_each($3) as kind cross join queue_counts as count
+                where count.organization_id = $1 and count.provisioner = kind.value
+                and count.tag_set_id = cast(tags.value as bigint) and count.level = 2 and count.prebuild = $4
+                and count.bucket >= $5 * 64 and count.bucket < $6
+            union all select count.provisioner, count.tag_set_id, 0 as total, count.total as ahead
+                from json_each($2) as tags cross join json_each($3) as kind cross join queue_counts as count
+                where count.organization_id = $1 and count.provisioner = kind.value
+                and count.tag_set_id = cast(tags.value as bigint) and count.level = 1 and count.prebuild = $4
+                and count.bucket >= $6 * 64 and count.bucket < $7
+            union all select job.provisioner, job.tag_set_id, 0 as total, 1 as ahead from provisioner_jobs as job
+                where job.started_us is null and job.completed_us is null and job.canceled_us is null
+                and job.prebuild = $4 and job.created_us >= $7 * 1048576 and job.created_us <= $8
+                and (job.created_us, job.id) < ($8, $9) and job.organization_id = $1
+        ) as counted group by provisioner, tag_set_id having sum(total) > 0");
+    /// All buckets of the last level, and of the others those inside of $1 (level 3) and $2 (level 2).
+    BUCKETS = sql("select level, prebuild, bucket, cast(sum(total) as bigint) as total from (
+            select count.level, count.prebuild, count.bucket, count.total from queue_counts as count
+                where count.organization_id = '' and count.provisioner = '' and count.tag_set_id = 0 and count.level = 3
+            union all select count.level, count.prebuild, count.bucket, count.total
+                from json_each($1) as parent cross join queue_counts as count
+                where count.organization_id = '' and count.provisioner = '' and count.tag_set_id = 0 and count.level = 2
+                and count.prebuild in (false, true) and count.bucket >= cast(parent.value as bigint) * 64
+                and count.bucket < cast(parent.value as bigint) * 64 + 64
+            union all select count.level, count.prebuild, count.bucket, count.total
+                from json_each($2) as parent cross join queue_counts as count
+                where count.organization_id = '' and count.provisioner = '' and count.tag_set_id = 0 and count.level = 1
+                and count.prebuild in (false, true) and count.bucket >= cast(parent.value as bigint) * 64
+                and count.bucket < cast(parent.value as bigint) * 64 + 64
+        ) as counted group by level, prebuild, bucket having sum(total) <> 0");
+    COUNT = sql("select cast(coalesce(sum(total), 0) as bigint) as total from queue_counts
+        where organization_id = '' and provisioner = '' and tag_set_id = 0 and level = 3");
+    WAITING = sql("select id, prebuild, created_us from provisioner_jobs
         where started_us is null and completed_us is null and canceled_us is null
-        ) as ranked where id in (select value from json_each($1))");
+        and id in (select value from json_each($1))");
+    /// The ranks of $2 inside of the buckets $1 of level 1.
+    RANKED = sql("select id, position from (
+            select job.id, row_number() over (partition by job.prebuild, job.created_us / 1048576
+                order by job.created_us, job.id) as position
+            from json_each($1) as part cross join provisioner_jobs as job
+            where job.started_us is null and job.completed_us is null and job.canceled_us is null
+            and job.prebuild in (false, true) and job.created_us >= cast(part.value as bigint) * 1048576
+            and job.created_us < cast(part.value as bigint) * 1048576 + 1048576
+        ) as ranked where id in (select value from json_each($2))");
+    /// The initiators with waiting jobs in the wanted lines of a class, and whose turn it is first.
+    INITIATORS = sql("select line.initiator_id, min(line.turn) as turn, cast(sum(line.waiting) as bigint) as waiting
+        from json_each($3) as tags cross join json_each($2) as kind cross join queue_lines as line
+        where line.organization_id = $1 and line.tag_set_id = cast(tags.value as bigint)
+        and line.provisioner = kind.value and line.waiting > 0 and line.automatic = $4
+        group by line.initiator_id");
+    OWN_AHEAD = sql("select count(*) as total
+        from json_each($3) as tags cross join json_each($2) as kind cross join provisioner_jobs as job
+        where job.started_us is null and job.completed_us is null and job.canceled_us is null
+        and job.organization_id = $1 and job.tag_set_id = cast(tags.value as bigint) and job.provisioner = kind.value
+        and job.automatic = $4 and job.initiator_id = $5 and job.created_us <= $6 and (job.created_us, job.id) < ($6, $7)");
 }
 
 /// The place of one job as its own page shows it: for each daemon that could take it, its rank among the jobs that
@@ -77,17 +125,24 @@ pub async fn place(tx: &mut Tx, job: &Job, takers: &[Taker]) -> Result<Place> {
             && taker.tag_sets.contains(&job.tag_set_id)
     };
     let candidates: Vec<_> = takers.iter().filter(is_candidate).collect();
-    if candidates.is_empty() || job.status() != coder_domain::job::Status::Pending {
+    if candidates.is_empty() || job.status() != Status::Pending {
         return Ok(Place::default());
     }
-    let rows = tx.fetch(&BY_SET, values![job.prebuild, job.created_at, job.id]).await?;
+    let sets: BTreeSet<_> = candidates.iter().flat_map(|taker| taker.tag_sets.iter().copied()).collect();
+    let kinds: BTreeSet<_> = candidates.iter().flat_map(|taker| taker.provisioners.iter().cloned()).collect();
+    let mut parameters = values![job.organization_id];
+    parameters.extend([list_value(sets), list_value(kinds)]);
+    parameters.extend(values![job.prebuild]);
+    for level in (1..=LEVELS).rev() {
+        parameters.extend(values![bucket(job.created_at, level)]);
+    }
+    parameters.extend(values![job.created_at, job.id]);
+    let rows = tx.fetch(&BY_SET, parameters).await?;
     let waiting: Vec<Waiting> = rows.iter().map(Waiting::from_row).collect::<Result<_>>()?;
     let mut place = Place { position: i64::MAX, size: 0 };
     for taker in candidates {
         let takes = |kind: &&Waiting| {
-            kind.organization_id == taker.organization_id
-                && taker.tag_sets.contains(&kind.tag_set_id)
-                && taker.provisioners.contains(&kind.provisioner)
+            taker.tag_sets.contains(&kind.tag_set_id) && taker.provisioners.contains(&kind.provisioner)
         };
         let (ahead, total) = waiting
             .iter()
@@ -108,10 +163,32 @@ pub async fn count(tx: &mut Tx) -> Result<i64> {
     tx.fetch_one(&COUNT, vec![]).await?.get("total")
 }
 
-/// Above this many jobs one pass over the whole queue is cheaper than counting for each.
-const FEW: usize = 3;
+/// How many wait in each bucket, by level, class and number.
+struct Buckets(BTreeMap<(i64, bool, i64), i64>);
 
-/// The rank of each of these jobs in the whole deployment's queue, from 1; those that do not wait are missing.
+impl Buckets {
+    fn read(rows: &[Row]) -> Result<Self> {
+        let read = |row: &Row| {
+            let key = (row.get("level")?, row.get("prebuild")?, row.get("bucket")?);
+            Ok((key, row.get("total")?))
+        };
+        rows.iter().map(read).collect::<Result<_>>().map(Self)
+    }
+
+    /// How many wait in buckets before the one of level 1 in which a job of this class and instant lies.
+    fn before(&self, prebuild: bool, at: Timestamp) -> i64 {
+        let sum = |from, to| self.0.range(from..to).map(|(_, total)| total).sum::<i64>();
+        let mut before = sum((LEVELS, false, i64::MIN), (LEVELS, prebuild, bucket(at, LEVELS)));
+        for level in 1..LEVELS {
+            let first = bucket(at, level + 1) << FAN;
+            before += sum((level, prebuild, first), (level, prebuild, bucket(at, level)));
+        }
+        before
+    }
+}
+
+/// The rank of each of these jobs in the whole deployment's queue, from 1; those that do not wait are missing. Three
+/// statements, whose cost grows with neither the queue nor, for neighbours, the number of jobs asked for.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -119,7 +196,74 @@ pub async fn positions(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobId, i64>
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let statement = if ids.len() <= FEW { &GLOBAL } else { &RANKED };
-    let rows = tx.fetch(statement, vec![list_value(ids.iter().copied())]).await?;
-    rows.iter().map(|row| Ok((row.get("id")?, row.get("position")?))).collect()
+    let mut jobs: HashMap<JobId, (bool, Timestamp)> = HashMap::new();
+    for row in tx.fetch(&WAITING, vec![list_value(ids.iter().copied())]).await? {
+        jobs.insert(row.get("id")?, (row.get("prebuild")?, row.get("created_us")?));
+    }
+    if jobs.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let parts = |level| -> BTreeSet<i64> { jobs.values().map(|(_, at)| bucket(*at, level)).collect() };
+    let rows = tx.fetch(&BUCKETS, vec![list_value(parts(3)), list_value(parts(2))]).await?;
+    let buckets = Buckets::read(&rows)?;
+    let asked = list_value(jobs.keys().copied());
+    let mut found = HashMap::new();
+    for row in tx.fetch(&RANKED, vec![list_value(parts(1)), asked]).await? {
+        let (id, inside): (JobId, i64) = (row.get("id")?, row.get("position")?);
+        if let Some((prebuild, at)) = jobs.get(&id) {
+            found.insert(id, buckets.before(*prebuild, *at) + inside);
+        }
+    }
+    Ok(found)
+}
+
+/// Where a waiting job stands in the fair order of the daemons that serve these types and tag sets, if nobody else came:
+/// `coder_domain::queue::Fair::place`. For the explanation only; the official fields have a ranking of their own. 0 of 0
+/// when the job does not wait there.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn fair_place(
+    tx: &mut Tx,
+    job: &Job,
+    provisioners: &[String],
+    tag_sets: &[TagSetId],
+) -> Result<Place> {
+    let mut wanted = values![job.organization_id];
+    wanted.extend([list_value(provisioners.iter().cloned()), list_value(tag_sets.iter().copied())]);
+    let mut people = wanted.clone();
+    people.extend(values![false]);
+    let people = initiators(&tx.fetch(&INITIATORS, people).await?)?;
+    let mut automatic = wanted.clone();
+    automatic.extend(values![true]);
+    let automatic = initiators(&tx.fetch(&INITIATORS, automatic).await?)?;
+    let total = |all: &[Initiator]| all.iter().map(|initiator| initiator.waiting).sum::<i64>();
+    let size = total(&people) + total(&automatic);
+    let (class, before) = if job.automatic { (&automatic, total(&people)) } else { (&people, 0) };
+    let Some(own) = class.iter().find(|initiator| initiator.id == job.initiator_id) else {
+        return Ok(Place::default());
+    };
+    let mut parameters = wanted;
+    parameters.extend(values![job.automatic, job.initiator_id, job.created_at, job.id]);
+    let own_ahead: i64 = tx.fetch_one(&OWN_AHEAD, parameters).await?.get("total")?;
+    // Initiators are served in turn: before this one's n-th job each other one gets as many, or one less.
+    let others = class.iter().filter(|other| other.id != own.id);
+    let ahead: i64 = others
+        .map(|other| other.waiting.min(own_ahead + i64::from((other.turn, other.id) < (own.turn, own.id))))
+        .sum();
+    let position = before + own_ahead + ahead + 1;
+    if position > size { Ok(Place::default()) } else { Ok(Place { position, size }) }
+}
+
+struct Initiator {
+    id: UserId,
+    turn: i64,
+    waiting: i64,
+}
+
+fn initiators(rows: &[Row]) -> Result<Vec<Initiator>> {
+    let read = |row: &Row| {
+        Ok(Initiator { id: row.get("initiator_id")?, turn: row.get("turn")?, waiting: row.get("waiting")? })
+    };
+    rows.iter().map(read).collect()
 }

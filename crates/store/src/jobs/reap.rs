@@ -1,20 +1,89 @@
-//! Finding and ending jobs whose daemon fell silent, or that nobody took (scheduling-and-auth 3.6).
+//! Finding jobs that will not end by themselves: hung, lost, or waiting for what never comes (scheduling-and-auth 3.6).
+//! What to do with them is decided by `coder_domain::job::life`; [`super::give_up`] ends them.
 
-use coder_domain::ids::JobId;
+use coder_domain::ids::{DaemonId, JobId, OrganizationId};
+use coder_domain::key::Hashed;
+use coder_domain::tags::TagSet;
 use jiff::Timestamp;
 
 use crate::Result;
-use crate::engine::{Tx, sql, statements, values};
+use crate::engine::{Tx, record, sql, statements, values};
+use crate::tag_sets::TagSetId;
+
+record! {
+    /// A job that a daemon holds and that may have to end.
+    pub struct Suspect {
+        /// The job.
+        pub id: JobId,
+        /// Who holds it.
+        pub worker_id: DaemonId,
+        /// The session that holds it; none for official daemons.
+        pub session_hash: Option<Hashed>,
+        /// Its last sign of life.
+        pub updated_at: Timestamp = "updated_us",
+        /// Since when its holder's connection is gone.
+        pub lost_at: Option<Timestamp> = "lost_us",
+        /// When a cancel was asked for.
+        pub canceled_at: Option<Timestamp> = "canceled_us",
+    }
+}
+
+record! {
+    /// Waiting jobs with equal requirements.
+    pub struct Group {
+        /// Their organization.
+        pub organization_id: OrganizationId,
+        /// The type they need.
+        pub provisioner: String,
+        /// Their tags.
+        pub tag_set_id: TagSetId,
+        /// Their tags.
+        pub tags: TagSet,
+        /// How many wait.
+        pub waiting: i64,
+        /// When the oldest of them was made.
+        pub oldest_at: Timestamp = "oldest_us",
+    }
+}
+
+/// Where a page of suspects begins: behind this one, or at the start.
+pub type After = Option<(Timestamp, JobId)>;
 
 statements! { "provisioner_jobs";
     /// In random order, so that one bad row cannot keep the others from being reached.
-    CANDIDATES = sql("select id from provisioner_jobs where completed_us is null
-        and ((started_us is not null and updated_us < $1) or (started_us is null and updated_us < $2))
+    CANDIDATES = sql("select id from (
+            select id from provisioner_jobs where started_us is not null and completed_us is null and updated_us < $1
+            union all select id from provisioner_jobs where started_us is null and completed_us is null
+                and canceled_us is null and updated_us < $2) as found
         order by random() limit $3");
+    SILENT = sql("select id, worker_id, session_hash, updated_us, lost_us, canceled_us from provisioner_jobs
+        where started_us is not null and completed_us is null and updated_us < $1 and (updated_us, id) > ($2, $3)
+        order by updated_us, id limit $4");
+    LOST = sql("select id, worker_id, session_hash, updated_us, lost_us, canceled_us from provisioner_jobs
+        where lost_us is not null and completed_us is null and lost_us <= $1 and (lost_us, id) > ($2, $3)
+        order by lost_us, id limit $4");
+    GROUPS = sql("select counted.organization_id, counted.provisioner, counted.tag_set_id, interned.tags,
+        counted.waiting, counted.oldest_us from (
+            select line.organization_id, line.provisioner, line.tag_set_id, cast(sum(line.waiting) as bigint) as waiting,
+                min((select min(job.created_us) from provisioner_jobs as job
+                    where job.started_us is null and job.completed_us is null and job.canceled_us is null
+                    and job.organization_id = line.organization_id and job.tag_set_id = line.tag_set_id
+                    and job.provisioner = line.provisioner and job.automatic = line.automatic
+                    and job.initiator_id = line.initiator_id)) as oldest_us
+            from queue_lines as line where line.waiting > 0
+            group by line.organization_id, line.provisioner, line.tag_set_id) as counted
+        join tag_sets as interned on interned.id = counted.tag_set_id
+        where counted.oldest_us < $1 order by counted.oldest_us, counted.tag_set_id");
+    OF_GROUP = sql("select id from provisioner_jobs
+        where started_us is null and completed_us is null and canceled_us is null
+        and organization_id = $1 and provisioner = $2 and tag_set_id = $3 and created_us < $4 limit $5");
+    ANY_OPEN = sql("select exists (select 1 from provisioner_jobs where started_us is null and completed_us is null
+            and canceled_us is null)
+        or exists (select 1 from provisioner_jobs where started_us is not null and completed_us is null) as found");
 }
 
 /// Open jobs that are running or being canceled and silent since before `running_before`, or waiting since before
-/// `pending_before`.
+/// `pending_before`. [`list_silent`] and [`list_groups`] know more.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -26,6 +95,63 @@ pub async fn list_candidates(
 ) -> Result<Vec<JobId>> {
     let rows = tx.fetch(&CANDIDATES, values![running_before, pending_before, limit]).await?;
     rows.iter().map(|row| row.get("id")).collect()
+}
+
+/// Held jobs whose last sign of life is older than `before`, the longest silent first; a page at a time, so that a pass
+/// reaches all of them however many there are.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_silent(tx: &mut Tx, before: Timestamp, after: After, limit: i64) -> Result<Vec<Suspect>> {
+    page(tx, &SILENT, before, after, limit).await
+}
+
+/// Held jobs whose holder's connection ended at `until` or before, the longest lost first; a page at a time, which goes
+/// on behind `lost_at` and id of the last.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_lost(tx: &mut Tx, until: Timestamp, after: After, limit: i64) -> Result<Vec<Suspect>> {
+    page(tx, &LOST, until, after, limit).await
+}
+
+async fn page(
+    tx: &mut Tx,
+    statement: &crate::Statement,
+    limit_at: Timestamp,
+    after: After,
+    limit: i64,
+) -> Result<Vec<Suspect>> {
+    let (at, id) = after.unwrap_or((Timestamp::MIN, JobId::NIL));
+    let rows = tx.fetch(statement, values![limit_at, at, id, limit]).await?;
+    rows.iter().map(Suspect::from_row).collect()
+}
+
+/// The kinds of jobs of which one has waited since before `before`, the longest waiting first: one row however many
+/// jobs of a kind wait. When something able to run them was seen last is told by
+/// [`daemon_facts::list`](crate::daemon_facts::list).
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_groups(tx: &mut Tx, before: Timestamp) -> Result<Vec<Group>> {
+    tx.fetch(&GROUPS, values![before]).await?.iter().map(Group::from_row).collect()
+}
+
+/// Waiting jobs of a kind that were made before `before`, in no particular order.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_waiting(tx: &mut Tx, of: &Group, before: Timestamp, limit: i64) -> Result<Vec<JobId>> {
+    let parameters = values![of.organization_id, of.provisioner, of.tag_set_id, before, limit];
+    tx.fetch(&OF_GROUP, parameters).await?.iter().map(|row| row.get("id")).collect()
+}
+
+/// Whether any job waits or is held; without one there is nothing to reap.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn any_open(tx: &mut Tx) -> Result<bool> {
+    tx.fetch_one(&ANY_OPEN, vec![]).await?.get("found")
 }
 
 /// Ends a job that has shown no sign of life since `updated_at`; a job that nobody took also gets a start.

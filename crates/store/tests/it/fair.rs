@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use coder_domain::ids::{DaemonId, JobId, UserId};
 use coder_domain::queue::{Fair, Job};
+use coder_store::jobs::queue;
 use coder_store::{Error, check, jobs, users};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -86,6 +87,18 @@ impl World {
                     waiting.push(id);
                 }
                 Step::Acquire { wish } => {
+                    let types = ["terraform".to_owned()];
+                    let asked: Vec<i64> = WISHES[wish].iter().map(|set| sets[set]).collect();
+                    for id in &waiting {
+                        let job = self.fixture.get_job(*id).await;
+                        let mut tx = self.fixture.store.reader().await.unwrap();
+                        let place = queue::fair_place(&mut tx, &job, &types, &asked).await.unwrap();
+                        let found = u64::try_from(place.position).ok().zip(u64::try_from(place.size).ok());
+                        let expected = fair.place(*id, |set| WISHES[wish].contains(&set));
+                        if asked.contains(&job.tag_set_id) {
+                            prop_assert_eq!(found, expected);
+                        }
+                    }
                     let expected = fair.acquire(|set| WISHES[wish].contains(&set));
                     let wanted: Vec<i64> = WISHES[wish].iter().map(|set| sets[set]).collect();
                     let found = self.fixture.claim(self.daemon, &wanted).await;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use coder_domain::ids::{JobId, UserId};
-use coder_domain::tags::TagSet;
+use coder_domain::queue as pure;
+use coder_domain::tags::{Offer, TagSet};
 use coder_store::jobs::queue::{self, Place, Taker};
 use coder_store::{jobs, tag_sets};
 
@@ -13,7 +14,8 @@ on_both_engines!(
     published_positions,
     global_positions,
     a_taken_job_has_no_place,
-    a_long_queue_is_counted_quickly
+    a_long_queue_is_counted_quickly,
+    ranks_agree_with_the_pure_ranking,
 );
 
 /// `a1b2` as a set; an empty text is the empty set.
@@ -135,4 +137,83 @@ async fn a_long_queue_is_counted_quickly(fixture: Fixture) {
     let daemon = fixture.daemon("one", &sets[29]).await;
     assert!(fixture.claim(daemon, &[30, 29, 28]).await.is_some());
     assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+/// Jobs of all ages, in ties and across all levels of buckets, some of them canceled or taken: both rankings equal what
+/// `coder_domain::queue` computes from the whole list.
+async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
+    let sets = ["a1", "a1b2", "b2", "c3"].map(set);
+    let mut waiting = Vec::new();
+    for number in 0_i64..160 {
+        let mut job = fixture.new_job(&sets[usize::try_from(number % 4).unwrap()]);
+        if number % 5 == 0 {
+            job.initiator_id = UserId::PREBUILDS;
+        }
+        // Distances of microseconds, seconds, minutes, hours and days, in no order.
+        let distance = [0, 1, 900_000, 70_000_000, 5_000_000_000, 90_000_000_000];
+        let micros = (number * 7919 % 160) * distance[usize::try_from(number % 6).unwrap()];
+        let now = crate::fixture::at(0).checked_add(jiff::SignedDuration::from_micros(micros)).unwrap();
+        fixture.store.write(async |tx| jobs::insert(tx, &job, now).await).await.unwrap();
+        waiting.push(job.id);
+    }
+    for number in (0..120).step_by(7) {
+        let mut tx = fixture.store.single().await.unwrap();
+        jobs::cancel(&mut tx, waiting[number], None, fixture.tick()).await.unwrap();
+    }
+    let daemon = fixture.daemon("one", &sets[1]).await;
+    for _ in 0..15 {
+        fixture.claim(daemon, &[1, 2, 3]).await.unwrap();
+    }
+    let mut rows = Vec::new();
+    for id in &waiting {
+        rows.push(fixture.get_job(*id).await);
+    }
+    rows.retain(|job| job.status() == coder_domain::job::Status::Pending);
+    let pure: Vec<_> = rows
+        .iter()
+        .map(|job| pure::Waiting {
+            id: job.id,
+            organization: job.organization_id,
+            provisioner: &job.provisioner,
+            tags: &job.tags,
+            prebuild: job.prebuild,
+            created_at: job.created_at,
+        })
+        .collect();
+    let mut tx = fixture.store.reader().await.unwrap();
+    let overall = pure::overall(&pure);
+    let positions = queue::positions(&mut tx, &waiting).await.unwrap();
+    assert_eq!(positions.len(), rows.len());
+    for (job, place) in rows.iter().zip(&overall) {
+        assert_eq!(positions[&job.id], i64::try_from(place.position).unwrap(), "{job:?}");
+    }
+    assert_eq!(queue::count(&mut tx).await.unwrap(), i64::try_from(rows.len()).unwrap());
+
+    let names = ["a1b2", "a1", "c3", "a1b2c3"];
+    let types = ["terraform".to_owned()];
+    let offered = names.map(set);
+    let offers: Vec<_> = offered
+        .iter()
+        .map(|tags| Offer { organization: fixture.organization, provisioners: &types, tags })
+        .collect();
+    let takers = takers(&fixture, &names).await;
+    for (job, want) in rows.iter().zip(pure::by_daemon(&pure, &offers)) {
+        let found = queue::place(&mut tx, job, &takers).await.unwrap();
+        let found = (u64::try_from(found.position).unwrap(), u64::try_from(found.size).unwrap());
+        assert_eq!(found, (want.position, want.size), "{job:?}");
+    }
+    drop(tx);
+    // Nothing is left behind when the queue has run empty.
+    while fixture.claim(daemon, &[1, 2, 3, 4]).await.is_some() {}
+    let later = crate::fixture::at(100_000_000);
+    let mut tx = fixture.store.single().await.unwrap();
+    assert!(jobs::lines::purge(&mut tx, later).await.unwrap() > 0);
+    assert_eq!(queue::count(&mut tx).await.unwrap(), 0);
+    drop(tx);
+    fixture
+        .database()
+        .execute("insert into queue_counts select '', '', 0, false, 9, 0, 0, count(*) from queue_counts")
+        .await;
+    let left = coder_store::check::check(&fixture.store).await.unwrap();
+    assert!(left.iter().all(|found| !found.invariant.contains("queue")), "{left:?}");
 }
