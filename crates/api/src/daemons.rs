@@ -16,6 +16,14 @@ words! {
         Busy = "busy",
     }
 
+    /// How a daemon's version compares with the server's; ours.
+    pub enum Skew {
+        Same = "same",
+        Behind = "behind",
+        Ahead = "ahead",
+        Unknown = "unknown",
+    }
+
     /// What runs a job.
     pub enum ProvisionerType {
         Terraform = "terraform",
@@ -51,6 +59,35 @@ pub struct ProvisionerDaemon {
     pub current_job: Option<ProvisionerDaemonJob>,
     #[serde(default)]
     pub previous_job: Option<ProvisionerDaemonJob>,
+    /// Beside the official fields, from our servers only, and only in lists of daemons.
+    #[serde(flatten)]
+    pub ours: Option<DaemonExtras>,
+}
+
+/// What our server says of a daemon beyond the official fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonExtras {
+    /// How many jobs it runs at once.
+    pub slots: i64,
+    /// How many it runs now.
+    pub busy_slots: i64,
+    /// Whether it takes no more jobs.
+    pub draining: bool,
+    /// Its build against the server's, by major and minor version.
+    pub version_skew: Skew,
+    /// Its protocol version against the server's.
+    pub api_version_skew: Skew,
+}
+
+/// Which daemons were asked to take no more jobs and to leave; ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Drained {
+    /// Their rows.
+    #[serde(deserialize_with = "nullable")]
+    pub daemons: Vec<DaemonId>,
+    /// How many connections were told at once.
+    pub told: u64,
 }
 
 /// A job next to the daemon that has, or had, it.

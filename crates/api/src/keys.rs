@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{KeyId, OrganizationId};
+use coder_domain::secret::Secret;
 use coder_domain::tags::TagSet;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,21 @@ pub struct ProvisionerKey {
     pub name: String,
     #[serde(default, deserialize_with = "nullable")]
     pub tags: TagSet,
+    /// Beside the official fields, from our servers only: the first instant at which it is not valid any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// Ours: until when the secret before the last rotation is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_valid_until: Option<Timestamp>,
+    /// Ours: from where it may be used; empty is from everywhere.
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub allow_addresses: Vec<String>,
+    /// Ours: when a daemon last used it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Timestamp>,
+    /// Ours: from where that was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last_used_address: String,
 }
 
 /// Makes a provisioner key; the answer is a [`NewKey`].
@@ -31,6 +47,30 @@ pub struct CreateProvisionerKeyRequest {
     pub name: String,
     #[serde(deserialize_with = "nullable")]
     pub tags: BTreeMap<String, String>,
+    /// Ours: seconds from now until it expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<i64>,
+    /// Ours: networks from which it may be used, as `10.0.0.0/8`; empty is from everywhere.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub allow_addresses: Vec<String>,
+}
+
+/// Gives a key a new secret; ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RotateProvisionerKeyRequest {
+    /// How long the old secret stays valid, in seconds.
+    pub overlap_seconds: i64,
+}
+
+/// A rotated key; ours.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RotatedKey {
+    /// The new secret, shown this once.
+    #[serde(with = "crate::json::secret")]
+    pub key: Secret,
+    /// Until when the old one is valid.
+    pub previous_valid_until: Timestamp,
 }
 
 /// A key and the daemons that were seen with it in the last three minutes.

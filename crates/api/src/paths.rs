@@ -44,6 +44,8 @@ paths! {
     UPDATE_CHECK, update_check() = "/api/v2/updatecheck";
     AUTH_SCOPES, auth_scopes() = "/api/v2/auth/scopes";
 
+    HEALTH, health() = "/api/v2/debug/health";
+
     FIRST_USER, first_user() = "/api/v2/users/first";
     LOGIN, login() = "/api/v2/users/login";
     LOGOUT, logout() = "/api/v2/users/logout";
@@ -84,11 +86,17 @@ paths! {
         "/api/v2/organizations/{organization}/provisionerkeys/daemons";
     PROVISIONER_KEY, provisioner_key(organization, name) =
         "/api/v2/organizations/{organization}/provisionerkeys/{provisionerkey}";
+    PROVISIONER_KEY_ROTATE, provisioner_key_rotate(organization, name) =
+        "/api/v2/organizations/{organization}/provisionerkeys/{provisionerkey}/rotate";
     OWN_PROVISIONER_KEY, own_provisioner_key(anything) = "/api/v2/provisionerkeys/{provisionerkey}";
     DAEMONS, daemons(organization) = "/api/v2/organizations/{organization}/provisionerdaemons";
     SERVE, serve(organization) = "/api/v2/organizations/{organization}/provisionerdaemons/serve";
+    DAEMON_DRAIN, daemon_drain(organization, daemon) =
+        "/api/v2/organizations/{organization}/provisionerdaemons/{daemon}/drain";
     JOBS, jobs(organization) = "/api/v2/organizations/{organization}/provisionerjobs";
     JOB, job(organization, job) = "/api/v2/organizations/{organization}/provisionerjobs/{job}";
+    JOB_EXPLANATION, job_explanation(organization, job) =
+        "/api/v2/organizations/{organization}/provisionerjobs/{job}/explain";
 
     FILES, files() = "/api/v2/files";
     FILE, file(file) = "/api/v2/files/{fileid}";

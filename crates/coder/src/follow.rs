@@ -9,6 +9,7 @@ use coder_api::jobs::{ProvisionerJob, ProvisionerJobLog, Status};
 
 use crate::duration;
 use crate::output::{Look, Printer};
+use crate::waiting::Waiting;
 
 async fn job(client: &Client, of: LogsOf) -> anyhow::Result<ProvisionerJob> {
     Ok(match of {
@@ -61,18 +62,14 @@ pub(crate) async fn follow(client: &Client, printer: &Printer, of: LogsOf) -> an
 
 /// Watches a waiting job: true when it ended in the queue, false when a daemon took it.
 async fn queue(client: &Client, printer: &Printer, of: LogsOf) -> anyhow::Result<bool> {
-    let mut said = None;
+    let mut waiting = Waiting::new(*printer);
     loop {
         let job = job(client, of).await?;
         if job.status != Status::Pending {
+            waiting.end();
             return Ok(has_ended(job.status));
         }
-        let place = (job.queue_position, job.queue_size);
-        if said.is_some() && said != Some(place) && job.queue_position > 0 {
-            let text = format!("    queue position {} of {}", job.queue_position, job.queue_size);
-            printer.note(&printer.paint(Look::Faint, &text));
-        }
-        said = Some(place);
+        waiting.look(client, &job).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

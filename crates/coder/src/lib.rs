@@ -30,6 +30,7 @@ mod table;
 mod tfvars;
 mod variables;
 pub mod versions;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -67,7 +67,6 @@ impl Printer {
     }
 
     /// Whether progress may be drawn.
-    #[cfg(feature = "server")]
     #[must_use]
     pub(crate) const fn is_live(&self) -> bool {
         self.live
@@ -110,7 +109,6 @@ impl Printer {
     }
 
     /// Draws `text` over the current line of a terminal; elsewhere nothing happens.
-    #[cfg(feature = "server")]
     pub(crate) fn draw(&self, text: &str) {
         if self.live {
             self.ask(&format!("\r\x1b[K{text}"));
@@ -141,4 +139,10 @@ fn terminal_width() -> Option<usize> {
     let asked = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     let given = || env::get(env::COLUMNS).and_then(|columns| columns.parse().ok());
     asked.filter(|columns| *columns > 0).or_else(given)
+}
+
+/// Columns of standard error when it is a terminal.
+pub(crate) fn error_width() -> Option<u16> {
+    let asked = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col);
+    asked.filter(|columns| *columns > 0)
 }

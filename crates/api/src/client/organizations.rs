@@ -7,9 +7,12 @@ use coder_domain::secret::Secret;
 use http::Method;
 
 use super::{Client, DaemonFilter, Error, JobFilter};
-use crate::daemons::ProvisionerDaemon;
+use crate::daemons::{Drained, ProvisionerDaemon};
+use crate::explanations::JobExplanation;
 use crate::jobs::ProvisionerJob;
-use crate::keys::{CreateProvisionerKeyRequest, NewKey, ProvisionerKey};
+use crate::keys::{
+    CreateProvisionerKeyRequest, NewKey, ProvisionerKey, RotateProvisionerKeyRequest, RotatedKey,
+};
 use crate::organizations::Organization;
 use crate::paths;
 
@@ -33,9 +36,29 @@ impl Client {
         name: &str,
         tags: BTreeMap<String, String>,
     ) -> Result<Secret, Error> {
-        let request = CreateProvisionerKeyRequest { name: name.to_owned(), tags };
-        let key: NewKey = self.send(Method::POST, &paths::provisioner_keys(organization), &request).await?;
+        let name = name.to_owned();
+        let request = CreateProvisionerKeyRequest { name, tags, ..CreateProvisionerKeyRequest::default() };
+        self.create_limited_provisioner_key(organization, &request).await
+    }
+
+    /// Makes a provisioner key with an end or an allow list, which official servers do not know.
+    pub async fn create_limited_provisioner_key(
+        &self,
+        organization: OrganizationId,
+        request: &CreateProvisionerKeyRequest,
+    ) -> Result<Secret, Error> {
+        let key: NewKey = self.send(Method::POST, &paths::provisioner_keys(organization), request).await?;
         Ok(key.key)
+    }
+
+    /// Gives a provisioner key a new secret; our servers only.
+    pub async fn rotate_provisioner_key(
+        &self,
+        organization: OrganizationId,
+        name: &str,
+        request: RotateProvisionerKeyRequest,
+    ) -> Result<RotatedKey, Error> {
+        self.send(Method::POST, &paths::provisioner_key_rotate(organization, name), &request).await
     }
 
     /// The provisioner keys, without the reserved ones.
@@ -70,6 +93,24 @@ impl Client {
         }
         push_tags(&mut query, &filter.tags);
         self.list(&paths::daemons(organization), &borrow(&query)).await
+    }
+
+    /// Asks the daemons of a name, or one by its id, to finish what they have and leave; our servers only.
+    pub async fn drain(&self, organization: OrganizationId, daemon: &str) -> Result<Drained, Error> {
+        self.send(Method::POST, &paths::daemon_drain(organization, daemon), &()).await
+    }
+
+    /// Why a job waits; none on an official server, which cannot say.
+    pub async fn explain_job(
+        &self,
+        organization: OrganizationId,
+        job: JobId,
+    ) -> Result<Option<JobExplanation>, Error> {
+        match self.get(&paths::job_explanation(organization, job), &[]).await {
+            Ok(explanation) => Ok(Some(explanation)),
+            Err(error) if error.status().is_some_and(|status| status == 404) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Jobs, newest first.

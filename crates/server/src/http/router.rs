@@ -43,6 +43,7 @@ fn table(app: App) -> Table {
         .get(Public, paths::BUILD_INFO, meta::build_info)
         .get(Public, paths::ENTITLEMENTS, meta::entitlements)
         .get(Public, paths::UPDATE_CHECK, meta::update_check)
+        .get(Signed, paths::HEALTH, meta::health)
         .get(Signed, paths::APPEARANCE, meta::appearance)
         .get(Signed, paths::REGIONS, meta::regions)
         .get(Signed, paths::DEPLOYMENT_SSH, meta::ssh_config)
@@ -89,12 +90,15 @@ fn table(app: App) -> Table {
         // Provisioners
         .get(Daemon, paths::SERVE, provisioner_daemons::serve)
         .get(Signed, paths::DAEMONS, provisioner_daemons::list)
+        .post(Signed, paths::DAEMON_DRAIN, provisioner_daemons::drain)
         .get(Signed, paths::JOBS, provisioner_jobs::list)
         .get(Signed, paths::JOB, provisioner_jobs::get)
+        .get(Signed, paths::JOB_EXPLANATION, provisioner_jobs::explain)
         .get(Signed, paths::PROVISIONER_KEYS, provisioner_keys::list)
         .post(Signed, paths::PROVISIONER_KEYS, provisioner_keys::create)
         .get(Signed, paths::PROVISIONER_KEY_DAEMONS, provisioner_keys::daemons)
         .delete(Signed, paths::PROVISIONER_KEY, provisioner_keys::delete)
+        .post(Signed, paths::PROVISIONER_KEY_ROTATE, provisioner_keys::rotate)
         .get(Daemon, paths::OWN_PROVISIONER_KEY, provisioner_keys::get)
         // Files
         .post_limited(Files, Signed, paths::FILES, files::upload)

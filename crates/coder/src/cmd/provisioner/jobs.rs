@@ -1,7 +1,9 @@
 //! `coder provisioner jobs list|cancel`
 
-use coder_api::client::JobFilter;
-use coder_api::jobs::ProvisionerJob;
+use anyhow::Context as _;
+use coder_api::client::{Client, JobFilter};
+use coder_api::explanations::WaitingReason;
+use coder_api::jobs::{ProvisionerJob, Status};
 use coder_domain::ids::JobId;
 use serde::Serialize;
 
@@ -31,6 +33,9 @@ pub(crate) struct ListArgs {
     /// Only jobs that this user asked for, by name or id.
     #[arg(short, long, env = env::PROVISIONER_JOB_LIST_INITIATOR, value_name = "USER")]
     initiator: Option<String>,
+    /// Say why each waiting job waits, and what to do about it.
+    #[arg(short, long)]
+    explain: bool,
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
@@ -52,6 +57,9 @@ struct Row {
     #[serde(flatten)]
     job: ProvisionerJob,
     organization_name: String,
+    /// With --explain, of waiting jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasons: Option<Vec<WaitingReason>>,
 }
 
 const COLUMNS: &[Column<Row>] = &[
@@ -130,9 +138,48 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let filter =
         JobFilter { limit: Some(args.limit), status: args.status, initiator, ..JobFilter::default() };
     let jobs = client.jobs(organization.id, &filter).await?;
-    let rows: Vec<Row> =
-        jobs.into_iter().map(|job| Row { job, organization_name: organization.name.clone() }).collect();
-    table::print(&ctx.printer, &args.table, COLUMNS, &rows, "There are no provisioner jobs.")
+    let reasons = if args.explain { reasons(&client, &jobs).await? } else { vec![None; jobs.len()] };
+    let row = |(job, reasons)| Row { job, organization_name: organization.name.clone(), reasons };
+    let rows: Vec<Row> = jobs.into_iter().zip(reasons).map(row).collect();
+    table::print(&ctx.printer, &args.table, COLUMNS, &rows, "There are no provisioner jobs.")?;
+    if args.table.format == table::Format::Table {
+        rows.iter().flat_map(explained).for_each(|line| ctx.printer.data(&line));
+    }
+    Ok(())
+}
+
+/// The reasons of each job, in order; none for one that does not wait.
+async fn reasons(
+    client: &Client,
+    jobs: &[ProvisionerJob],
+) -> anyhow::Result<Vec<Option<Vec<WaitingReason>>>> {
+    let mut all = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        if job.status != Status::Pending {
+            all.push(None);
+            continue;
+        }
+        let explanation = client.explain_job(job.organization_id, job.id).await?;
+        let explanation = explanation.context("this server cannot say why jobs wait")?;
+        all.push((explanation.status == Status::Pending).then_some(explanation.reasons));
+    }
+    Ok(all)
+}
+
+/// The lines about one job, below the table: each reason, and what to do about it.
+fn explained(row: &Row) -> Vec<String> {
+    let Some(reasons) = &row.reasons else { return Vec::new() };
+    let mut lines = vec![String::new(), format!("Job {} waits:", row.job.id)];
+    for reason in reasons {
+        lines.push(format!("  {}: {}", plain(&reason.code), plain(&reason.message)));
+        lines.push(format!("    next: {}", plain(&reason.next_step)));
+    }
+    lines
+}
+
+/// The server's words, which must not steer a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 async fn cancel(ctx: &Context, args: CancelArgs) -> anyhow::Result<()> {

@@ -1,14 +1,15 @@
-//! `coder provisioner keys create|list|delete`
+//! `coder provisioner keys create|list|rotate|delete`
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use coder_api::keys::ProvisionerKey;
+use coder_api::keys::{CreateProvisionerKeyRequest, ProvisionerKey, RotateProvisionerKeyRequest};
 use coder_domain::tags;
 
 use crate::context::Context;
 use crate::output::Look;
 use crate::table::{self, Column};
-use crate::{args, env, prompt, remote};
+use crate::{args, duration, env, prompt, remote};
 
 /// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     /// List keys.
     #[command(alias = "ls")]
     List(ListArgs),
+    /// Give a key a new token and print it, this once; the old one stays valid for a while.
+    Rotate(RotateArgs),
     /// Delete a key.
     #[command(alias = "rm")]
     Delete(DeleteArgs),
@@ -31,6 +34,24 @@ pub(crate) struct CreateArgs {
     /// Tag of the daemons that join with it, as key=value; may be repeated.
     #[arg(short, long = "tag", env = env::PROVISIONERD_TAGS, value_delimiter = ',', value_name = "KEY=VALUE")]
     tags: Vec<String>,
+    /// Time after which the key is no longer valid; default never.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    expires_in: Option<Duration>,
+    /// Network from which the key may be used, such as 10.0.0.0/8; may be repeated; default from everywhere.
+    #[arg(long = "allow-address", value_delimiter = ',', value_name = "CIDR")]
+    allow_addresses: Vec<String>,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+/// Arguments of `rotate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RotateArgs {
+    /// Name of the key.
+    name: String,
+    /// How long the old token stays valid, so that daemons can be given the new one.
+    #[arg(long, value_parser = duration::parse, default_value = "1h", value_name = "DURATION")]
+    overlap: Duration,
     #[command(flatten)]
     organization: args::Organization,
 }
@@ -61,6 +82,15 @@ const COLUMNS: &[Column<ProvisionerKey>] = &[
     Column { name: "created at", shown: true, cell: |key| table::time(key.created_at) },
     Column { name: "name", shown: true, cell: |key| key.name.clone() },
     Column { name: "tags", shown: true, cell: |key| key.tags.to_string() },
+    Column { name: "expires at", shown: true, cell: |key| table::time_or(key.expires_at, "never") },
+    Column { name: "last used at", shown: true, cell: |key| table::time_or(key.last_used_at, "") },
+    Column { name: "last used address", shown: true, cell: |key| key.last_used_address.clone() },
+    Column { name: "allow addresses", shown: false, cell: |key| key.allow_addresses.join(",") },
+    Column {
+        name: "previous valid until",
+        shown: false,
+        cell: |key| table::time_or(key.previous_valid_until, ""),
+    },
 ];
 
 pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
@@ -73,6 +103,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
             let empty = "There are no provisioner keys. Make one with: coder provisioner keys create <name>";
             table::print(&ctx.printer, &args.table, COLUMNS, &keys, empty)
         }
+        Command::Rotate(args) => rotate(ctx, args).await,
         Command::Delete(args) => delete(ctx, args).await,
     }
 }
@@ -87,7 +118,13 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let tags = tags(&args.tags)?;
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-    let token = client.create_provisioner_key(organization.id, &args.name, tags).await?;
+    let request = CreateProvisionerKeyRequest {
+        name: args.name.clone(),
+        tags,
+        expires_in_seconds: args.expires_in.map(seconds),
+        allow_addresses: args.allow_addresses,
+    };
+    let token = client.create_limited_provisioner_key(organization.id, &request).await?;
     // The token is alone on the last line, so that scripts take it with `tail -n 1`.
     let name = ctx.printer.paint(Look::Bold, &args.name.to_lowercase());
     ctx.printer.data(&format!(
@@ -98,11 +135,37 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whole seconds; a part of one counts as one, so that nothing short becomes nothing.
+fn seconds(duration: Duration) -> i64 {
+    let rounded = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    i64::try_from(rounded).unwrap_or(i64::MAX)
+}
+
+async fn rotate(ctx: &Context, args: RotateArgs) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+    let request = RotateProvisionerKeyRequest { overlap_seconds: seconds(args.overlap) };
+    let rotated = client.rotate_provisioner_key(organization.id, &args.name, request).await?;
+    // As with `create`, the token is alone on the last line.
+    let name = ctx.printer.paint(Look::Bold, &args.name.to_lowercase());
+    ctx.printer.data(&format!(
+        "Provisioner key {name} has a new token; the old one is valid until {}. Keep the new one in a safe place, it will \
+         not be shown again:",
+        table::time(rotated.previous_valid_until)
+    ));
+    ctx.printer.data("");
+    ctx.printer.data(rotated.key.expose());
+    Ok(())
+}
+
 async fn delete(ctx: &Context, args: DeleteArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
     if !args.yes {
-        let question = format!("Delete provisioner key {:?}? Its daemons cannot join again.", args.name);
+        let question = format!(
+            "Delete provisioner key {:?}? Its daemons end their jobs and cannot join again.",
+            args.name
+        );
         prompt::confirm(&ctx.printer, &question, "pass --yes")?;
     }
     client.delete_provisioner_key(organization.id, &args.name).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coder_api::client::DaemonFilter;
-use coder_api::daemons::{ProvisionerDaemon, ProvisionerDaemonJob};
+use coder_api::daemons::{ProvisionerDaemon, ProvisionerDaemonJob, Skew};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -52,7 +52,9 @@ const COLUMNS: &[Column<Row>] = &[
     Column { name: "name", shown: true, cell: |row| row.daemon.name.clone() },
     Column { name: "version", shown: true, cell: |row| row.daemon.version.clone() },
     Column { name: "api version", shown: false, cell: |row| row.daemon.api_version.clone() },
+    Column { name: "skew", shown: true, cell: skew },
     Column { name: "status", shown: true, cell: status },
+    Column { name: "slots", shown: false, cell: slots },
     Column {
         name: "current job id",
         shown: false,
@@ -98,7 +100,22 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 fn status(row: &Row) -> String {
-    row.daemon.status.as_ref().map(ToString::to_string).unwrap_or_default()
+    let status = row.daemon.status.as_ref().map(ToString::to_string).unwrap_or_default();
+    let draining = row.daemon.ours.as_ref().is_some_and(|ours| ours.draining);
+    if draining { format!("{status}, draining") } else { status }
+}
+
+/// How its versions differ from the server's; empty when they do not, or an official server did not say.
+fn skew(row: &Row) -> String {
+    let Some(ours) = &row.daemon.ours else { return String::new() };
+    let parts = [("version", &ours.version_skew), ("api", &ours.api_version_skew)];
+    let differs = parts.into_iter().filter(|(_, skew)| **skew != Skew::Same);
+    differs.map(|(what, skew)| format!("{what} {skew}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Busy of all.
+fn slots(row: &Row) -> String {
+    row.daemon.ours.as_ref().map(|ours| format!("{}/{}", ours.busy_slots, ours.slots)).unwrap_or_default()
 }
 
 fn job(job: Option<&ProvisionerDaemonJob>, text: fn(&ProvisionerDaemonJob) -> String) -> String {

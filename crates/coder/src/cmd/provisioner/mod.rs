@@ -1,5 +1,6 @@
 //! `coder provisioner …`: keys, daemons and their jobs.
 
+pub(crate) mod drain;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod list;
@@ -17,6 +18,8 @@ pub(crate) enum Command {
     /// List daemons.
     #[command(alias = "ls")]
     List(list::Args),
+    /// Let a daemon finish what it has and leave.
+    Drain(drain::Args),
     /// Manage the keys with which daemons join.
     #[command(alias = "key", subcommand_required = true, arg_required_else_help = true)]
     Keys {
@@ -38,6 +41,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
         #[cfg(feature = "server")]
         Command::Start(_) => unreachable!("has its own runtime, see lib.rs"),
         Command::List(args) => list::run(ctx, args).await,
+        Command::Drain(args) => drain::run(ctx, args).await,
         Command::Keys { command } => keys::run(ctx, command).await,
         Command::Jobs { command } => jobs::run(ctx, command).await,
     }

@@ -2,9 +2,11 @@
 
 mod about;
 mod download;
+mod health;
 
 pub use about::{
     appearance, available_experiments, build_info, entitlements, experiments, external_url, healthz, readyz,
     regions, root, ssh_config, update_check,
 };
 pub use download::{binary, install_script};
+pub use health::health;

@@ -12,7 +12,7 @@ use coder_domain::tags::TagSet;
 use coder_store::daemons::{self, Daemon, DaemonJob, Filter};
 use jiff::SignedDuration;
 
-use super::view;
+use super::{extras, view};
 use crate::context::App;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Error, Json, Result};
@@ -49,7 +49,7 @@ pub async fn list(
     let fresh = since(STALE_AFTER);
     let oldest = max_age.and_then(|age| since(age.0));
     let seen_since = if offline { oldest } else { oldest.max(fresh) };
-    let filter = Filter { organization_id: Some(organization.id), ids, key_id: None, seen_since };
+    let filter = Filter { organization_id: Some(organization.id), ids, seen_since, ..Filter::default() };
     let rows = daemons::list(&mut tx, &filter).await?;
     let mut rows: Vec<Daemon> = rows.into_iter().filter(|daemon| can_serve(daemon, tags.as_ref())).collect();
     if statuses.is_none() {
@@ -62,7 +62,8 @@ pub async fn list(
     }
     let described = rows.into_iter().map(|daemon| {
         let jobs = jobs.remove(&daemon.id).unwrap_or_default();
-        describe(daemon, jobs, fresh)
+        let ours = extras(&daemon, jobs.held, &app.build.compatible);
+        ProvisionerDaemon { ours: Some(ours), ..describe(daemon, jobs, fresh) }
     });
     let wanted = described.filter(|daemon| {
         statuses
@@ -81,10 +82,12 @@ fn can_serve(daemon: &Daemon, job: Option<&TagSet>) -> bool {
 struct Jobs {
     current: Option<ProvisionerDaemonJob>,
     previous: Option<ProvisionerDaemonJob>,
+    held: usize,
 }
 
 impl Jobs {
     fn add(&mut self, job: DaemonJob) {
+        self.held += usize::from(job.is_current);
         let place = if job.is_current { &mut self.current } else { &mut self.previous };
         place.get_or_insert(ProvisionerDaemonJob {
             id: job.id,

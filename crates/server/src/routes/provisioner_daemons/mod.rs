@@ -1,11 +1,14 @@
 //! Provisioner daemons: the endpoint they join at, and the list of them.
 
+mod drain;
 mod list;
 mod serve;
+pub mod skew;
 
-use coder_api::daemons::{ProvisionerDaemon, ProvisionerType};
+use coder_api::daemons::{DaemonExtras, ProvisionerDaemon, ProvisionerType};
 use coder_store::daemons::Daemon;
 
+pub use drain::drain;
 pub use list::{limit, list, tags, words};
 pub use serve::serve;
 
@@ -26,5 +29,18 @@ pub fn view(daemon: Daemon) -> ProvisionerDaemon {
         status: None,
         current_job: None,
         previous_job: None,
+        ours: None,
+    }
+}
+
+/// What we say of a daemon beyond the official fields. `held` jobs are known to be its; an official daemon does not
+/// say how many it has.
+pub fn extras(daemon: &Daemon, held: usize, server_version: &str) -> DaemonExtras {
+    DaemonExtras {
+        slots: daemon.slots,
+        busy_slots: daemon.busy.max(i64::try_from(held).unwrap_or(i64::MAX)),
+        draining: daemon.draining,
+        version_skew: skew::build(&daemon.version, server_version),
+        api_version_skew: skew::api(&daemon.api_version),
     }
 }

@@ -1,8 +1,11 @@
 //! Provisioner jobs as administrators see them. Canceling goes through versions, dry runs and builds.
 
+mod explain;
+pub mod facts;
 mod get;
 mod list;
 
+pub use explain::explain;
 pub use get::get;
 pub use list::list;
 

@@ -2,22 +2,24 @@
 
 use axum::extract::State;
 use coder_api::keys::{CreateProvisionerKeyRequest, NewKey};
+use coder_domain::Timestamp;
 use coder_domain::ids::KeyId;
-use coder_domain::key::{Hashed, new_provisioner_key};
+use coder_domain::key::{AllowList, Hashed, Invalid, new_provisioner_key, validate};
+use coder_domain::names;
 use coder_domain::rbac::Action;
-use coder_domain::tags::{self, SCOPE, SCOPE_USER, TagSet};
+use coder_domain::tags::TagSet;
 use coder_store::keys::{self, Key};
+use coder_store::transaction;
+use jiff::SignedDuration;
 
-use super::{is_reserved, object};
+use super::{event, object, seconds};
+use crate::audit::Verb;
 use crate::authn::token;
 use crate::context::App;
 use crate::http::body::Created;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::routes::organizations;
-
-/// Longest name in characters (KEY-2).
-const NAME_CHARACTERS: usize = 64;
 
 /// `POST /organizations/{organization}/provisionerkeys`: the only answer that shows the secret.
 pub async fn create(
@@ -31,12 +33,26 @@ pub async fn create(
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
     drop(tx);
     caller.require(Action::Create, object(organization.id))?;
+    let now = app.now();
     let name = request.name.to_lowercase();
-    check(&name, &request)?;
+    let expires_at = request.expires_in_seconds.map(|left| expiry(left, now)).transpose()?;
+    validate(&name, &request.tags, expires_at, now).map_err(|invalid| refused(&name, &invalid))?;
+    let networks = AllowList::parse(request.allow_addresses.iter().map(String::as_str))
+        .map_err(|error| Error::invalid("allow_addresses", error))?;
     let secret = new_provisioner_key(token::random);
     let tags = TagSet::from_stored(request.tags);
-    let key = Key::new(KeyId::random(), organization.id, name, tags, app.now());
-    match keys::insert(&mut app.store.single().await?, &key, Hashed::of(secret.expose())).await {
+    let key = Key { expires_at, networks, ..Key::new(KeyId::random(), organization.id, name, tags, now) };
+    let made = transaction!(app.store, coder_store::Error, |tx| {
+        keys::insert(tx, &key, Hashed::of(secret.expose())).await?;
+        let made = event(Verb::Create, &key)
+            .change("name", "", &key.name)
+            .change("tags", (), key.tags.as_map())
+            .change("expires_at", (), key.expires_at)
+            .change("allow_addresses", (), &key.networks)
+            .secret("hashed_secret");
+        made.by(tx, &caller, now).await
+    });
+    match made {
         Ok(()) => {}
         Err(error) if error.is_conflict_on("provisioner_keys", "name_lower") => {
             return Err(Error::conflict(format!(
@@ -50,25 +66,25 @@ pub async fn create(
     Ok(Created(NewKey { key: secret }))
 }
 
-fn check(name: &str, request: &CreateProvisionerKeyRequest) -> Result<()> {
-    if name.is_empty() {
-        return Err(Error::invalid("name", "A name is required."));
+/// When a key ends that has so many seconds left.
+fn expiry(left: i64, now: Timestamp) -> Result<Timestamp> {
+    let left: SignedDuration = seconds("expires_in_seconds", left)?;
+    if !left.is_positive() {
+        return Err(Error::invalid(
+            "expires_in_seconds",
+            "The key must be valid for a time: give at least 1.",
+        ));
     }
-    if name.chars().count() > NAME_CHARACTERS {
-        return Err(Error::invalid("name", format!("The name has at most {NAME_CHARACTERS} characters.")));
+    now.checked_add(left).map_err(|_| Error::invalid("expires_in_seconds", "That is too far in the future."))
+}
+
+fn refused(name: &str, invalid: &Invalid) -> Error {
+    match invalid {
+        Invalid::Name(names::Error::Reserved(_)) => {
+            Error::bad_request(format!("Provisioner key name {name:?} is reserved.")).field("name", invalid)
+        }
+        Invalid::Name(_) => Error::invalid("name", invalid),
+        Invalid::Tags(_) | Invalid::UserScope => Error::invalid("tags", invalid),
+        Invalid::Past(_) => Error::invalid("expires_in_seconds", invalid),
     }
-    // It is part of paths, and of what `provisioner keys list` prints.
-    if name.chars().any(|character| character.is_control() || character == '/') {
-        return Err(Error::invalid("name", "The name has neither slashes nor control characters."));
-    }
-    if is_reserved(name) {
-        return Err(Error::bad_request(format!("Provisioner key name {name:?} is reserved.")));
-    }
-    tags::validate(&request.tags).map_err(|error| Error::invalid("tags", error))?;
-    if request.tags.get(SCOPE).is_some_and(|scope| scope == SCOPE_USER) {
-        let detail =
-            "A key has no user: only daemons that join with a user's token can have the tag scope=user.";
-        return Err(Error::invalid("tags", detail));
-    }
-    Ok(())
 }

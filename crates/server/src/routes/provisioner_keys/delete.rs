@@ -2,21 +2,22 @@
 
 use axum::extract::State;
 use coder_domain::rbac::Action;
-use coder_store::keys;
+use coder_store::{keys, transaction};
 
-use super::{is_reserved, object};
+use super::{event, is_reserved, object};
+use crate::audit::Verb;
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, NoContent, Result};
+use crate::provisioning::revoke;
 use crate::routes::organizations;
 
-/// `DELETE /organizations/{organization}/provisionerkeys/{name}`: the rows of its daemons go too, and their sessions
-/// are closed (CONF-14).
+/// `DELETE /organizations/{organization}/provisionerkeys/{name}`: its daemons' jobs fail and their sessions end at once
+/// (CONF-14); the rows of its daemons stay until those jobs have ended.
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<NoContent> {
     let [organization, name] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
-    drop(tx);
     caller.require_visible(Action::Delete, object(organization.id))?;
     if is_reserved(&name) {
         return Err(Error::bad_request(format!(
@@ -24,9 +25,19 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
             name.to_lowercase()
         )));
     }
-    let deleted = keys::revoke(&mut app.store.single().await?, organization.id, &name, app.now()).await?;
-    let key = deleted.ok_or_else(Error::not_found)?;
-    let closed = app.scheduler.connected().close_key(key);
-    tracing::info!(key = name, organization = organization.name, by = %caller.user.id, closed, "provisioner key deleted");
+    let key = keys::find_by_name(&mut tx, organization.id, &name).await?.ok_or_else(Error::not_found)?;
+    drop(tx);
+    let now = app.now();
+    let deleted = transaction!(app.store, coder_store::Error, |tx| {
+        let Some(id) = keys::revoke(tx, organization.id, &name, now).await? else { return Ok(None) };
+        event(Verb::Delete, &key).change("name", &key.name, "").by(tx, &caller, now).await?;
+        Ok(Some(id))
+    })?;
+    let id = deleted.ok_or_else(Error::not_found)?;
+    // The key is gone whatever comes now; jobs that could not be ended are found by their daemons' silence.
+    if let Err(error) = revoke::key(&app, id, revoke::Reason::Deleted).await {
+        tracing::error!(key = name, %error, "the jobs of a deleted provisioner key could not be ended");
+    }
+    tracing::info!(key = name, organization = organization.name, by = %caller.user.id, "provisioner key deleted");
     Ok(NoContent)
 }

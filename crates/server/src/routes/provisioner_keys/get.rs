@@ -8,11 +8,13 @@ use coder_store::keys;
 use http::HeaderMap;
 
 use super::view;
+use crate::audit::Origin;
 use crate::context::App;
 use crate::http::{Error, Json, Result};
 
 /// `GET /provisionerkeys/{anything}`: only the header counts, the path is ignored (KEY-8).
-pub async fn get(State(app): State<App>, headers: HeaderMap) -> Result<Json<ProvisionerKey>> {
+/// The key must be valid now and from the caller's address, as for joining.
+pub async fn get(State(app): State<App>, origin: Origin, headers: HeaderMap) -> Result<Json<ProvisionerKey>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let key = text(PROVISIONER_KEY);
     if key.is_empty() {
@@ -28,8 +30,11 @@ pub async fn get(State(app): State<App>, headers: HeaderMap) -> Result<Json<Prov
             .detail(format!("The key must have {PROVISIONER_KEY_LENGTH} characters."))
             .compact());
     }
-    match keys::find_by_hash(&mut app.store.reader().await?, Hashed::of(key)).await? {
-        Some(found) => Ok(Json(view(found))),
+    let shown = keys::find_shown(&mut app.store.reader().await?, Hashed::of(key)).await?;
+    let valid =
+        shown.filter(|shown| shown.key.terms().check(shown.generation, app.now(), origin.address).is_ok());
+    match valid {
+        Some(shown) => Ok(Json(view(shown.key))),
         None => Err(Error::unauthorized("provisioner daemon key invalid").compact()),
     }
 }

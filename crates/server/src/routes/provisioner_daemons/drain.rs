@@ -1,0 +1,63 @@
+//! Asking daemons to finish what they have and to leave.
+
+use axum::extract::State;
+use coder_api::daemons::Drained;
+use coder_domain::ids::DaemonId;
+use coder_domain::rbac::{Action, Object, Resource};
+use coder_store::daemons::{self, Daemon, Filter};
+use coder_store::transaction;
+
+use crate::audit::{Event, Kind, Verb};
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result};
+use crate::routes::matched::STALE_AFTER;
+use crate::routes::organizations;
+
+/// `POST /organizations/{organization}/provisionerdaemons/{daemon}/drain`: by name, which daemons of different users may
+/// share, or by id. Daemons with the extension `drain` leave by themselves; an official one is handed no more jobs, and
+/// disconnected once it has none. Only daemons that were seen lately can be drained.
+pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+    let [organization, wanted] = names.take()?;
+    let mut tx = app.store.reader().await?;
+    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
+    let object = Object::in_organization(Resource::ProvisionerDaemon, organization.id);
+    caller.require_visible(Action::Update, object)?;
+    let now = app.now();
+    let filter = Filter {
+        organization_id: Some(organization.id),
+        seen_since: now.checked_sub(STALE_AFTER).ok(),
+        ..Filter::default()
+    };
+    let id = wanted.parse::<DaemonId>().ok();
+    let is_wanted = |daemon: &Daemon| id.map_or(daemon.name == wanted, |id| daemon.id == id);
+    let mut found = daemons::list(&mut tx, &filter).await?;
+    drop(tx);
+    found.retain(is_wanted);
+    if found.is_empty() {
+        return Err(
+            Error::not_found().detail("No daemon of that name or id was seen in the last 90 seconds.")
+        );
+    }
+    transaction!(app.store, coder_store::Error, |tx| {
+        for daemon in &found {
+            // So that lists and explanations say so at once, whether or not the daemon can say it itself.
+            daemons::update_slots(tx, daemon.id, daemon.slots, daemon.busy, true).await?;
+            let event = Event::new(Verb::Write, Kind::ProvisionerDaemon, daemon.id.0, &daemon.name)
+                .in_organization(organization.id)
+                .change("draining", daemon.draining, true);
+            event.by(tx, &caller, now).await?;
+        }
+        Ok(())
+    })?;
+    let reason = format!("{} asked for it", caller.user.username);
+    let connected = app.scheduler.connected();
+    let told: usize = found.iter().map(|daemon| connected.drain(daemon.id, &reason)).sum();
+    for daemon in &found {
+        tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, "provisioner daemon drains");
+    }
+    Ok(Json(Drained {
+        daemons: found.iter().map(|daemon| daemon.id).collect(),
+        told: u64::try_from(told).unwrap_or(u64::MAX),
+    }))
+}

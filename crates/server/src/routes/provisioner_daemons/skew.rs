@@ -1,0 +1,66 @@
+//! How a daemon's version compares with the server's.
+
+use std::cmp::Ordering;
+
+use coder_api::daemons::Skew;
+use coder_domain::protocol::{self, ApiVersion};
+
+/// Major and minor of a build version as `v2.30.1+0123abc` or `2.29.0-devel`.
+#[must_use]
+pub fn major_minor(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let mut number = || {
+        let part = parts.next()?;
+        let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        part.parse().ok().filter(|_| plain)
+    };
+    let pair = (number()?, number()?);
+    // A third part is what makes it a version.
+    parts.next().is_some_and(|patch| patch.starts_with(|c: char| c.is_ascii_digit())).then_some(pair)
+}
+
+/// A daemon's build against the server's. Patch versions fit each other.
+#[must_use]
+pub fn build(daemon: &str, server: &str) -> Skew {
+    match (major_minor(daemon), major_minor(server)) {
+        (Some(daemon), Some(server)) => skew(daemon.cmp(&server)),
+        _ => Skew::Unknown,
+    }
+}
+
+/// A daemon's protocol version against the server's. One that is ahead cannot have joined this server.
+#[must_use]
+pub fn api(daemon: &str) -> Skew {
+    daemon.parse::<ApiVersion>().map_or(Skew::Unknown, |version| skew(version.cmp(&protocol::CURRENT)))
+}
+
+const fn skew(order: Ordering) -> Skew {
+    match order {
+        Ordering::Less => Skew::Behind,
+        Ordering::Equal => Skew::Same,
+        Ordering::Greater => Skew::Ahead,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_are_compared_by_major_and_minor() {
+        for (daemon, want) in [
+            ("v2.30.5", Skew::Same),
+            ("v2.30.0-devel+0000000", Skew::Same),
+            ("v2.29.9", Skew::Behind),
+            ("v2.9.0", Skew::Behind),
+            ("v3.0.0", Skew::Ahead),
+            ("", Skew::Unknown),
+            ("v2.30", Skew::Unknown),
+            ("v2.x.1", Skew::Unknown),
+            ("v2.+1.1", Skew::Unknown),
+        ] {
+            assert_eq!(build(daemon, "v2.30.0+0123abc"), want, "{daemon:?}");
+        }
+        assert_eq!((api("1.9"), api("1.14"), api("x")), (Skew::Behind, Skew::Same, Skew::Unknown));
+    }
+}

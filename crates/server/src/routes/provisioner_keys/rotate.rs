@@ -1,0 +1,65 @@
+//! Giving a provisioner key a new secret, with a time in which the old one is valid too.
+
+use axum::extract::State;
+use coder_api::keys::{RotateProvisionerKeyRequest, RotatedKey};
+use coder_domain::key::{Hashed, new_provisioner_key};
+use coder_domain::rbac::Action;
+use coder_store::keys;
+use coder_store::transaction;
+use jiff::SignedDuration;
+
+use super::{event, is_reserved, object, seconds};
+use crate::audit::Verb;
+use crate::authn::token;
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result};
+use crate::provisioning::revoke;
+use crate::routes::organizations;
+
+/// Longest overlap: whoever needs longer has two keys.
+const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
+
+/// `POST /organizations/{organization}/provisionerkeys/{name}/rotate`: the new secret is shown in this answer only. No
+/// session ends before the overlap does, so no job is lost while daemons get the new one.
+pub async fn rotate(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+    Json(request): Json<RotateProvisionerKeyRequest>,
+) -> Result<Json<RotatedKey>> {
+    let [organization, name] = names.take()?;
+    let mut tx = app.store.reader().await?;
+    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
+    caller.require_visible(Action::Update, object(organization.id))?;
+    if is_reserved(&name) {
+        return Err(Error::bad_request(format!(
+            "Cannot rotate reserved provisioner key {:?}.",
+            name.to_lowercase()
+        )));
+    }
+    let overlap = seconds("overlap_seconds", request.overlap_seconds)?;
+    if overlap.is_negative() || overlap > LONGEST {
+        let detail = format!("The overlap is between 0 and {} seconds.", LONGEST.as_secs());
+        return Err(Error::invalid("overlap_seconds", detail));
+    }
+    let key = keys::find_by_name(&mut tx, organization.id, &name).await?.ok_or_else(Error::not_found)?;
+    drop(tx);
+    let now = app.now();
+    let terms = key.terms().rotated(now, overlap);
+    let until = terms.previous_until.unwrap_or(now);
+    let secret = new_provisioner_key(token::random);
+    transaction!(app.store, coder_store::Error, |tx| {
+        keys::rotate(tx, key.id, Hashed::of(secret.expose()), until).await?;
+        let rotated = event(Verb::Write, &key).secret("hashed_secret").change(
+            "previous_valid_until",
+            key.previous_until,
+            until,
+        );
+        rotated.by(tx, &caller, now).await
+    })?;
+    // Sessions of the old secret learn when they end.
+    revoke::changed(&app, key.id);
+    tracing::info!(key = key.name, organization = organization.name, by = %caller.user.id, %until, "provisioner key rotated");
+    Ok(Json(RotatedKey { key: secret, previous_valid_until: until }))
+}
