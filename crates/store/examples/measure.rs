@@ -81,7 +81,7 @@ async fn measure(name: &str, database: Database, durable: bool) {
         let cost = (processor_time() - busy) / u32::try_from(jobs).unwrap();
         say(&format!("{name}: {clients} clients, {rate:.0} jobs/s, own processor time {cost:.1?} a job"));
     }
-    if !durable && !world.store.is_postgres() {
+    if !durable {
         long_queue(name, &world).await;
     }
 }
@@ -198,66 +198,132 @@ async fn run_job(world: &World) {
     .unwrap();
 }
 
+/// What a queue costs at two lengths: ranks for a page and for one job, the list, and claims by people's turns.
 async fn long_queue(name: &str, world: &World) {
-    let World { store, organization, daemon, .. } = world;
-    let sets: Vec<_> = (0..100)
+    let sets: Vec<_> = (0..1000)
         .map(|number| TagSet::canonical(UserId::NIL, [&[("set".to_owned(), number.to_string())].into()]))
         .collect();
-    let mut last = None;
-    for start in (0..WAITING).step_by(1000) {
-        let batch: Vec<_> = (start..start + 1000).map(|number| new_job(world, &sets[number % 100])).collect();
-        let now = Timestamp::from_second(i64::try_from(start).unwrap()).unwrap();
-        transaction!(store, Error, |tx| {
-            for job in &batch {
-                jobs::insert(tx, job, now).await?;
-            }
-            Ok(())
-        })
-        .unwrap();
-        last = batch.last().map(|job| job.id);
+    let mut made = 0;
+    let mut base: Vec<Duration> = Vec::new();
+    for length in [1_000, WAITING] {
+        while made < length {
+            let batch: Vec<_> =
+                (made..made + 500).map(|number| new_job(world, &sets[number * 7 % sets.len()])).collect();
+            // As many as a busy server makes: 500 a second.
+            let now = Timestamp::from_second(1_700_000_000 + i64::try_from(made / 500).unwrap()).unwrap();
+            transaction!(world.store, Error, |tx| {
+                for (number, job) in batch.iter().enumerate() {
+                    let at = now + Duration::from_millis(2 * number as u64);
+                    jobs::insert(tx, job, at).await?;
+                }
+                Ok(())
+            })
+            .unwrap();
+            made += 500;
+        }
+        let found = look(name, world, length).await;
+        if let [page, place, claim] = base.as_slice() {
+            let growth = |before: &Duration, after: Duration| after.as_secs_f64() / before.as_secs_f64();
+            say(&format!(
+                "{name}: growth from 1000 to {length}: page {:.2}, place {:.2}, claim {:.2}",
+                growth(page, found[0]),
+                growth(place, found[1]),
+                growth(claim, found[2])
+            ));
+        }
+        base = found;
     }
+}
+
+/// The middle of the times of `rounds` calls; prints it with the 99th of a hundred.
+async fn timed(name: &str, what: &str, rounds: usize, mut call: impl AsyncFnMut()) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let started = Instant::now();
+        call().await;
+        times.push(started.elapsed());
+    }
+    times.sort();
+    let (middle, late) = (times[rounds / 2], times[rounds * 99 / 100]);
+    say(&format!("{name}: {what}: median {middle:.2?}, p99 {late:.2?}"));
+    middle
+}
+
+async fn look(name: &str, world: &World, length: usize) -> Vec<Duration> {
+    let World { store, organization, daemon, .. } = world;
+    let filter = jobs::list::Filter { organization_id: Some(*organization), ..Default::default() };
+    let page = async |tx: &mut coder_store::Tx| {
+        let listed = jobs::list::list(tx, &filter, 50).await.unwrap();
+        let ids: Vec<_> = listed.iter().map(|row| row.job.id).collect();
+        let found = queue::positions(tx, &ids).await.unwrap();
+        assert_eq!((found.len(), queue::count(tx).await.unwrap()), (50, i64::try_from(length).unwrap()));
+        listed
+    };
     let mut tx = store.reader().await.unwrap();
-    let job = jobs::get(&mut tx, last.unwrap()).await.unwrap();
+    let listed = page(&mut tx).await;
+    let what = format!("{length} waiting, a page of 50 with ranks");
+    let pages = timed(name, &what, 200, async || {
+        page(&mut tx).await;
+    })
+    .await;
+    timed(name, &format!("{length} waiting, the list alone"), 200, async || {
+        jobs::list::list(&mut tx, &filter, 50).await.unwrap();
+    })
+    .await;
+    let job = &listed[25].job;
     let taker = Taker {
         organization_id: *organization,
         provisioners: vec!["terraform".to_owned()],
-        tag_sets: (1..=101).collect(),
+        tag_sets: (1..=1001).collect(),
     };
-    let started = Instant::now();
-    let place = queue::place(&mut tx, &job, std::slice::from_ref(&taker)).await.unwrap();
-    say(&format!("{name}: {} waiting, place of one job {:.1?}", place.size, started.elapsed()));
-    let started = Instant::now();
-    queue::positions(&mut tx, &[job.id]).await.unwrap();
-    say(&format!("{name}: global position of one {:.1?}", started.elapsed()));
-    let ids: Vec<_> = {
-        let listed = jobs::list::list(&mut tx, &jobs::list::Filter::default(), 50).await.unwrap();
-        listed.into_iter().map(|row| row.job.id).collect()
-    };
-    let started = Instant::now();
-    queue::positions(&mut tx, &ids).await.unwrap();
-    queue::count(&mut tx).await.unwrap();
-    say(&format!("{name}: global positions of 50 {:.1?}", started.elapsed()));
-    let filter = jobs::list::Filter { organization_id: Some(*organization), ..Default::default() };
-    let started = Instant::now();
-    jobs::list::list(&mut tx, &filter, 50).await.unwrap();
-    say(&format!("{name}: list of 50 {:.1?}", started.elapsed()));
-    let provisioners = ["terraform".to_owned()];
-    let wanted: Vec<i64> = (1..=101).collect();
-    for tag_sets in [&wanted[100..], &wanted[..]] {
+    let what = format!("{length} waiting, the place of one among 1000 tag sets");
+    let place = timed(name, &what, 200, async || {
+        queue::place(&mut tx, job, std::slice::from_ref(&taker)).await.unwrap();
+    })
+    .await;
+    let kinds = ["terraform".to_owned()];
+    let wanted: Vec<i64> = (1..=1001).collect();
+    timed(name, &format!("{length} waiting, the fair place of one among 1000 tag sets"), 50, async || {
+        queue::fair_place(&mut tx, job, &kinds, &wanted).await.unwrap();
+    })
+    .await;
+    drop(tx);
+    let mut claims = Vec::new();
+    for tag_sets in [&wanted[500..501], &wanted[..]] {
         let claim = jobs::Claim {
             organization_id: *organization,
-            provisioners: &provisioners,
+            provisioners: &kinds,
             tag_sets,
             daemon: *daemon,
             session: None,
         };
-        let started = Instant::now();
-        for _ in 0..20 {
-            jobs::claim(&mut store.single().await.unwrap(), &claim, Timestamp::UNIX_EPOCH)
-                .await
-                .unwrap()
-                .unwrap();
+        let mut taken = Vec::new();
+        let what = format!("{length} waiting, a claim of {} tag sets", tag_sets.len());
+        // One set has a job for each thousand.
+        let rounds = 50.min(length / 1000 * 50).min(if tag_sets.len() == 1 { length / 1000 } else { 50 });
+        claims.push(
+            timed(name, &what, rounds, async || {
+                let mut tx = store.single().await.unwrap();
+                taken.extend(jobs::claim(&mut tx, &claim, Timestamp::UNIX_EPOCH).await.unwrap());
+            })
+            .await,
+        );
+        // Put as many back, so that lengths can be compared.
+        assert_eq!(taken.len(), rounds);
+    }
+    refill(world).await;
+    vec![pages, place, claims[1]]
+}
+
+/// Fills the queue up to a multiple of 500 again.
+async fn refill(world: &World) {
+    loop {
+        let waiting = queue::count(&mut world.store.reader().await.unwrap()).await.unwrap();
+        if waiting % 500 == 0 {
+            return;
         }
-        say(&format!("{name}: claim with {} sets {:.2?}", tag_sets.len(), started.elapsed() / 20));
+        let job = new_job(world, &TagSet::untagged());
+        let now = Timestamp::from_second(1_600_000_000).unwrap();
+        transaction!(world.store, Error, |tx| { jobs::insert(tx, &job, now).await }).unwrap();
     }
 }
