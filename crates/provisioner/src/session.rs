@@ -29,6 +29,9 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// One attempt of a file transfer (wire-protocol 5.7).
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
+/// A job that waits longer for its token goes on without.
+const FIRST_HOLD: Duration = Duration::from_secs(5);
+
 /// Handing over the state of a job that was lost.
 const LAST_OFFER: Duration = Duration::from_secs(5);
 
@@ -45,6 +48,9 @@ pub(crate) enum CallError {
     Timeout,
     #[error("no connection to the server for {0:?}")]
     Disconnected(Duration),
+    /// The daemon has stopped connecting for good.
+    #[error("there is no way back to the server")]
+    NoWayBack,
     /// The job is not this daemon's any more; nobody wants to hear of it.
     #[error("the server has ended the job: {0}")]
     Over(String),
@@ -189,8 +195,7 @@ impl Link {
                         .map_err(|_| CallError::Disconnected(limit))?
                 }
             };
-            let line =
-                line.ok_or_else(|| CallError::Refused("there is no way back to the server".to_owned()))?;
+            let line = line.ok_or(CallError::NoWayBack)?;
             let started_at = Instant::now();
             let result = match left {
                 None => make(line).await,
@@ -280,8 +285,11 @@ impl JobLink {
     /// Gets the job's token if there is one to be had, so that a cut right after the acquire loses nothing.
     pub(crate) async fn hold(&self) {
         let holding = self.call(Patience::ENDLESS, |line| async move { self.held.token(&line).await });
-        if let Err(error) = holding.await {
-            tracing::debug!(job_id = %self.held.job_id, %error, "the job has no token");
+        // It is asked for again when it is needed.
+        match tokio::time::timeout(FIRST_HOLD, holding).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(job_id = %self.held.job_id, %error, "the job has no token"),
+            Err(_) => tracing::debug!(job_id = %self.held.job_id, "the job has no token yet"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The directory of one job, and the removal of those that earlier daemons left behind.
 
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -94,6 +95,16 @@ impl WorkDir {
         });
         moved.flatten().map(|()| left)
     }
+}
+
+/// Puts a state where a process after this one looks for it. Blocks, so call it off the async threads.
+pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<Left> {
+    let left = left_in(&std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4())));
+    private_dirs(&left.dir.join(TEMPLATE))?;
+    private_dirs(&left.dir.join("private"))?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&left.state)?;
+    file.write_all(state)?;
+    Ok(left)
 }
 
 /// The places of state and record in a job's directory.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use coder_domain::clock::Clock;
 use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
@@ -29,7 +30,7 @@ use crate::terraform::environment::Environment;
 use crate::terraform::journal::Journal;
 use crate::terraform::prepared::Prepared;
 use crate::terraform::steps::{Steps, Tools};
-use crate::workdir::WorkDir;
+use crate::workdir::{self, WorkDir};
 
 const PROVISIONER: &str = "terraform";
 
@@ -144,8 +145,27 @@ pub(crate) async fn run(
     };
     let result = result.map_err(|failure| failure.masked(&secrets.masker()));
     measured.ended(result.is_ok());
-    if held.over().is_none() {
-        outcome::report(&link, shutdown, result).await;
+    if held.over().is_some() {
+        return;
+    }
+    let state = outcome::state_of(&result);
+    if !outcome::report(&link, shutdown, result).await && !state.is_empty() {
+        keep(&link, workshop.work_dir.clone(), state).await;
+    }
+}
+
+/// Keeps a state that could not be reported, for the next process of this daemon.
+async fn keep(link: &JobLink, work_dir: PathBuf, state: Bytes) {
+    let job_id = link.job_id();
+    match tokio::task::spawn_blocking(move || workdir::keep_state(&work_dir, &state)).await {
+        Ok(Ok(left)) => {
+            tracing::warn!(%job_id, state = %left.state.display(), "the job's state could not be reported; it is kept for a week");
+            link.held().keep_record(left.record);
+        }
+        Ok(Err(error)) => {
+            tracing::error!(%job_id, %error, "the job's state could neither be reported nor kept")
+        }
+        Err(error) => tracing::error!(%job_id, %error, "keeping the job's state failed"),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use bytes::Bytes;
 use coder_wire::messages::provisionerd as pb;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -83,11 +84,21 @@ fn error_code(message: &str) -> &'static str {
 
 /// Fails a job that was never started.
 pub(crate) async fn fail_now(link: &JobLink, shutdown: &Shutdown, reason: &str) {
-    report(link, shutdown, Err(Failure::from_message(reason.to_owned()))).await;
+    // Nothing was begun, so nothing is lost with it.
+    let _ = report(link, shutdown, Err(Failure::from_message(reason.to_owned()))).await;
 }
 
-/// Reports until the server has answered, or the daemon has to end.
-pub(crate) async fn report(link: &JobLink, shutdown: &Shutdown, result: Result<Finished, Failure>) {
+/// The state in a result.
+pub(super) fn state_of(result: &Result<Finished, Failure>) -> Bytes {
+    match result {
+        Ok(Finished::WorkspaceBuild(build)) => build.state.clone(),
+        Err(Failure { arm: Some(pb::failed_job::Type::WorkspaceBuild(build)), .. }) => build.state.clone(),
+        _ => Bytes::new(),
+    }
+}
+
+/// Reports until the server has answered, or the daemon has to end. False when the server may not know the result.
+pub(crate) async fn report(link: &JobLink, shutdown: &Shutdown, result: Result<Finished, Failure>) -> bool {
     let job_id = link.job_id();
     let last_word = async {
         shutdown.reached(Stop::Force).await;
@@ -98,19 +109,22 @@ pub(crate) async fn report(link: &JobLink, shutdown: &Shutdown, result: Result<F
     };
     tokio::select! {
         biased;
-        () = last_word => tracing::warn!(%job_id, "the daemon ends without the server knowing how the job ended"),
-        () = tell(link, job_id, result) => {}
+        () = last_word => {
+            tracing::warn!(%job_id, "the daemon ends without the server knowing how the job ended");
+            false
+        }
+        told = tell(link, job_id, result) => told,
     }
 }
 
-async fn tell(link: &JobLink, job_id: &str, result: Result<Finished, Failure>) {
+async fn tell(link: &JobLink, job_id: &str, result: Result<Finished, Failure>) -> bool {
     let failure = match result {
         Ok(finished) => match complete(link, job_id, finished).await {
             Ok(()) => {
                 tracing::debug!(%job_id, "job completed");
-                return;
+                return true;
             }
-            Err(_) if link.held().over().is_some() => return,
+            Err(_) if link.held().over().is_some() => return true,
             Err(failure) => failure,
         },
         Err(failure) => failure,
@@ -122,11 +136,14 @@ async fn tell(link: &JobLink, job_id: &str, result: Result<Finished, Failure>) {
         tracing::error!(%job_id, "the state of a failed build is too large to be sent and is lost");
         request.r#type = None;
     }
-    match link.fail_job(&request).await {
+    let result = link.fail_job(&request).await;
+    let told = !matches!(result, Err(CallError::NoWayBack));
+    match result {
         Ok(()) | Err(CallError::Over(_)) => {}
         // "Already completed" after a lost connection looks the same; both end here.
         Err(error) => tracing::warn!(%job_id, %error, "the server does not take the job's failure"),
     }
+    told
 }
 
 async fn complete(link: &JobLink, job_id: &str, finished: Finished) -> Result<(), Failure> {

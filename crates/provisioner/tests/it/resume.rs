@@ -52,7 +52,10 @@ async fn a_job_goes_on_over_a_cut_with_each_extension_refused_singly() {
         server.come_back();
         let (record, _) = server.completed().await;
         assert!(record.has_line("(local-exec): released"), "{granted:?}");
-        assert_eq!((record.completed.len(), same(&record)), (1, 6), "{granted:?}");
+        assert_eq!(record.completed.len(), 1, "{granted:?}");
+        // Without numbers a batch under the cut may be stored twice: the official rule.
+        let lines = same(&record);
+        assert!(if granted.has(Extension::Logs) { lines == 6 } else { lines >= 6 }, "{granted:?}: {lines}");
         assert_eq!(record.numbered > 0, granted.has(Extension::Logs), "{granted:?}");
         assert_eq!(!record.journals.is_empty(), granted.has(Extension::Journal), "{granted:?}");
         assert_eq!(!record.slots.is_empty(), granted.has(Extension::Slots), "{granted:?}");

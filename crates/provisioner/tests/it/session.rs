@@ -151,7 +151,11 @@ async fn a_daemon_forbidden_in_mid_job_interrupts_terraform_before_it_ends() {
     server.cut().await;
     let error = running.ended().await.unwrap_err();
     assert!(error.to_string().contains("the key is gone"), "{error}");
-    assert_eq!(running.sessions(), 0, "the job ended in good order");
+    assert_eq!(running.sessions(), 1, "the job ended in good order, and its state is kept");
+    let entries = std::fs::read_dir(running.dir.path().join("cache/work")).unwrap().flatten();
+    let state =
+        entries.map(|entry| entry.path().join("template/terraform.tfstate")).find(|file| file.exists());
+    assert!(std::fs::read_to_string(state.unwrap()).unwrap().contains("\"serial\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
