@@ -6,6 +6,7 @@
 #[macro_use]
 mod words;
 
+pub mod audit;
 pub mod builds;
 #[cfg(feature = "client")]
 pub mod client;

@@ -43,6 +43,7 @@ paths! {
     EXPERIMENTS_AVAILABLE, experiments_available() = "/api/v2/experiments/available";
     UPDATE_CHECK, update_check() = "/api/v2/updatecheck";
     AUTH_SCOPES, auth_scopes() = "/api/v2/auth/scopes";
+    AUDIT, audit() = "/api/v2/audit";
 
     HEALTH, health() = "/api/v2/debug/health";
 

@@ -13,6 +13,7 @@ use coder_store::users::{self, LoginType, Status};
 use http::{HeaderMap, Uri, header};
 use jiff::SignedDuration;
 
+use crate::audit::Origin;
 use crate::context::App;
 use crate::http::{Caller, Error};
 
@@ -88,8 +89,13 @@ fn query(uri: &Uri, name: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// Finds out whose token it is. Nothing is remembered between requests, so a revoked token is refused everywhere at once.
+/// As [`authenticate_from`], where the request itself is out of reach.
 pub async fn authenticate(app: &App, presented: &Presented) -> Result<Caller, Error> {
+    authenticate_from(app, presented, Origin::default()).await
+}
+
+/// Finds out whose token it is. Nothing is remembered between requests, so a revoked token is refused everywhere at once.
+pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin) -> Result<Caller, Error> {
     let token = ApiToken::parse(presented.token.expose())
         .ok_or_else(|| signed_out("The token has an invalid format, it must be <id>-<secret>."))?;
     let found = sessions::find(&mut app.store.reader().await?, &token.id).await?;
@@ -105,7 +111,7 @@ pub async fn authenticate(app: &App, presented: &Presented) -> Result<Caller, Er
             "User is not active (status = \"suspended\"). Contact an admin to reactivate your account.",
         ));
     }
-    let session = note_use(app, session, now).await?;
+    let session = note_use(app, session, &origin, now).await?;
     // Roles of a newer release are left out: they grant nothing here.
     let organizations = session
         .memberships
@@ -117,11 +123,21 @@ pub async fn authenticate(app: &App, presented: &Presented) -> Result<Caller, Er
     let site = session.user.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
     let scopes = Scopes::from_stored(&session.key.scopes, &session.key.allow_list);
     let subject = Subject { user: session.user.id, site, organizations, scopes };
-    Ok(Caller { user: Arc::new(session.user), key: Arc::new(session.key), subject: Arc::new(subject) })
+    Ok(Caller {
+        user: Arc::new(session.user),
+        key: Arc::new(session.key),
+        subject: Arc::new(subject),
+        origin: Arc::new(origin),
+    })
 }
 
 /// Writes down that the token was used and pushes its end forward, at most hourly (scheduling-and-auth TOK-5, TOK-7).
-async fn note_use(app: &App, mut session: Session, now: Timestamp) -> Result<Session, Error> {
+async fn note_use(
+    app: &App,
+    mut session: Session,
+    origin: &Origin,
+    now: Timestamp,
+) -> Result<Session, Error> {
     let hour = SignedDuration::from_hours(1);
     let key = &mut session.key;
     let stale = now.duration_since(key.last_used_at) >= hour;
@@ -134,6 +150,9 @@ async fn note_use(app: &App, mut session: Session, now: Timestamp) -> Result<Ses
         return Ok(session);
     }
     key.last_used_at = now;
+    if origin.address.is_some() {
+        key.ip_address = origin.ip();
+    }
     if extend {
         key.expires_at = extended;
     }

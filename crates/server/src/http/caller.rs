@@ -8,6 +8,7 @@ use coder_store::{tokens, users};
 use http::request::Parts;
 
 use super::error::{Error, Result};
+use crate::audit::Origin;
 
 /// A signed-in user. Routes marked `Signed` in the table have one; there is no way to make one from a request alone.
 #[derive(Clone)]
@@ -18,6 +19,8 @@ pub struct Caller {
     pub key: Arc<tokens::ApiKey>,
     /// Roles and memberships.
     pub subject: Arc<Subject>,
+    /// Where the request came from, for the audit log.
+    pub origin: Arc<Origin>,
 }
 
 impl Caller {

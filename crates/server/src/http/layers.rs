@@ -17,6 +17,7 @@ use super::error::Error;
 use super::limits::Group;
 use super::peer::Peer;
 use super::stall::Guarded;
+use crate::audit::Origin;
 use crate::authn::session;
 use crate::context::App;
 
@@ -142,7 +143,8 @@ pub async fn authenticate(
         ));
     };
     csrf::check(&request, &presented)?;
-    let caller: Caller = session::authenticate(&app, &presented).await?;
+    let origin = Origin::of(request.extensions(), request.headers());
+    let caller: Caller = session::authenticate_from(&app, &presented, origin).await?;
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

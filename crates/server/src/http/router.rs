@@ -16,8 +16,8 @@ use super::table::{Row, Table};
 use crate::context::App;
 use crate::pages;
 use crate::routes::{
-    builds, dry_runs, files, job_logs, keys, meta, organizations, provisioner_daemons, provisioner_jobs,
-    provisioner_keys, templates, users, versions, workspaces,
+    audit, builds, dry_runs, files, job_logs, keys, meta, organizations, provisioner_daemons,
+    provisioner_jobs, provisioner_keys, templates, users, versions, workspaces,
 };
 
 /// A request in, a response out.
@@ -79,13 +79,20 @@ fn table(app: App) -> Table {
         .get(Signed, paths::USER_WORKSPACE, workspaces::get::by_name)
         .get(Signed, paths::USER_WORKSPACE_BUILD, builds::get::by_number)
         .post(Signed, paths::USER_WORKSPACES, workspaces::create::create)
+        .get(Public, paths::AUTH_SCOPES, keys::get::scopes)
+        .get(Signed, paths::AUDIT, audit::list)
         // Organizations
         .get(Signed, paths::ORGANIZATIONS, organizations::list)
         .get(Signed, paths::ORGANIZATION, organizations::get)
-        .get(Signed, paths::MEMBERS, organizations::members)
-        .get(Signed, paths::PAGINATED_MEMBERS, organizations::paginated_members)
-        .post(Signed, paths::MEMBER, organizations::add_member)
-        .delete(Signed, paths::MEMBER, organizations::remove_member)
+        .post(Signed, paths::ORGANIZATIONS, organizations::create::create)
+        .patch(Signed, paths::ORGANIZATION, organizations::update::update)
+        .delete(Signed, paths::ORGANIZATION, organizations::delete::delete)
+        .get(Signed, paths::ORGANIZATION_ROLES, organizations::roles::assignable)
+        .put(Signed, paths::MEMBER_ROLES, organizations::roles::update)
+        .get(Signed, paths::MEMBERS, organizations::members::list)
+        .get(Signed, paths::PAGINATED_MEMBERS, organizations::members::paginated)
+        .post(Signed, paths::MEMBER, organizations::members::add)
+        .delete(Signed, paths::MEMBER, organizations::members::remove)
         .post(Signed, paths::MEMBER_WORKSPACES, workspaces::create::in_organization)
         // Provisioners
         .get(Daemon, paths::SERVE, provisioner_daemons::serve)

@@ -6,9 +6,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderMap, StatusCode};
 
 use super::form::Form;
+use crate::audit::Origin;
 use crate::context::App;
 use crate::http::Error;
-use crate::http::peer::Peer;
 use crate::routes::keys;
 
 #[derive(Template)]
@@ -22,8 +22,8 @@ struct Page<'a> {
 const SIGN_IN: &str = "/login?redirect=%2Fcli-auth";
 
 /// `GET /cli-auth`
-pub async fn show(State(app): State<App>, headers: HeaderMap) -> Result<Response, Error> {
-    let Some(visitor) = super::visitor(&app, &headers).await else {
+pub async fn show(State(app): State<App>, origin: Origin, headers: HeaderMap) -> Result<Response, Error> {
+    let Some(visitor) = super::visitor(&app, &headers, origin).await else {
         return Ok(Redirect::to(SIGN_IN).into_response());
     };
     let (csrf, cookie) = super::csrf(&app, &headers);
@@ -34,14 +34,14 @@ pub async fn show(State(app): State<App>, headers: HeaderMap) -> Result<Response
 /// `POST /cli-auth`
 pub async fn make(State(app): State<App>, request: Request) -> Result<Response, Error> {
     let headers = request.headers().clone();
-    let peer = *request.extensions().get::<Peer>().expect("the outermost layer sets the peer");
+    let origin = Origin::of(request.extensions(), &headers);
     let form = Form::read(request.into_body()).await?;
-    let Some(visitor) = super::visitor(&app, &headers).await else {
+    let Some(visitor) = super::visitor(&app, &headers, origin).await else {
         return Ok(Redirect::to(SIGN_IN).into_response());
     };
     if !super::is_own_form(&headers, form.get("csrf_token")) {
         return Ok(Redirect::to("/cli-auth").into_response());
     }
-    let token = keys::create::open_session(&app, visitor.user.id, visitor.user.login_type, peer).await?;
+    let token = keys::create::further_session(&app, &visitor, &visitor.user).await?;
     super::render(StatusCode::OK, &Page { csrf: "", username: &visitor.user.username, token: token.expose() })
 }

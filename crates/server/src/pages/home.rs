@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 
+use crate::audit::Origin;
 use crate::context::App;
 use crate::http::Error;
 use crate::routes::meta;
@@ -19,8 +20,8 @@ struct Page<'a> {
 }
 
 /// `GET /`
-pub async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Response, Error> {
-    let visitor = super::visitor(&app, &headers).await;
+pub async fn home(State(app): State<App>, origin: Origin, headers: HeaderMap) -> Result<Response, Error> {
+    let visitor = super::visitor(&app, &headers, origin).await;
     let url = meta::external_url(&app, &headers);
     super::render(
         StatusCode::OK,

@@ -7,10 +7,10 @@ use coder_domain::secret::Secret;
 use http::{HeaderMap, StatusCode};
 
 use super::form::Form;
+use crate::audit::Origin;
 use crate::authn::cookies;
 use crate::context::App;
 use crate::http::Error;
-use crate::http::peer::Peer;
 use crate::routes::users::login;
 
 #[derive(Template)]
@@ -39,11 +39,11 @@ pub async fn show(
 /// `POST /login`
 pub async fn submit(State(app): State<App>, request: Request) -> Result<Response, Error> {
     let headers = request.headers().clone();
-    let peer = *request.extensions().get::<Peer>().expect("the outermost layer sets the peer");
+    let origin = Origin::of(request.extensions(), &headers);
     let form = Form::read(request.into_body()).await?;
     let (email, redirect) = (form.get("email"), local(form.get("redirect")));
     let outcome = if super::is_own_form(&headers, form.get("csrf_token")) {
-        login::sign_in(&app, email, Secret::new(form.get("password")), peer).await
+        login::sign_in(&app, email, Secret::new(form.get("password")), &origin).await
     } else {
         Err(Error::bad_request("This form has expired, please try again."))
     };

@@ -14,6 +14,7 @@ use axum::response::{Html, IntoResponse, Response};
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
 
+use crate::audit::Origin;
 use crate::authn::{cookies, session, token};
 use crate::context::App;
 use crate::http::Error;
@@ -55,7 +56,7 @@ fn with_cookie(mut response: Response, cookie: Option<HeaderValue>) -> Response 
 }
 
 /// Who is signed in with this browser, if anybody.
-async fn visitor(app: &App, headers: &HeaderMap) -> Option<crate::http::Caller> {
+async fn visitor(app: &App, headers: &HeaderMap, origin: Origin) -> Option<crate::http::Caller> {
     let presented = session::presented_by_cookie(headers)?;
-    session::authenticate(app, &presented).await.ok()
+    session::authenticate_from(app, &presented, origin).await.ok()
 }

@@ -1,6 +1,7 @@
 //! One module per resource, one file per endpoint or small family; `http/router.rs` is the table of contents.
 
 pub mod announce;
+pub mod audit;
 pub mod builds;
 pub mod dry_runs;
 pub mod files;

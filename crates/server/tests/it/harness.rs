@@ -7,7 +7,7 @@ use coder_domain::Timestamp;
 use coder_domain::clock::{Clock, ManualClock};
 use coder_domain::ids::{FileId, JobId, TemplateId, TemplateVersionId, UserId};
 use coder_domain::secret::Secret;
-use coder_server::http::peer::Peer;
+use coder_server::audit::Origin;
 use coder_server::http::router::{self, Service};
 use coder_server::routes::keys::create::open_session;
 use coder_server::routes::users::create;
@@ -135,8 +135,8 @@ impl TestServer {
         let member = create::membership(self.app.default_organization, user.id, now);
         organizations::insert_member(&mut tx, &member).await.unwrap();
         tx.commit().await.unwrap();
-        let peer = Peer { address: std::net::Ipv4Addr::LOCALHOST.into() };
-        let token = open_session(&self.app, user.id, users::LoginType::Password, peer).await.unwrap();
+        let token =
+            open_session(&self.app, user.id, users::LoginType::Password, &Origin::default()).await.unwrap();
         token.expose().to_owned()
     }
 

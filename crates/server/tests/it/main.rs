@@ -1,6 +1,7 @@
 //! The server's tests: the real router in process, a clock moved by hand, both engines.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod audit;
 mod builds;
 mod files;
 mod harness;

@@ -49,8 +49,9 @@ on_both_engines! {
         assert_eq!(create(&member, json!({ "token_name": "not ok" })).await.refused(400), "token_name");
         assert_eq!(create(&owner, json!({ "lifetime": 169 * HOUR_NS })).await.refused(400), "lifetime");
         assert_eq!(create(&owner, json!({ "lifetime": -1 })).await.refused(400), "lifetime");
-        assert_eq!(create(&member, json!({ "scopes": ["workspace:read"] })).await.refused(400), "scopes");
-        assert_eq!(create(&member, json!({ "scope": "application_connect" })).await.refused(400), "scopes");
+        assert_eq!(create(&member, json!({ "scopes": ["workspace:fly"] })).await.refused(400), "scopes");
+        assert_eq!(create(&member, json!({ "scopes": ["provisioner_jobs:read"] })).await.refused(400), "scopes");
+        assert_eq!(create(&member, json!({ "allow_list": ["x"] })).await.refused(400), "allow_list");
 
         let list = server.get(&member, path).await.expect(200);
         assert_eq!(list.as_array().unwrap().len(), 1);
@@ -79,6 +80,68 @@ on_both_engines! {
         server.get(&key, "/api/v2/users/me").await.expect(200);
         server.advance(3601);
         server.get(&key, "/api/v2/users/me").await.expect(401);
+    }
+
+    async fn a_token_does_no_more_than_its_scopes_and_its_owner(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, _) = server.template(&owner, "hello").await;
+        let (one, _, _) = server.workspace(&owner, template, "one").await;
+        let (two, _, _) = server.workspace(&owner, template, "two").await;
+        let path = "/api/v2/users/me/keys/tokens";
+        let make = async |by: &str, body: Value| {
+            let made = server.post(by, path, body).await.expect(201);
+            made["key"].as_str().unwrap().to_owned()
+        };
+        let read = make(&owner, json!({ "scopes": ["workspace:read"] })).await;
+        server.get(&read, &format!("/api/v2/workspaces/{one}")).await.expect(200);
+        server.put(&read, &format!("/api/v2/workspaces/{one}/ttl"), json!({ "ttl_ms": null })).await.expect(403);
+        server.get(&read, &format!("/api/v2/templates/{template}")).await.expect(404);
+        server.get(&read, "/api/v2/users/me").await.expect(403);
+        assert_eq!(server.get(&read, "/api/v2/users").await.expect(200)["count"], 0);
+        assert_eq!(server.get(&read, "/api/v2/organizations").await.expect(200), json!([]));
+        server.post(&read, path, json!({})).await.expect(403);
+
+        // An allow list names single objects.
+        let only = format!("workspace:{one}");
+        let named = make(&owner, json!({ "scope": "all", "allow_list": [only] })).await;
+        server.get(&named, &format!("/api/v2/workspaces/{one}")).await.expect(200);
+        server.get(&named, &format!("/api/v2/workspaces/{two}")).await.expect(404);
+
+        // A union, and never more than the roles.
+        let member = server.user(&owner, "dev", &[]).await;
+        let both = make(&member, json!({ "scopes": ["template:*", "user:read_personal"], "token_name": "both" })).await;
+        server.get(&both, &format!("/api/v2/templates/{template}")).await.expect(200);
+        server.patch(&both, &format!("/api/v2/templates/{template}"), json!({ "name": "x" })).await.expect(403);
+        server.get(&both, "/api/v2/users/me").await.expect(200);
+        let shown = server.get(&member, &format!("{path}/both")).await.expect(200);
+        assert_eq!(shown["scopes"], json!(["template:*", "user:read_personal"]));
+        assert_eq!((shown["scope"].as_str(), &shown["allow_list"]), (Some(""), &json!(["*:*"])));
+    }
+
+    async fn a_narrow_token_makes_no_wide_one(server: TestServer) {
+        let owner = server.owner().await;
+        let path = "/api/v2/users/me/keys/tokens";
+        let keys = json!({ "scopes": ["coder:apikeys.manage_self"] });
+        let keys = server.post(&owner, path, keys).await.expect(201)["key"].as_str().unwrap().to_owned();
+        server.post(&keys, path, json!({})).await.expect(403);
+        server.post(&keys, path, json!({ "scopes": ["all"] })).await.expect(403);
+        server.post(&keys, path, json!({ "scopes": ["api_key:read"] })).await.expect(201);
+        let session = server.post(&keys, "/api/v2/users/me/keys", Value::Null).await.expect(201);
+        let session = session["key"].as_str().unwrap().to_owned();
+        server.get(&session, path).await.expect(200);
+        server.get(&session, "/api/v2/organizations/default").await.expect(404);
+        server.post(&session, path, json!({})).await.expect(403);
+    }
+
+    async fn owners_make_tokens_for_others(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let path = "/api/v2/users/dev/keys/tokens";
+        let made = server.post(&owner, path, json!({ "token_name": "bot", "lifetime": 1000 * HOUR_NS })).await.expect(201);
+        assert_eq!(server.get(made["key"].as_str().unwrap(), "/api/v2/users/me").await.expect(200)["username"], "dev");
+        let admin = server.user(&owner, "people", &["user-admin"]).await;
+        server.post(&admin, path, json!({})).await.expect(403);
+        server.post(&member, "/api/v2/users/admin/keys/tokens", json!({})).await.expect(400);
     }
 
     async fn another_session_key(server: TestServer) {

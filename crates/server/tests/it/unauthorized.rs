@@ -1,5 +1,6 @@
-//! Walks the whole route table without a token, with a stranger's (a user in no organization) and with a plain
-//! member's, and compares the statuses with `unauthorized.txt`. A route missing there fails.
+//! Walks the whole route table without a token, with a foreign one (an admin of another organization), with a plain
+//! member's and with a weak one (the owner's, good for nothing but opening apps), and compares the statuses with
+//! `unauthorized.txt`, in that order. A route missing there fails. Whatever the status, nothing of the owner's shows.
 //!
 //! `CODER_UPDATE_GOLDEN=1` writes the file anew; read the difference before committing it.
 
@@ -10,7 +11,7 @@ use coder_server::http::table::{Access, Row};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::TestServer;
+use crate::harness::{Answer, TestServer};
 
 const GOLDEN: &str = include_str!("unauthorized.txt");
 
@@ -45,8 +46,16 @@ impl Things {
             ("keyid", owner.split_once('-').unwrap().0.to_owned()),
             ("keyname", "none".to_owned()),
             ("provisionerkey", "none".to_owned()),
+            ("daemon", "none".to_owned()),
             ("name", "coder-plan9-mips".to_owned()),
         ])
+    }
+
+    /// Whether a text shows anything that only the owner may see.
+    fn shown_in(&self, text: &str) -> Option<&str> {
+        let secret = ["template", "templateversion", "workspace", "workspacebuild", "job", "fileid"];
+        let ids = self.0.iter().filter(|(name, _)| secret.contains(name)).map(|(_, id)| id.as_str());
+        ids.chain(["admin@example.com"]).find(|id| text.contains(id))
     }
 
     fn fill(&self, path: &str) -> String {
@@ -54,11 +63,27 @@ impl Things {
     }
 }
 
-async fn ask(server: &TestServer, token: &str, row: &Row, things: &Things) -> u16 {
+async fn ask(server: &TestServer, token: &str, row: &Row, things: &Things) -> Answer {
     let path = things.fill(&row.path);
     assert!(!path.contains('{'), "the walk does not know a value for {path}");
     let body = if row.method == Method::GET { Value::Null } else { json!({}) };
-    server.ask(token, row.method.clone(), &path, body).await.status.as_u16()
+    server.ask(token, row.method.clone(), &path, body).await
+}
+
+/// A token of its own for each request: log-out would end the one of all later requests.
+async fn fresh(server: &TestServer, token: &str, row: &Row) -> String {
+    if token.is_empty() || !row.path.ends_with("/logout") {
+        return token.to_owned();
+    }
+    let key = server.post(token, "/api/v2/users/me/keys", Value::Null).await;
+    // The weak one cannot make another; it may end itself only once all else was tried.
+    if key.status != 201 { token.to_owned() } else { key.json()["key"].as_str().unwrap().to_owned() }
+}
+
+async fn weak_token(server: &TestServer, owner: &str) -> String {
+    let body = json!({ "scopes": ["coder:application_connect"] });
+    let key = server.post(owner, "/api/v2/users/me/keys/tokens", body).await.expect(201);
+    key["key"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -66,28 +91,33 @@ async fn every_route_is_closed_to_those_without_rights() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let member = server.user(&owner, "dev", &[]).await;
-    let stranger = server.user(&owner, "eve", &[]).await;
+    let foreign = server.user(&owner, "eve", &[]).await;
+    server.post(&owner, "/api/v2/organizations", json!({ "name": "elsewhere" })).await.expect(201);
+    server.post(&owner, "/api/v2/organizations/elsewhere/members/eve", Value::Null).await.expect(200);
+    let roles = json!({ "roles": ["organization-admin"] });
+    server.put(&owner, "/api/v2/organizations/elsewhere/members/eve/roles", roles).await.expect(200);
     server.delete(&owner, "/api/v2/organizations/default/members/eve").await.expect(204);
+    // Whoever manages an organization may know of its members, so the owner leaves it.
+    server.delete(&foreign, "/api/v2/organizations/elsewhere/members/admin").await.expect(204);
     let things = Things::make(&server, &owner).await;
 
     let mut seen = String::new();
     for row in router::rows(server.app.clone()) {
-        let mut statuses = [0; 3];
-        for (status, token) in statuses.iter_mut().zip(["", &stranger, &member]) {
-            // Log-out would end the token of all later requests.
-            let fresh = if token.is_empty() || !row.path.ends_with("/logout") {
-                token.to_owned()
-            } else {
-                let key = server.post(token, "/api/v2/users/me/keys", Value::Null).await.expect(201);
-                key["key"].as_str().unwrap().to_owned()
-            };
-            *status = ask(&server, &fresh, &row, &things).await;
+        let weak = weak_token(&server, &owner).await;
+        let mut statuses = [0; 4];
+        for (index, token) in ["", &foreign, &member, &weak].into_iter().enumerate() {
+            let token = fresh(&server, token, &row).await;
+            let answer = ask(&server, &token, &row, &things).await;
+            statuses[index] = answer.status.as_u16();
+            let shown = things.shown_in(&answer.text()).filter(|_| index != 2).map(str::to_owned);
+            assert_eq!(shown, None, "{} {} shows it to column {index}", row.method, row.path);
         }
-        let [none, stranger, member] = statuses;
+        let [none, foreign, member, weak] = statuses;
         if row.access == Access::Signed {
             assert_eq!(none, 401, "{} {}", row.method, row.path);
             let changes = row.method != Method::GET && !row.path.ends_with("/logout");
-            assert!(!changes || stranger >= 400, "a stranger may {} {}", row.method, row.path);
+            assert!(!changes || foreign >= 400, "a stranger may {} {}", row.method, row.path);
+            assert!(!changes || weak >= 400, "a weak token may {} {}", row.method, row.path);
             let open = OPEN_TO_MEMBERS.contains(&row.path.as_str());
             assert!(
                 !changes || open || member >= 400,
@@ -96,8 +126,8 @@ async fn every_route_is_closed_to_those_without_rights() {
                 row.path
             );
         }
-        assert!(none < 500 && stranger < 500 && member < 500, "{} {}: {statuses:?}", row.method, row.path);
-        writeln!(seen, "{:6} {} {none} {stranger} {member}", row.method.as_str(), row.path).unwrap();
+        assert!(statuses.iter().all(|status| *status < 500), "{} {}: {statuses:?}", row.method, row.path);
+        writeln!(seen, "{:6} {} {none} {foreign} {member} {weak}", row.method.as_str(), row.path).unwrap();
     }
     if std::env::var("CODER_UPDATE_GOLDEN").is_ok() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/unauthorized.txt"), &seen).unwrap();

@@ -110,6 +110,39 @@ on_both_engines! {
         server.user(&owner, "dev", &[]).await;
     }
 
+    async fn user_admins_manage_people_and_give_no_power(server: TestServer) {
+        let owner = server.owner().await;
+        let admin = server.user(&owner, "people", &["user-admin"]).await;
+        server.user(&owner, "dev", &[]).await;
+        server.user(&owner, "chief", &["owner"]).await;
+        let put = async |token: &str, path: &str, body: serde_json::Value| {
+            server.put(token, &format!("/api/v2/users/{path}"), body).await.status.as_u16()
+        };
+        assert_eq!(put(&admin, "dev/roles", json!({ "roles": [] })).await, 200, "nothing changes");
+        assert_eq!(put(&admin, "dev/roles", json!({ "roles": ["auditor"] })).await, 403);
+        assert_eq!(put(&admin, "chief/roles", json!({ "roles": [] })).await, 403);
+        assert_eq!(put(&admin, "chief/password", json!({ "password": "AnotherSecret!22" })).await, 403);
+        assert_eq!(put(&admin, "chief/status/suspend", json!({})).await, 400);
+        assert_eq!(server.delete(&admin, "/api/v2/users/chief").await.status, 403);
+        assert_eq!(put(&admin, "dev/status/suspend", json!({})).await, 200);
+        assert_eq!(put(&admin, "dev/status/activate", json!({})).await, 200);
+        assert_eq!(put(&admin, "dev/password", json!({ "password": "AnotherSecret!22" })).await, 204);
+        assert_eq!(server.delete(&admin, "/api/v2/users/dev").await.status, 200);
+        assert_eq!(put(&owner, "chief/roles", json!({ "roles": [] })).await, 200);
+    }
+
+    async fn tok_7_suspended_people_neither_log_in_nor_go_on(server: TestServer) {
+        let owner = server.owner().await;
+        let dev = server.user(&owner, "dev", &[]).await;
+        server.put(&owner, "/api/v2/users/dev/status/suspend", json!({})).await.expect(200);
+        let login = json!({ "email": "dev@example.com", "password": PASSWORD });
+        let refused = server.post("", "/api/v2/users/login", login).await.expect(401);
+        assert!(refused["message"].as_str().unwrap().contains("suspended"));
+        server.get(&dev, "/api/v2/users/me").await.expect(401);
+        server.put(&owner, "/api/v2/users/dev/status/activate", json!({})).await.expect(200);
+        server.get(&dev, "/api/v2/users/me").await.expect(200);
+    }
+
     async fn a_new_password_ends_other_sessions(server: TestServer) {
         let owner = server.owner().await;
         let first = server.user(&owner, "dev", &[]).await;

@@ -2,52 +2,69 @@
 
 use std::time::Duration;
 
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use coder_api::json::ZERO_TIME;
 use coder_api::tokens::{ALLOW_ALL, CreateTokenRequest, NewKey, SCOPE_ALL};
 use coder_domain::ids::UserId;
 use coder_domain::names;
-use coder_domain::rbac::{Action, SiteRole};
+use coder_domain::rbac::scope::{self, Unknown};
+use coder_domain::rbac::{Action, Scopes, SiteRole};
 use coder_domain::secret::Secret;
 use coder_store::users::LoginType;
-use coder_store::{tokens, users};
+use coder_store::{Tx, tokens, users};
 use jiff::SignedDuration;
 
 use super::object;
+use crate::audit::{Event, Kind, Origin, Verb};
 use crate::authn::token as credential;
 use crate::context::App;
 use crate::http::params::Names;
-use crate::http::peer::Peer;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::{random_name, users as accounts};
 
+/// A key that is to be made.
+struct Wanted {
+    user: UserId,
+    login_type: LoginType,
+    name: String,
+    lifetime: Duration,
+    scopes: Vec<String>,
+    allow_list: Vec<String>,
+}
+
 /// `POST /users/{user}/keys`: another session of the same kind as the caller's.
-pub async fn session(
-    State(app): State<App>,
-    caller: Caller,
-    Extension(peer): Extension<Peer>,
-    names: Names,
-) -> Result<body::Created<NewKey>> {
+pub async fn session(State(app): State<App>, caller: Caller, names: Names) -> Result<body::Created<NewKey>> {
     let [name] = names.take()?;
     let user = accounts::find::visible(&mut app.store.reader().await?, &caller, &name).await?;
     caller.require(Action::Create, object(user.id))?;
-    let lifetime = app.config.sessions.default_token_lifetime;
-    let key = issue(&app, user.id, user.login_type, "", lifetime, peer).await?;
-    Ok(body::Created(NewKey { key }))
+    Ok(body::Created(NewKey { key: further_session(&app, &caller, &user).await? }))
+}
+
+/// A session that may do what the caller's key may: a narrow token makes no wide session of itself.
+pub async fn further_session(app: &App, caller: &Caller, user: &users::User) -> Result<Secret> {
+    let wanted = Wanted {
+        user: user.id,
+        login_type: user.login_type,
+        name: String::new(),
+        lifetime: app.config.sessions.default_token_lifetime,
+        scopes: caller.key.scopes.clone(),
+        allow_list: caller.key.allow_list.clone(),
+    };
+    make(app, caller, user, &wanted).await
 }
 
 /// `POST /users/{user}/keys/tokens`
 pub async fn token(
     State(app): State<App>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     names: Names,
     Json(request): Json<CreateTokenRequest>,
 ) -> Result<body::Created<NewKey>> {
     let [name] = names.take()?;
     let user = accounts::find::visible(&mut app.store.reader().await?, &caller, &name).await?;
     caller.require(Action::Create, object(user.id))?;
-    check_scope(&request)?;
+    let lifetime = lifetime(&app, &user, request.lifetime)?;
+    let (scopes, allow_list) = reach(&caller, &request)?;
     let name = if request.token_name.is_empty() {
         random_name::generate().replace('_', "-")
     } else {
@@ -55,8 +72,14 @@ pub async fn token(
             .map_err(|e| Error::invalid("token_name", format!("The token name {e}.")))?;
         request.token_name
     };
-    let longest = max_lifetime(&app, &user);
-    let lifetime = match u64::try_from(request.lifetime) {
+    let login_type = LoginType::Token;
+    let wanted = Wanted { user: user.id, login_type, name, lifetime, scopes, allow_list };
+    Ok(body::Created(NewKey { key: make(&app, &caller, &user, &wanted).await? }))
+}
+
+fn lifetime(app: &App, user: &users::User, nanos: i64) -> Result<Duration> {
+    let longest = max_lifetime(app, user);
+    let lifetime = match u64::try_from(nanos) {
         Ok(0) => app.config.sessions.default_token_lifetime.min(longest),
         Ok(nanos) => Duration::from_nanos(nanos),
         Err(_) => return Err(Error::invalid("lifetime", "A lifetime cannot be negative.")),
@@ -68,26 +91,27 @@ pub async fn token(
     if lifetime < Duration::from_secs(1) {
         return Err(Error::invalid("lifetime", "The lifetime must be at least one second."));
     }
-    let key = issue(&app, user.id, LoginType::Token, &name, lifetime, peer).await?;
-    Ok(body::Created(NewKey { key }))
+    Ok(lifetime)
 }
 
-/// Tokens that may do less than their owner are refused rather than made too strong.
-fn check_scope(request: &CreateTokenRequest) -> Result<()> {
-    let narrow = |scope: &&String| !matches!(scope.as_str(), "" | "all" | SCOPE_ALL);
-    if let Some(scope) = request.scopes.iter().chain([&request.scope]).find(narrow) {
-        return Err(Error::invalid(
-            "scopes",
-            format!("The scope {scope:?} is not supported, leave it out or use {SCOPE_ALL:?}."),
-        ));
+/// What the token may be used for, as it is stored (scheduling-and-auth 4.7): nothing that the caller's own may not.
+fn reach(caller: &Caller, request: &CreateTokenRequest) -> Result<(Vec<String>, Vec<String>)> {
+    let named = request.scopes.iter().chain([&request.scope]).filter(|name| !name.is_empty());
+    let named: Vec<&str> = named.map(String::as_str).collect();
+    let allowed = request.allow_list.iter().map(String::as_str);
+    let scopes = Scopes::parse(named.iter().copied(), allowed).map_err(|error| {
+        let field = if matches!(error, Unknown::Scope(_)) { "scopes" } else { "allow_list" };
+        Error::bad_request("Failed to validate create API key request.").field(field, error)
+    })?;
+    if !caller.subject.scopes.cover(&scopes) {
+        return Err(Error::forbidden()
+            .detail("The token you present is narrower than the one you ask for: name fewer scopes."));
     }
-    if let Some(entry) = request.allow_list.iter().find(|entry| *entry != ALLOW_ALL) {
-        return Err(Error::invalid(
-            "allow_list",
-            format!("The entry {entry:?} is not supported, leave it out."),
-        ));
-    }
-    Ok(())
+    let stored = |given: Vec<String>, all: &str| if given.is_empty() { vec![all.to_owned()] } else { given };
+    let mut names: Vec<_> = named.into_iter().map(|name| scope::stored_name(name).to_owned()).collect();
+    names.sort();
+    names.dedup();
+    Ok((stored(names, SCOPE_ALL), stored(request.allow_list.clone(), ALLOW_ALL)))
 }
 
 /// The longest lifetime of a user's tokens; shorter for owners (scheduling-and-auth TOK-6).
@@ -100,44 +124,65 @@ pub fn max_lifetime(app: &App, user: &users::User) -> Duration {
     }
 }
 
-/// Opens a session (scheduling-and-auth TOK-4).
-pub async fn open_session(app: &App, user: UserId, login_type: LoginType, peer: Peer) -> Result<Secret> {
-    issue(app, user, login_type, "", app.config.sessions.duration, peer).await
+/// Opens a session for somebody who has just proved who they are (scheduling-and-auth TOK-4).
+pub async fn open_session(app: &App, user: UserId, login_type: LoginType, origin: &Origin) -> Result<Secret> {
+    let wanted = Wanted {
+        user,
+        login_type,
+        name: String::new(),
+        lifetime: app.config.sessions.duration,
+        scopes: vec![SCOPE_ALL.to_owned()],
+        allow_list: vec![ALLOW_ALL.to_owned()],
+    };
+    let mut tx = app.store.begin().await?;
+    let token = issue(app, &mut tx, &wanted, origin).await?;
+    let event = Event::new(Verb::Login, Kind::ApiKey, user.0, "");
+    event.write(&mut tx, user, origin, app.now()).await?;
+    tx.commit().await?;
+    Ok(token)
 }
 
-async fn issue(
-    app: &App,
-    user: UserId,
-    login_type: LoginType,
-    name: &str,
-    lifetime: Duration,
-    peer: Peer,
-) -> Result<Secret> {
+async fn make(app: &App, caller: &Caller, user: &users::User, wanted: &Wanted) -> Result<Secret> {
+    if user.is_system {
+        return Err(Error::bad_request("System users cannot have keys."));
+    }
+    let mut tx = app.store.begin().await?;
+    let token = issue(app, &mut tx, wanted, &caller.origin).await?;
+    let event = Event::new(Verb::Create, Kind::ApiKey, user.id.0, wanted.name.as_str())
+        .change("scopes", "", &wanted.scopes)
+        .change("allow_list", "", &wanted.allow_list)
+        .change("lifetime_seconds", 0, wanted.lifetime.as_secs())
+        .note("owner", user.username.as_str());
+    event.by(&mut tx, caller, app.now()).await?;
+    tx.commit().await?;
+    Ok(token)
+}
+
+async fn issue(app: &App, tx: &mut Tx, wanted: &Wanted, origin: &Origin) -> Result<Secret> {
     let now = app.now();
-    let ends = SignedDuration::try_from(lifetime).ok().and_then(|lifetime| now.checked_add(lifetime).ok());
+    let lifetime = SignedDuration::try_from(wanted.lifetime).ok();
+    let ends = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
     let token = credential::generate();
     let row = tokens::ApiKey {
         id: token.id.clone(),
-        user_id: user,
+        user_id: wanted.user,
         hashed_secret: token.hashed(),
-        login_type,
-        token_name: name.to_owned(),
-        scopes: vec![SCOPE_ALL.to_owned()],
-        allow_list: vec![ALLOW_ALL.to_owned()],
-        lifetime_seconds: i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX),
-        ip_address: peer.address.to_string(),
+        login_type: wanted.login_type,
+        token_name: wanted.name.clone(),
+        scopes: wanted.scopes.clone(),
+        allow_list: wanted.allow_list.clone(),
+        lifetime_seconds: i64::try_from(wanted.lifetime.as_secs()).unwrap_or(i64::MAX),
+        ip_address: origin.ip(),
         created_at: now,
         updated_at: now,
         last_used_at: ZERO_TIME,
         expires_at: ends.ok_or_else(|| Error::invalid("lifetime", "The lifetime is too long."))?,
     };
-    let taken = |error: coder_store::Error| {
+    tokens::insert(tx, &row).await.map_err(|error| {
         if error.is_conflict_on("api_keys", "token_name") {
-            return Error::conflict(format!("A token with name {name:?} already exists."))
-                .field("name", "This value is already in use and should be unique.");
+            return Error::name_taken(format!("A token with name {:?} already exists.", wanted.name));
         }
         error.into()
-    };
-    tokens::insert(&mut app.store.single().await?, &row).await.map_err(taken)?;
+    })?;
     Ok(token.reveal())
 }

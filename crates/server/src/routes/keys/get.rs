@@ -1,8 +1,8 @@
 //! One key, and what tokens may be asked for.
 
 use axum::extract::State;
-use coder_api::tokens::{ApiKey, TokenConfig};
-use coder_domain::rbac::Action;
+use coder_api::tokens::{ApiKey, ScopeCatalog, TokenConfig};
+use coder_domain::rbac::{Action, scope};
 use coder_store::tokens;
 
 use super::{create, object, view};
@@ -35,6 +35,12 @@ pub async fn by_name(State(app): State<App>, caller: Caller, names: Names) -> Re
 pub async fn config(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<TokenConfig>> {
     let [user] = names.take()?;
     let user = users::find::visible(&mut app.store.reader().await?, &caller, &user).await?;
+    caller.require_visible(Action::Read, object(user.id))?;
     let longest = create::max_lifetime(&app, &user).as_nanos();
     Ok(Json(TokenConfig { max_token_lifetime: i64::try_from(longest).unwrap_or(i64::MAX) }))
+}
+
+/// `GET /auth/scopes`: what tokens may be limited to.
+pub async fn scopes() -> Json<ScopeCatalog> {
+    Json(ScopeCatalog { external: scope::public() })
 }

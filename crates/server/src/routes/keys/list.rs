@@ -24,6 +24,7 @@ pub async fn list(
     let all = query.flag("include_all")?;
     let mut tx = app.store.reader().await?;
     let user = users::find::visible(&mut tx, &caller, &name).await?;
+    caller.require_visible(Action::Read, object(user.id))?;
     let mut rows = tokens::list_tokens(&mut tx, (!all).then_some(user.id)).await?;
     rows.retain(|key| caller.may(Action::Read, object(key.user_id)));
     let owners: Vec<_> = rows.iter().map(|key| key.user_id).collect();

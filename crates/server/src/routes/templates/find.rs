@@ -14,9 +14,9 @@ pub const fn object(organization: OrganizationId) -> Object {
 
 /// Whether the caller may do this to the template. Members reach it through "everyone", unless that was taken away.
 pub fn may(caller: &Caller, action: Action, template: &Template) -> bool {
-    let object = object(template.organization_id);
-    let through_role =
-        caller.may(Action::Update, object) || caller.may(Action::Read, Object::site(Resource::Template));
+    let object = object(template.organization_id).with_id(template.id.0);
+    let through_role = caller.may(Action::Update, object)
+        || caller.may(Action::Read, Object::site(Resource::Template).with_id(template.id.0));
     caller.may(action, object) && (template.settings.everyone_may_use || through_role)
 }
 

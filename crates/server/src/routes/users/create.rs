@@ -10,6 +10,7 @@ use coder_domain::{names, password};
 use coder_store::{organizations, users};
 
 use super::view;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::{Caller, Error, Json, Result, body};
 
@@ -71,6 +72,18 @@ pub async fn create(
     users::insert(&mut tx, &user).await.map_err(taken)?;
     for organization in &wanted {
         organizations::insert_member(&mut tx, &membership(*organization, user.id, now)).await?;
+    }
+    Event::new(Verb::Create, Kind::User, user.id.0, user.username.as_str())
+        .change("email", "", &user.email)
+        .change("login_type", "", user.login_type.as_str())
+        .change("status", "", user.status.as_str())
+        .by(&mut tx, &caller, now)
+        .await?;
+    for organization in &wanted {
+        Event::new(Verb::Create, Kind::Member, user.id.0, user.username.as_str())
+            .in_organization(*organization)
+            .by(&mut tx, &caller, now)
+            .await?;
     }
     tx.commit().await?;
     Ok(body::Created(view::user(&user, wanted)))

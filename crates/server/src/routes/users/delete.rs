@@ -7,6 +7,7 @@ use coder_store::{tokens, users, workspaces};
 use http::StatusCode;
 
 use super::find;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
@@ -32,6 +33,8 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
     }
     users::delete(&mut tx, user.id, app.now()).await?;
     tokens::delete_of_user(&mut tx, user.id).await?;
+    let event = Event::new(Verb::Delete, Kind::User, user.id.0, user.username);
+    event.by(&mut tx, &caller, app.now()).await?;
     tx.commit().await?;
     Ok(body::message("User has been deleted!"))
 }

@@ -2,25 +2,54 @@
 
 use coder_api::paths::ME;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::{Tx, users};
+use coder_store::{Tx, organizations, users};
 
 use crate::http::{Caller, Error, Result};
 
 /// What protects an account.
 pub fn object(user: &users::User) -> Object {
-    Object::site(Resource::User).owned_by(user.id)
+    Object::site(Resource::User).owned_by(user.id).with_id(user.id.0)
 }
 
-/// The user a path names, if the caller may see it; 400 otherwise, as the official server answers.
+/// Whether the caller's roles and token let them see the account. A token for one's own personal data does, too.
+pub fn may_read(caller: &Caller, user: &users::User) -> bool {
+    caller.may(Action::Read, object(user)) || caller.may(Action::ReadPersonal, object(user))
+}
+
+/// The user a path names, if the caller may know of them; 400 otherwise, as the official server answers. Whoever manages
+/// the members of an organization may know of these (http-api 3.1). That there is oneself is no secret, whatever the
+/// token is good for: each handler asks for the right that it needs.
 pub async fn visible(tx: &mut Tx, caller: &Caller, name: &str) -> Result<users::User> {
     if name == ME {
         return Ok((*caller.user).clone());
     }
-    let found = match name.parse() {
+    let found = by_name(tx, name).await?.ok_or_else(unknown)?;
+    if found.id == caller.user.id || may_read(caller, &found) {
+        return Ok(found);
+    }
+    let memberships = organizations::list_memberships(tx, &[found.id]).await?;
+    let manages = |member: &organizations::Member| {
+        caller.may(
+            Action::Update,
+            Object::in_organization(Resource::OrganizationMember, member.organization_id),
+        )
+    };
+    if memberships.iter().any(manages) { Ok(found) } else { Err(unknown()) }
+}
+
+/// As [`visible`], and 403 for a token that does not reach its owner's data.
+pub async fn readable(tx: &mut Tx, caller: &Caller, name: &str) -> Result<users::User> {
+    let found = visible(tx, caller, name).await?;
+    let hidden = found.id == caller.user.id && !may_read(caller, &found);
+    if hidden { Err(Error::forbidden()) } else { Ok(found) }
+}
+
+/// The user a path names, whoever asks. For those who may make memberships: they cannot add whom they cannot name.
+pub async fn by_name(tx: &mut Tx, name: &str) -> Result<Option<users::User>> {
+    Ok(match name.parse() {
         Ok(id) => users::find(tx, id).await?,
         Err(_) => users::find_by_username(tx, name).await?,
-    };
-    found.filter(|user| caller.may(Action::Read, object(user))).ok_or_else(unknown)
+    })
 }
 
 /// 400 for a user that does not exist or may not be seen.

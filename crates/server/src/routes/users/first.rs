@@ -9,6 +9,7 @@ use coder_store::{organizations, users};
 use http::StatusCode;
 
 use super::create::{self, check_identity, check_password};
+use crate::audit::{Event, Kind, Origin, Verb};
 use crate::context::App;
 use crate::http::{Error, Json, Result, body};
 
@@ -24,6 +25,7 @@ pub async fn show(State(app): State<App>) -> Result<Response> {
 /// `POST /users/first`
 pub async fn create(
     State(app): State<App>,
+    origin: Origin,
     Json(request): Json<CreateFirstUserRequest, { body::PUBLIC_BYTES }>,
 ) -> Result<body::Created<CreateFirstUserResponse>> {
     let exists = || Error::conflict("The initial user has already been created.");
@@ -48,6 +50,8 @@ pub async fn create(
     }
     users::insert(&mut tx, &user).await?;
     organizations::insert_member(&mut tx, &create::membership(organization, user.id, now)).await?;
+    let event = Event::new(Verb::Register, Kind::User, user.id.0, user.username.as_str());
+    event.change("roles", [""; 0], &user.site_roles).write(&mut tx, user.id, &origin, now).await?;
     tx.commit().await?;
     tracing::info!(user_id = %user.id, username = user.username, "the first user was created");
     Ok(body::Created(CreateFirstUserResponse { user_id: user.id, organization_id: organization }))

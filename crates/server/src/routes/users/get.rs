@@ -14,7 +14,7 @@ use crate::http::{Caller, Json, Result};
 pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {
     let [name] = names.take()?;
     let mut tx = app.store.reader().await?;
-    let user = find::visible(&mut tx, &caller, &name).await?;
+    let user = find::readable(&mut tx, &caller, &name).await?;
     let memberships = if user.id == caller.user.id {
         caller.subject.organizations.keys().copied().collect()
     } else {

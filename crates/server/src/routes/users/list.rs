@@ -7,7 +7,7 @@ use coder_api::users::UsersResponse;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::{UNLIMITED, organizations, users};
 
-use super::view;
+use super::{find, view};
 use crate::context::App;
 use crate::http::params::Query;
 use crate::http::search::Search;
@@ -36,7 +36,8 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
         status: search.words("status")?,
         login_type: search.words("login_type")?,
         role: search.get("role").filter(|role| *role != "member").map(str::to_owned),
-        ids: (!sees_all).then(|| vec![caller.user.id]),
+        ids: (!sees_all)
+            .then(|| if find::may_read(&caller, &caller.user) { vec![caller.user.id] } else { vec![] }),
     };
 
     let mut tx = app.store.reader().await?;

@@ -1,6 +1,6 @@
 //! Log-in with a password, log-out, and which ways to log in there are.
 
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use coder_api::users::{AuthMethod, AuthMethods, LoginRequest, LoginResponse};
 use coder_domain::secret::Secret;
@@ -8,19 +8,19 @@ use coder_store::{tokens, users};
 use http::StatusCode;
 use http::header::SET_COOKIE;
 
+use crate::audit::{Event, Kind, Origin, Verb};
 use crate::authn::cookies;
 use crate::context::App;
-use crate::http::peer::Peer;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::keys::create::open_session;
 
 /// `POST /users/login`
 pub async fn login(
     State(app): State<App>,
-    Extension(peer): Extension<Peer>,
+    origin: Origin,
     Json(request): Json<LoginRequest, { body::PUBLIC_BYTES }>,
 ) -> Result<Response> {
-    let session_token = sign_in(&app, &request.email, request.password, peer).await?;
+    let session_token = sign_in(&app, &request.email, request.password, &origin).await?;
     let cookie = cookies::session(session_token.expose(), &app.config.sessions);
     let mut response = body::Created(LoginResponse { session_token }).into_response();
     if let Some(cookie) = cookie {
@@ -32,7 +32,7 @@ pub async fn login(
 /// Checks e-mail address and password and opens a session (scheduling-and-auth PWD-3, PWD-4, TOK-4).
 ///
 /// A password is hashed whatever is wrong, so that the time taken does not tell who has an account.
-pub async fn sign_in(app: &App, email: &str, password: Secret, peer: Peer) -> Result<Secret> {
+pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) -> Result<Secret> {
     let wrong = || Error::unauthorized("Incorrect email or password.");
     if !app.config.sessions.password_auth {
         return Err(Error::new(StatusCode::FORBIDDEN, "Password authentication is disabled."));
@@ -43,30 +43,37 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, peer: Peer) -> Re
     let right =
         app.passwords.verify(password, stored).await.map_err(|e| Error::internal("Internal error.", e))?;
     let Some(user) = found else { return Err(wrong()) };
-    if user.login_type != users::LoginType::Password {
-        return Err(Error::new(
+    let refusal = if user.login_type != users::LoginType::Password {
+        Some(Error::new(
             StatusCode::FORBIDDEN,
             format!(
                 "Incorrect login type, attempting to use \"password\" but user is of login type {:?}.",
                 user.login_type.as_str()
             ),
-        ));
+        ))
+    } else if !right {
+        Some(wrong())
+    } else if user.status == users::Status::Suspended {
+        Some(Error::unauthorized("Your account is suspended. Contact an admin to reactivate your account."))
+    } else {
+        None
+    };
+    match refusal {
+        None => open_session(app, user.id, users::LoginType::Password, origin).await,
+        Some(error) => {
+            let event = Event::new(Verb::Login, Kind::ApiKey, user.id.0, "").status(error.status());
+            event.write(&mut app.store.single().await?, user.id, origin, app.now()).await?;
+            Err(error)
+        }
     }
-    if !right {
-        return Err(wrong());
-    }
-    if user.status == users::Status::Suspended {
-        return Err(Error::unauthorized(
-            "Your account is suspended. Contact an admin to reactivate your account.",
-        ));
-    }
-    open_session(app, user.id, users::LoginType::Password, peer).await
 }
 
 /// `POST /users/logout`
 pub async fn logout(State(app): State<App>, caller: Caller) -> Result<Response> {
     let mut tx = app.store.begin().await?;
     tokens::delete(&mut tx, &caller.key.id).await?;
+    let event = Event::new(Verb::Logout, Kind::ApiKey, caller.user.id.0, caller.key.token_name.as_str());
+    event.by(&mut tx, &caller, app.now()).await?;
     tx.commit().await?;
     let mut response = body::message("Logged out!").into_response();
     if let Some(cookie) = cookies::clear_session(&app.config.sessions) {

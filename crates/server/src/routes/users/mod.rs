@@ -9,6 +9,7 @@ pub mod list;
 pub mod login;
 pub mod organizations;
 pub mod password;
+pub mod permissions;
 pub mod profile;
 pub mod roles;
 pub mod status;

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use coder_api::organizations::Organization;
+use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::organizations;
 
 use super::find;
@@ -16,7 +17,10 @@ pub async fn list(State(app): State<App>, caller: Caller, names: Names) -> Resul
     let mut tx = app.store.reader().await?;
     let user = find::visible(&mut tx, &caller, &name).await?;
     let found = organizations::list_of_user(&mut tx, user.id).await?;
-    Ok(Json(found.iter().map(view).collect()))
+    let visible = |row: &&organizations::Organization| {
+        caller.may(Action::Read, Object::in_organization(Resource::Organization, row.id).with_id(row.id.0))
+    };
+    Ok(Json(found.iter().filter(visible).map(view).collect()))
 }
 
 /// `GET /users/{user}/organizations/{name}`

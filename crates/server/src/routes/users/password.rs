@@ -7,6 +7,7 @@ use coder_store::{sessions, users};
 
 use super::create::check_password;
 use super::find;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, NoContent, Result};
@@ -50,6 +51,8 @@ pub async fn update(
     let mut tx = app.store.begin().await?;
     users::update_password(&mut tx, user.id, &hash, app.now()).await?;
     sessions::delete_others(&mut tx, user.id, &caller.key.id).await?;
+    let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username).secret("hashed_password");
+    event.status(http::StatusCode::NO_CONTENT).by(&mut tx, &caller, app.now()).await?;
     tx.commit().await?;
     Ok(NoContent)
 }

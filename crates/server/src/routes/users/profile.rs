@@ -7,6 +7,7 @@ use coder_domain::rbac::Action;
 use coder_store::{organizations, users};
 
 use super::{create, find, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
@@ -25,13 +26,18 @@ pub async fn update(
     caller.require(if own { Action::UpdatePersonal } else { Action::Update }, find::object(&user))?;
     names::name(&request.username).map_err(|e| Error::invalid("username", format!("The user name {e}.")))?;
     names::real_name(request.name.trim()).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
+    let name = request.name.trim().to_owned();
+    let event = Event::new(Verb::Write, Kind::User, user.id.0, request.username.as_str())
+        .change("username", &user.username, &request.username)
+        .change("name", &user.name, &name);
     user.username = request.username;
-    user.name = request.name.trim().to_owned();
+    user.name = name;
     user.updated_at = app.now();
     users::update_profile(&mut tx, user.id, &user.username, &user.name, user.updated_at)
         .await
         .map_err(create::taken)?;
     let memberships = organizations::list_of_user(&mut tx, user.id).await?;
+    event.by(&mut tx, &caller, user.updated_at).await?;
     tx.commit().await?;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }

@@ -4,38 +4,44 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use coder_api::users::{AssignableRole, UpdateRolesRequest, User, UserRoles};
-use coder_domain::rbac::{Action, Resource, SiteRole};
+use coder_domain::rbac::{Action, Object, Resource, SiteRole, may_assign_site};
 use coder_store::{organizations, users};
 
-use super::{find, view};
+use super::{find, permissions, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 
+/// The role that everybody has; it may be named and changes nothing.
+const IMPLIED: &str = "member";
+
 /// `GET /users/roles`
-pub async fn assignable(caller: Caller) -> Json<Vec<AssignableRole>> {
+pub async fn assignable(caller: Caller) -> Result<Json<Vec<AssignableRole>>> {
+    caller.require(Action::Read, Object::site(Resource::AssignRole))?;
     let role = |role: &SiteRole| AssignableRole {
         name: role.as_str().to_owned(),
         display_name: role.display_name().to_owned(),
-        assignable: caller.is_owner(),
+        site_permissions: permissions::of_site(*role),
+        assignable: may_assign_site(&caller.subject, *role),
         built_in: true,
         ..AssignableRole::default()
     };
-    Json(SiteRole::ALL.iter().map(role).collect())
+    Ok(Json(SiteRole::ALL.iter().map(role).collect()))
 }
 
 /// `GET /users/{user}/roles`
 pub async fn show(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<UserRoles>> {
     let [name] = names.take()?;
     let mut tx = app.store.reader().await?;
-    let user = find::visible(&mut tx, &caller, &name).await?;
+    let user = find::readable(&mut tx, &caller, &name).await?;
     let memberships = organizations::list_memberships(&mut tx, &[user.id]).await?;
     let organization_roles: BTreeMap<_, _> =
         memberships.into_iter().map(|member| (member.organization_id, member.roles)).collect();
     Ok(Json(UserRoles { roles: user.site_roles, organization_roles }))
 }
 
-/// `PUT /users/{user}/roles`: the complete new set. Only an owner grants or takes a site role.
+/// `PUT /users/{user}/roles`: the complete new set. User admins may ask; only who may assign a role gives or takes it.
 pub async fn update(
     State(app): State<App>,
     caller: Caller,
@@ -49,22 +55,48 @@ pub async fn update(
         return Err(Error::bad_request("You cannot change your own roles."));
     }
     caller.require_site(Action::Update, Resource::User)?;
-    let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != "member").collect();
+    let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != IMPLIED).collect();
     roles.sort();
     roles.dedup();
     if let Some(unknown) = roles.iter().find(|role| role.parse::<SiteRole>().is_err()) {
         return Err(Error::bad_request("One or more roles are invalid.")
             .field("roles", format!("unknown role {unknown:?}")));
     }
-    let mut before = user.site_roles.clone();
-    before.sort();
-    if before != roles && !caller.is_owner() {
-        return Err(Error::forbidden());
+    for word in changed(&user.site_roles, &roles) {
+        // A role of a newer release is not ours to judge: only who may assign any role takes it.
+        let role = word.parse().unwrap_or(SiteRole::Owner);
+        if !may_assign_site(&caller.subject, role) {
+            return Err(
+                Error::forbidden().detail(format!("You may neither give nor take the role {word:?}."))
+            );
+        }
     }
+    let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
+        "rbac_roles",
+        &user.site_roles,
+        &roles,
+    );
     user.site_roles = roles;
     user.updated_at = app.now();
     users::update_roles(&mut tx, user.id, &user.site_roles, user.updated_at).await?;
+    if !has_owner(&mut tx).await? {
+        return Err(Error::conflict("The last owner cannot be taken away."));
+    }
+    event.by(&mut tx, &caller, user.updated_at).await?;
     let memberships = organizations::list_of_user(&mut tx, user.id).await?;
     tx.commit().await?;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
+}
+
+/// What is in one of the two sets only.
+pub fn changed<'a>(before: &'a [String], after: &'a [String]) -> impl Iterator<Item = &'a String> {
+    let taken = before.iter().filter(|role| !after.contains(role));
+    taken.chain(after.iter().filter(|role| !before.contains(role)))
+}
+
+/// Two owners could take the role from each other at the same moment.
+async fn has_owner(tx: &mut coder_store::Tx) -> Result<bool> {
+    let owners =
+        users::Filter { role: Some(SiteRole::Owner.as_str().to_owned()), ..users::Filter::default() };
+    Ok(users::count(tx, &owners).await? > 0)
 }

@@ -6,6 +6,7 @@ use coder_domain::rbac::{Action, Resource, SiteRole};
 use coder_store::{organizations, users};
 
 use super::{find, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
@@ -35,10 +36,16 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) ->
             ));
         }
     }
+    let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
+        "status",
+        user.status.as_str(),
+        status.as_str(),
+    );
     user.status = status;
     user.updated_at = app.now();
     users::update_status(&mut tx, user.id, user.status, user.updated_at).await?;
     let memberships = organizations::list_of_user(&mut tx, user.id).await?;
+    event.by(&mut tx, caller, user.updated_at).await?;
     tx.commit().await?;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }

@@ -10,7 +10,9 @@ use crate::http::{Caller, Error, Result};
 
 /// What protects a workspace.
 pub const fn object(workspace: &Workspace) -> Object {
-    Object::in_organization(Resource::Workspace, workspace.organization_id).owned_by(workspace.owner_id)
+    Object::in_organization(Resource::Workspace, workspace.organization_id)
+        .owned_by(workspace.owner_id)
+        .with_id(workspace.id.0)
 }
 
 /// A living workspace by id for this action.

@@ -1,0 +1,228 @@
+//! The audit log: who did what to what, when and from where. An entry is written in the transaction of the change itself,
+//! so there is neither a change without an entry nor an entry without a change (scheduling-and-auth 5.4).
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+
+use axum::extract::FromRequestParts;
+use coder_domain::Timestamp;
+use coder_domain::ids::{OrganizationId, UserId};
+use coder_store::{Tx, audit};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode, header};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::http::Caller;
+use crate::http::layers::RequestId;
+use crate::http::peer::Peer;
+
+/// Longest name of a program kept, in characters.
+const AGENT_CHARACTERS: usize = 256;
+
+/// Where a request came from.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The request, as in its log lines and its answer.
+    pub request: Uuid,
+    /// The address; none outside of requests.
+    pub address: Option<IpAddr>,
+    /// The program, as it calls itself.
+    pub user_agent: String,
+}
+
+impl Origin {
+    /// Reads what the outermost layer found out.
+    #[must_use]
+    pub fn of(extensions: &http::Extensions, headers: &HeaderMap) -> Self {
+        let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        Self {
+            request: extensions.get::<RequestId>().map_or_else(Uuid::nil, |id| id.0),
+            address: extensions.get::<Peer>().map(|peer| peer.address),
+            user_agent: agent.chars().take(AGENT_CHARACTERS).collect(),
+        }
+    }
+
+    /// The address as it is stored.
+    #[must_use]
+    pub fn ip(&self) -> String {
+        self.address.map(|address| address.to_string()).unwrap_or_default()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Origin {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.extensions, &parts.headers))
+    }
+}
+
+/// What was done; the words of the official log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Something was made.
+    Create,
+    /// Something was changed.
+    Write,
+    /// Something was removed.
+    Delete,
+    /// A session was opened, or was not, with a password.
+    Login,
+    /// A session was ended.
+    Logout,
+    /// The first account was made.
+    Register,
+}
+
+impl Verb {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Write => "write",
+            Self::Delete => "delete",
+            Self::Login => "login",
+            Self::Logout => "logout",
+            Self::Register => "register",
+        }
+    }
+}
+
+/// Kinds of things in the log. The official log knows no provisioner keys; that word is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An account.
+    User,
+    /// A session or token.
+    ApiKey,
+    /// An organization.
+    Organization,
+    /// A membership and its roles.
+    Member,
+    /// A provisioner key.
+    ProvisionerKey,
+    /// A provisioner daemon.
+    ProvisionerDaemon,
+}
+
+impl Kind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::ApiKey => "api_key",
+            Self::Organization => "organization",
+            Self::Member => "organization_member",
+            Self::ProvisionerKey => "provisioner_key",
+            Self::ProvisionerDaemon => "provisioner_daemon",
+        }
+    }
+}
+
+/// One thing done, while it is being described.
+#[derive(Clone, Debug)]
+#[must_use = "an event that is not written is lost"]
+pub struct Event {
+    verb: Verb,
+    kind: Kind,
+    id: Uuid,
+    target: String,
+    organization: OrganizationId,
+    diff: Map<String, Value>,
+    more: Map<String, Value>,
+    status: StatusCode,
+}
+
+impl Event {
+    /// Something done to the thing with this id and name.
+    pub fn new(verb: Verb, kind: Kind, id: Uuid, target: impl Into<String>) -> Self {
+        let status = if matches!(verb, Verb::Create | Verb::Login | Verb::Register) {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        Self {
+            verb,
+            kind,
+            id,
+            target: target.into(),
+            organization: OrganizationId::NIL,
+            diff: Map::new(),
+            more: Map::new(),
+            status,
+        }
+    }
+
+    /// It belongs to this organization, whose auditors may see the entry.
+    pub const fn in_organization(mut self, organization: OrganizationId) -> Self {
+        self.organization = organization;
+        self
+    }
+
+    /// A field that changed; what stayed the same is left out.
+    pub fn change(mut self, field: &str, old: impl Serialize, new: impl Serialize) -> Self {
+        let read = |value: Result<Value, serde_json::Error>| value.unwrap_or(Value::Null);
+        let (old, new) = (read(serde_json::to_value(old)), read(serde_json::to_value(new)));
+        if old != new {
+            self.diff.insert(field.to_owned(), json!({ "old": old, "new": new, "secret": false }));
+        }
+        self
+    }
+
+    /// A secret field that changed; its values stay out of the log.
+    pub fn secret(mut self, field: &str) -> Self {
+        self.diff.insert(field.to_owned(), json!({ "old": "", "new": "", "secret": true }));
+        self
+    }
+
+    /// Something else worth knowing.
+    pub fn note(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// The status of the answer, where it is not the usual one.
+    pub const fn status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Writes the entry of a signed-in caller.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn by(self, tx: &mut Tx, caller: &Caller, now: Timestamp) -> coder_store::Result<()> {
+        self.write(tx, caller.user.id, &caller.origin, now).await
+    }
+
+    /// Writes the entry.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn write(
+        self,
+        tx: &mut Tx,
+        who: UserId,
+        origin: &Origin,
+        now: Timestamp,
+    ) -> coder_store::Result<()> {
+        let entry = audit::Entry {
+            id: Uuid::now_v7(),
+            created_at: now,
+            user_id: who,
+            organization_id: self.organization,
+            ip: origin.ip(),
+            user_agent: origin.user_agent.clone(),
+            resource_type: self.kind.as_str().to_owned(),
+            resource_id: self.id,
+            resource_target: self.target,
+            resource_icon: String::new(),
+            action: self.verb.as_str().to_owned(),
+            diff: Value::Object(self.diff),
+            status_code: i64::from(self.status.as_u16()),
+            additional_fields: Value::Object(self.more),
+            request_id: origin.request,
+        };
+        audit::insert(tx, &entry).await
+    }
+}

@@ -1,0 +1,55 @@
+//! Removing organizations that nothing is in any more.
+
+use axum::extract::State;
+use coder_api::error::Message;
+use coder_domain::ids::OrganizationId;
+use coder_domain::rbac::Action;
+use coder_store::{Tx, UNLIMITED, keys, organizations as store, templates, workspaces};
+
+use super::{named, object};
+use crate::audit::{Event, Kind, Verb};
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result, body};
+
+/// `DELETE /organizations/{organization}`: 400 for the default one, 409 while something is in it.
+pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
+    let [name] = names.take()?;
+    let mut tx = app.store.begin().await?;
+    let organization = named(&app, &mut tx, &caller, &name).await?;
+    caller.require(Action::Delete, object(&organization))?;
+    if organization.is_default {
+        return Err(Error::bad_request("The default organization cannot be deleted."));
+    }
+    let id = organization.id;
+    let members = store::list_members(&mut tx, id, UNLIMITED, 0).await?;
+    let others = members.iter().filter(|member| member.user_id != caller.user.id).count();
+    let mut left = contents(&mut tx, id).await?;
+    left.push(("members", others));
+    left.retain(|(_, count)| *count > 0);
+    if !left.is_empty() {
+        let left: Vec<_> = left.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        return Err(Error::conflict("The organization is not empty.")
+            .detail(format!("Remove them first: {}.", left.join(", "))));
+    }
+    // The row stays; without memberships nobody's lists show the organization any more.
+    for member in members {
+        store::delete_member(&mut tx, id, member.user_id).await?;
+    }
+    store::delete(&mut tx, id, app.now()).await?;
+    let event = Event::new(Verb::Delete, Kind::Organization, id.0, organization.name);
+    event.in_organization(id).by(&mut tx, &caller, app.now()).await?;
+    tx.commit().await?;
+    Ok(body::message("Organization has been deleted."))
+}
+
+async fn contents(tx: &mut Tx, id: OrganizationId) -> Result<Vec<(&'static str, usize)>> {
+    let of_templates = templates::Filter { organization_ids: Some(vec![id]), ..templates::Filter::default() };
+    let of_workspaces =
+        workspaces::Filter { organization_ids: Some(vec![id]), ..workspaces::Filter::default() };
+    Ok(vec![
+        ("workspaces", workspaces::list(tx, &of_workspaces).await?.len()),
+        ("templates", templates::list(tx, &of_templates).await?.len()),
+        ("provisioner keys", keys::list(tx, id).await?.len()),
+    ])
+}

@@ -1,0 +1,99 @@
+//! Organizations: finding, showing and listing them here; making, changing and removing them, and their members, below.
+
+pub mod create;
+pub mod delete;
+pub mod members;
+pub mod roles;
+pub mod update;
+
+use axum::extract::State;
+use coder_api::organizations::Organization;
+use coder_api::paths::DEFAULT_ORGANIZATION;
+use coder_domain::names;
+use coder_domain::rbac::{Action, Object, Resource};
+use coder_store::{Tx, organizations as store};
+
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result};
+
+/// How an organization looks on the wire.
+pub fn view(row: &store::Organization) -> Organization {
+    Organization {
+        id: row.id,
+        name: row.name.clone(),
+        display_name: row.display_name.clone(),
+        icon: row.icon.clone(),
+        description: row.description.clone(),
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+        is_default: row.is_default,
+    }
+}
+
+/// What protects an organization.
+pub const fn object(organization: &store::Organization) -> Object {
+    Object::in_organization(Resource::Organization, organization.id).with_id(organization.id.0)
+}
+
+/// Finds the organization a path names: an id, a name, `default` or the zero id (http-api 1.2). No rights are checked;
+/// the daemon endpoint needs that.
+pub async fn find(app: &App, tx: &mut Tx, name: &str) -> Result<store::Organization> {
+    let found = match name.parse::<coder_domain::ids::OrganizationId>() {
+        Ok(id) if !id.is_nil() => store::find(tx, id).await?,
+        Ok(_) => store::find(tx, app.default_organization).await?,
+        Err(_) if name.eq_ignore_ascii_case(DEFAULT_ORGANIZATION) => {
+            store::find(tx, app.default_organization).await?
+        }
+        Err(_) => store::find_by_name(tx, name).await?,
+    };
+    found.ok_or_else(Error::not_found)
+}
+
+/// Finds the organization a path names, if the caller may see it.
+pub async fn named(app: &App, tx: &mut Tx, caller: &Caller, name: &str) -> Result<store::Organization> {
+    let found = find(app, tx, name).await?;
+    caller.require_visible(Action::Read, object(&found))?;
+    Ok(found)
+}
+
+/// `GET /organizations`
+pub async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Vec<Organization>>> {
+    let all = store::list(&mut app.store.reader().await?).await?;
+    let visible = |row: &&store::Organization| caller.may(Action::Read, object(row));
+    Ok(Json(all.iter().filter(visible).map(view).collect()))
+}
+
+/// `GET /organizations/{organization}`
+pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Organization>> {
+    let [name] = names.take()?;
+    Ok(Json(view(&named(&app, &mut app.store.reader().await?, &caller, &name).await?)))
+}
+
+/// Checks what people see of an organization (http-api 1.10).
+fn check(row: &store::Organization) -> Result<()> {
+    names::organization(&row.name).map_err(|error| Error::invalid("name", format!("The name {error}.")))?;
+    names::display_name(&row.display_name)
+        .map_err(|error| Error::invalid("display_name", format!("The display name {error}.")))?;
+    for (field, text, limit) in
+        [("description", &row.description, DESCRIPTION_CHARACTERS), ("icon", &row.icon, ICON_CHARACTERS)]
+    {
+        if text.chars().count() > limit || text.contains('\0') {
+            return Err(Error::invalid(field, format!("At most {limit} characters, without NUL.")));
+        }
+    }
+    Ok(())
+}
+
+/// Longest description; the official server sets no limit.
+const DESCRIPTION_CHARACTERS: usize = 1024;
+/// Longest icon.
+const ICON_CHARACTERS: usize = 256;
+
+/// 409 for a name that another organization has.
+fn taken(error: coder_store::Error) -> Error {
+    if error.is_conflict_on("organizations", "name_lower") {
+        return Error::name_taken("Organization already exists with that name.");
+    }
+    error.into()
+}

@@ -1,0 +1,90 @@
+//! Roles inside an organization: which there are, and giving and taking them.
+
+use axum::extract::State;
+use coder_api::organizations::OrganizationMember;
+use coder_api::users::{AssignableRole, UpdateRolesRequest};
+use coder_domain::ids::OrganizationId;
+use coder_domain::rbac::{Action, Object, OrgRole, Resource, may_assign_organization};
+use coder_store::organizations as store;
+
+use super::{members, named};
+use crate::audit::{Event, Kind, Verb};
+use crate::context::App;
+use crate::http::params::Names;
+use crate::http::{Caller, Error, Json, Result};
+use crate::routes::users::{permissions, roles::changed};
+
+/// The role that every member has; it may be named and changes nothing.
+const IMPLIED: &str = "organization-member";
+
+/// 403 unless the caller may give and take all of these.
+pub fn require_assignable(
+    caller: &Caller,
+    organization: OrganizationId,
+    roles: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<()> {
+    for word in roles {
+        // A role of a newer release is not ours to judge: only who may assign any role takes it.
+        let role = word.as_ref().parse().unwrap_or(OrgRole::Admin);
+        if !may_assign_organization(&caller.subject, organization, role) {
+            let detail = format!("You may neither give nor take the role {:?}.", word.as_ref());
+            return Err(Error::forbidden().detail(detail));
+        }
+    }
+    Ok(())
+}
+
+/// `GET /organizations/{organization}/members/roles`
+pub async fn assignable(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+) -> Result<Json<Vec<AssignableRole>>> {
+    let [name] = names.take()?;
+    let organization = named(&app, &mut app.store.reader().await?, &caller, &name).await?.id;
+    caller.require_visible(Action::Read, Object::in_organization(Resource::AssignOrgRole, organization))?;
+    let role = |role: &OrgRole| AssignableRole {
+        name: role.as_str().to_owned(),
+        organization_id: Some(organization),
+        display_name: role.display_name().to_owned(),
+        organization_permissions: permissions::of_organization(*role),
+        assignable: may_assign_organization(&caller.subject, organization, *role),
+        built_in: true,
+        ..AssignableRole::default()
+    };
+    Ok(Json(OrgRole::ALL.iter().map(role).collect()))
+}
+
+/// `PUT /organizations/{organization}/members/{user}/roles`: the complete new set.
+pub async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+    Json(request): Json<UpdateRolesRequest>,
+) -> Result<Json<OrganizationMember>> {
+    let [name, user] = names.take()?;
+    let mut tx = app.store.begin().await?;
+    let organization = named(&app, &mut tx, &caller, &name).await?;
+    caller.require(Action::Update, members::object(organization.id))?;
+    let (user, member) = members::find(&mut tx, &caller, organization.id, &user).await?;
+    if user.id == caller.user.id {
+        return Err(Error::bad_request("You cannot change your own organization roles."));
+    }
+    let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != IMPLIED).collect();
+    roles.sort();
+    roles.dedup();
+    if let Some(unknown) = roles.iter().find(|role| role.parse::<OrgRole>().is_err()) {
+        return Err(Error::bad_request("One or more organization roles are invalid.")
+            .field("roles", format!("unknown organization role {unknown:?}")));
+    }
+    require_assignable(&caller, organization.id, changed(&member.roles, &roles))?;
+    let now = app.now();
+    store::update_member_roles(&mut tx, organization.id, user.id, &roles, now).await?;
+    Event::new(Verb::Write, Kind::Member, user.id.0, user.username)
+        .in_organization(organization.id)
+        .change("roles", &member.roles, &roles)
+        .by(&mut tx, &caller, now)
+        .await?;
+    tx.commit().await?;
+    Ok(Json(members::view(store::Member { roles, updated_at: now, ..member })))
+}
