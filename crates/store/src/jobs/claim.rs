@@ -45,13 +45,15 @@ macro_rules! wanted {
 }
 
 statements! { "provisioner_jobs";
-    /// Whose turn it is: one look at the head of each wanted set.
-    NEXT = sql(concat!("select line.initiator_id, line.automatic from queue_lines as line where ", wanted!(), "
-        and line.turn = (select min(head.turn) from (
-            select (select min(other.turn) from queue_lines as other
-                where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
-                and other.provisioner = kind.value and other.waiting > 0) as turn
-            from json_each($3) as tags cross join json_each($2) as kind) as head)
+    /// Whose turn it is: one look at the head of each wanted set, and one for the line that has the least turn. The
+    /// cross join keeps SQLite from reading all lines of the organization for the latter.
+    NEXT = sql(concat!("select line.initiator_id, line.automatic from (
+            select min(head.turn) as turn from (
+                select (select min(other.turn) from queue_lines as other
+                    where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
+                    and other.provisioner = kind.value and other.waiting > 0) as turn
+                from json_each($3) as tags cross join json_each($2) as kind) as head) as least
+        cross join queue_lines as line where line.turn = least.turn and ", wanted!(), "
         order by line.initiator_id limit 1")).class(Class::Claim);
     /// That initiator's oldest job in the wanted lines; one look at the head of each.
     TAKE = sql(concat!("update provisioner_jobs set started_us = $6, updated_us = $6, worker_id = $7, session_hash = $8,
