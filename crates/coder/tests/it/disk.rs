@@ -290,6 +290,7 @@ fn a_daemon_whose_own_disk_is_full() {
         let error = failed.job.error;
         assert!(error.to_lowercase().contains("no space left on device"), "{error}");
         assert!(error.contains("\"main.tf\" cannot be written"), "it names what: {error}");
+        assert!(error.contains("--cache-dir"), "it says what to do: {error}");
     };
     disk.fill();
     // Not even the template can be unpacked.
@@ -312,6 +313,7 @@ resource "terraform_data" "big" {
     let build = becomes_of(&home, "w", "failed");
     let error = build["job"]["error"].as_str().unwrap();
     assert!(error.to_lowercase().contains("no space left on device"), "{error}");
+    assert!(error.contains("--cache-dir"), "it says what to do: {error}");
     home.run(&["delete", "w", "-y"]).good();
     let left = until(ANSWER, || {
         let entries = std::fs::read_dir(cache.join("work")).unwrap().flatten();

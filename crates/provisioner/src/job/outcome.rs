@@ -62,6 +62,7 @@ impl Failure {
         // An empty text would count as success (wire-protocol 5.6).
         let error =
             if self.message.is_empty() { "the job failed without a reason".to_owned() } else { self.message };
+        let error = with_next_step(error);
         pb::FailedJob {
             job_id: job_id.to_owned(),
             error: crate::logs::clean(&error).into_owned(),
@@ -69,6 +70,17 @@ impl Failure {
             r#type: self.arm,
         }
     }
+}
+
+/// A full disk says neither whose it is nor what to do, whoever ran into it: the daemon, Terraform or a provider.
+fn with_next_step(mut error: String) -> String {
+    const FULL: &str = "no space left on device";
+    if error.to_ascii_lowercase().contains(FULL) {
+        error.push_str(
+            "; the disk of the provisioner daemon is full: make room where its cache directory is, or start it with another --cache-dir",
+        );
+    }
+    error
 }
 
 /// wire-protocol 5.8
@@ -211,5 +223,7 @@ mod tests {
         assert_eq!(message("missing parameter").error_code, "MISSING_TEMPLATE_PARAMETER");
         assert_eq!(message("else\0").error, "else");
         assert!(!message("").error.is_empty());
+        let full = message("write main.tf: No space left on device (os error 28)").error;
+        assert!(full.starts_with("write main.tf") && full.contains("--cache-dir"), "{full}");
     }
 }
