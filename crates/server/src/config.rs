@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coder_domain::secret::Secret;
+use coder_wire::extension::Extensions;
 use url::Url;
 
 /// Everything a server can be told at start.
@@ -205,6 +206,10 @@ pub struct Provisioning {
     pub reap_every: Duration,
     /// Time a daemon has to stop Terraform gracefully when its job is canceled.
     pub force_cancel_after: Duration,
+    /// Time that a daemon whose connection was cut has to come back to its jobs, if it can.
+    pub daemon_grace: Duration,
+    /// What is granted of what daemons offer (docs/extensions.md).
+    pub extensions: Extensions,
     /// Bytes of log output kept for one job; later lines are dropped.
     pub log_bytes: i64,
 }
@@ -218,6 +223,8 @@ impl Default for Provisioning {
             pending_after: Duration::from_secs(1800),
             reap_every: Duration::from_secs(60),
             force_cancel_after: Duration::from_secs(600),
+            daemon_grace: Duration::from_secs(120),
+            extensions: Extensions::ALL,
             log_bytes: 64 << 20,
         }
     }

@@ -6,10 +6,12 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coder_domain::Timestamp;
 use coder_domain::clock::Clock;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
-use coder_domain::tags::{Demand, Offer, TagSet, matches};
-use coder_store::jobs::{self, Claim, Claimed as Taken};
+use coder_domain::key::Hashed;
+use coder_domain::tags::{Demand, Demands, TagSet};
+use coder_store::jobs::{self, Claim, Claimed as Taken, Holder};
 use coder_store::tag_sets::{self, Interned, TagSetId};
 use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, oneshot};
@@ -31,13 +33,20 @@ struct Inner {
     clock: Arc<dyn Clock>,
     events: Events,
     waiting: Mutex<Shared>,
-    /// Interned tag sets in the order of their ids, as far as they were read.
-    sets: Mutex<Vec<Interned>>,
+    sets: Mutex<Sets>,
+    watched_since: Timestamp,
     connected: Connected,
     tasks: TaskTracker,
     /// How many jobs were announced, and at which count no open job was left.
     announced: AtomicU64,
     quiet_at: AtomicU64,
+}
+
+/// Interned tag sets, as far as they were read.
+#[derive(Default)]
+struct Sets {
+    demands: Demands<TagSetId>,
+    last: TagSetId,
 }
 
 #[derive(Default)]
@@ -54,6 +63,21 @@ impl Shared {
     }
 }
 
+/// Who waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Taker {
+    /// Its row.
+    pub daemon: DaemonId,
+    /// Hash of its session, when its process has one; its jobs can only be held with their epoch.
+    pub session: Option<Hashed>,
+}
+
+impl From<DaemonId> for Taker {
+    fn from(daemon: DaemonId) -> Self {
+        Self { daemon, session: None }
+    }
+}
+
 /// How a wait ended.
 #[derive(Debug)]
 pub enum Outcome {
@@ -67,9 +91,11 @@ impl Scheduler {
     /// A scheduler without waiters.
     #[must_use]
     pub fn new(store: Store, clock: Arc<dyn Clock>, events: Events) -> Self {
+        let watched_since = clock.now();
         Self(Arc::new(Inner {
             store,
             clock,
+            watched_since,
             events,
             waiting: Mutex::default(),
             sets: Mutex::default(),
@@ -99,6 +125,12 @@ impl Scheduler {
         let mut shared = self.shared();
         let cleared = shared.waiting.poll();
         shared.wake(cleared);
+    }
+
+    /// Since when this process could have seen a daemon; silence before it counts for nothing.
+    #[must_use]
+    pub fn watched_since(&self) -> Timestamp {
+        self.0.watched_since
     }
 
     /// How many jobs were announced so far.
@@ -133,10 +165,10 @@ impl Scheduler {
     pub async fn acquire(
         &self,
         domain: &Arc<Domain>,
-        daemon: DaemonId,
+        taker: impl Into<Taker>,
         cancel: impl Future<Output = ()>,
     ) -> Result<Outcome, Error> {
-        let mut cancel = pin!(cancel);
+        let (mut cancel, taker) = (pin!(cancel), taker.into());
         let mut ticket = self.join(domain);
         loop {
             tokio::select! {
@@ -148,7 +180,7 @@ impl Scheduler {
             let (send, receive) = oneshot::channel();
             let (this, domain) = (self.clone(), Arc::clone(domain));
             self.0.tasks.spawn(async move {
-                let outcome = this.ask(ticket, &domain, daemon).await;
+                let outcome = this.ask(ticket, &domain, taker).await;
                 // Nobody receives: dropping the outcome fails the job, or passes the clearance on.
                 drop(send.send(outcome));
             });
@@ -178,13 +210,13 @@ impl Scheduler {
         Ticket { waiter, waker, served: None, scheduler: self.clone() }
     }
 
-    async fn ask(&self, mut ticket: Ticket, domain: &Domain, daemon: DaemonId) -> Result<Asked, Error> {
+    async fn ask(&self, mut ticket: Ticket, domain: &Domain, taker: Taker) -> Result<Asked, Error> {
         loop {
-            if let Some(Taken { job, more }) = self.claim(domain, daemon).await? {
+            if let Some(Taken { job, more }) = self.claim(domain, taker).await? {
                 ticket.served = Some(more);
                 drop(ticket);
                 self.0.events.job_changed(job);
-                return Ok(Asked::Job(Claimed { job, daemon, scheduler: Some(self.clone()) }));
+                return Ok(Asked::Job(Claimed { job, taker, scheduler: Some(self.clone()) }));
             }
             if self.shared().waiting.found_nothing(ticket.waiter) == Next::Wait {
                 return Ok(Asked::Nothing(ticket));
@@ -192,40 +224,44 @@ impl Scheduler {
         }
     }
 
-    async fn claim(&self, domain: &Domain, daemon: DaemonId) -> Result<Option<Taken>, Error> {
+    async fn claim(&self, domain: &Domain, taker: Taker) -> Result<Option<Taken>, Error> {
         let store = &self.0.store;
-        let known = self.sets().last().map_or(0, |set| set.id);
+        let known = self.sets().last;
         let fresh = tag_sets::since(&mut store.reader().await?, known).await?;
         let wanted = self.matching(domain, fresh);
         let claim = Claim {
             organization_id: domain.organization,
             provisioners: &domain.provisioners,
             tag_sets: &wanted,
-            daemon,
-            session: None,
+            daemon: taker.daemon,
+            session: taker.session,
         };
         jobs::claim(&mut store.single().await?, &claim, self.0.clock.now()).await
     }
 
-    /// Ids of the tag sets that the domain satisfies, by the one predicate.
+    /// Ids of the tag sets that the domain satisfies, by the one predicate through its index.
     fn matching(&self, domain: &Domain, fresh: Vec<Interned>) -> Vec<TagSetId> {
         let mut sets = self.sets();
-        let known = sets.last().map_or(0, |set| set.id);
-        // Another claim may have read the same ones meanwhile.
-        sets.extend(fresh.into_iter().filter(|set| set.id > known));
-        sets.iter().filter(|set| satisfies(domain, set)).map(|set| set.id).collect()
+        for set in fresh {
+            // Another claim may have read the same ones meanwhile.
+            if set.id > sets.last {
+                sets.last = set.id;
+                sets.demands.insert(set.id, set.tags);
+            }
+        }
+        sets.demands.satisfied_by(&domain.tags).collect()
     }
 
-    fn fail_undelivered(&self, job: JobId, daemon: DaemonId) {
+    fn fail_undelivered(&self, job: JobId, taker: Taker) {
         let this = self.clone();
         self.0.tasks.spawn(async move {
-            let now = this.0.clock.now();
+            let (now, daemon) = (this.0.clock.now(), taker.daemon);
             let failed = transaction!(this.0.store, Error, |tx| {
-                jobs::fail(tx, job, daemon, BROKEN, "", now).await
+                jobs::fail(tx, job, holder(taker), BROKEN, "", now).await
             });
             match failed {
                 Ok(()) => tracing::warn!(%job, %daemon, "a job was taken but could not be delivered"),
-                // Reaped meanwhile, or reported on by the daemon after all.
+                // Reaped meanwhile, resumed, or reported on by the daemon after all.
                 Err(Error::Stale { .. }) => {}
                 Err(error) => {
                     tracing::error!(%job, %daemon, %error, "an undelivered job waits for the reaper")
@@ -239,19 +275,16 @@ impl Scheduler {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sets(&self) -> MutexGuard<'_, Vec<Interned>> {
+    fn sets(&self) -> MutexGuard<'_, Sets> {
         self.0.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn satisfies(domain: &Domain, set: &Interned) -> bool {
-    let organization = domain.organization;
-    let offer = Offer { organization, provisioners: &domain.provisioners, tags: &domain.tags };
-    // Organization and type are conditions of the claim itself.
-    domain
-        .provisioners
-        .first()
-        .is_some_and(|kind| matches(&offer, &Demand { organization, provisioner: kind, tags: &set.tags }))
+/// The first epoch of a job (`coder_domain::job::life`).
+const FIRST_EPOCH: i64 = 1;
+
+fn holder(taker: Taker) -> Holder {
+    Holder { daemon: taker.daemon, epoch: taker.session.map(|_| FIRST_EPOCH) }
 }
 
 enum Asked {
@@ -283,7 +316,7 @@ impl Drop for Ticket {
 /// A job that a daemon owns but has not received yet. Dropping it before [`Claimed::delivered`] fails the job.
 pub struct Claimed {
     job: JobId,
-    daemon: DaemonId,
+    taker: Taker,
     scheduler: Option<Scheduler>,
 }
 
@@ -292,6 +325,12 @@ impl Claimed {
     #[must_use]
     pub const fn job(&self) -> JobId {
         self.job
+    }
+
+    /// The epoch under which it is held; none by the official rule.
+    #[must_use]
+    pub fn epoch(&self) -> Option<i64> {
+        holder(self.taker).epoch
     }
 
     /// The daemon has it, or somebody else ended it.
@@ -309,7 +348,7 @@ impl std::fmt::Debug for Claimed {
 impl Drop for Claimed {
     fn drop(&mut self) {
         if let Some(scheduler) = self.scheduler.take() {
-            scheduler.fail_undelivered(self.job, self.daemon);
+            scheduler.fail_undelivered(self.job, self.taker);
         }
     }
 }

@@ -9,11 +9,14 @@ use coder_domain::protocol;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::{self, TagSet};
 use coder_store::daemons::Join;
-use coder_store::keys::{self, Key};
+use coder_store::keys;
+use coder_wire::extension::Extensions;
 use http::{HeaderMap, StatusCode, Uri, header};
 
+use super::key_end::Shown;
 use crate::authn::session;
 use crate::context::App;
+use crate::http::peer::Peer;
 use crate::http::{Caller, Error, Result};
 use crate::routes::organizations;
 
@@ -26,16 +29,39 @@ const NAME_CHARACTERS: usize = 64;
 /// Longest build version kept, in characters.
 const VERSION_CHARACTERS: usize = 128;
 
+/// A daemon that may join.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// Its row.
+    pub join: Join,
+    /// What is granted of what it offered.
+    pub extensions: Extensions,
+    /// By which secret of which key it joined, if by one.
+    pub shown: Option<Shown>,
+}
+
 /// A valid credential.
 enum Credential {
-    Key(Key),
+    Key(Box<keys::Shown>),
     Psk,
     User(Box<Caller>),
 }
 
 /// Checks everything about a request to join except that it is a WebSocket.
-pub async fn admit(app: &App, organization: &str, headers: &HeaderMap, uri: &Uri) -> Result<Join> {
-    let credential = credential(app, headers, uri).await?;
+pub async fn admit(
+    app: &App,
+    organization: &str,
+    headers: &HeaderMap,
+    uri: &Uri,
+    peer: Peer,
+) -> Result<Admitted> {
+    let credential = credential(app, headers, uri, peer).await?;
+    let shown = match &credential {
+        Credential::Key(found) => {
+            Some(Shown { key: found.key.id, generation: found.generation, address: peer.address })
+        }
+        Credential::Psk | Credential::User(_) => None,
+    };
     let mut tx = app.store.reader().await?;
     let path = organizations::find(app, &mut tx, organization).await?;
     drop(tx);
@@ -52,7 +78,7 @@ pub async fn admit(app: &App, organization: &str, headers: &HeaderMap, uri: &Uri
     let api_version = protocol::CURRENT
         .accept(query.first("version"))
         .map_err(|error| Error::bad_request("Incompatible or unparsable version").field("version", error))?;
-    Ok(Join {
+    let join = Join {
         organization_id,
         name: query.name()?,
         key_id,
@@ -60,10 +86,12 @@ pub async fn admit(app: &App, organization: &str, headers: &HeaderMap, uri: &Uri
         tags,
         version: build_version(headers),
         api_version: api_version.to_string(),
-    })
+    };
+    let extensions = Extensions::from_headers(headers).both(app.config.provisioning.extensions);
+    Ok(Admitted { join, extensions, shown })
 }
 
-async fn credential(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<Credential> {
+async fn credential(app: &App, headers: &HeaderMap, uri: &Uri, peer: Peer) -> Result<Credential> {
     let user = match session::presented(headers, uri) {
         Some(presented) if same_origin(headers) => match session::authenticate(app, &presented).await {
             Ok(caller) => Some(caller),
@@ -73,7 +101,7 @@ async fn credential(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<Credent
         },
         _ => None,
     };
-    match (user, daemon_credential(app, headers).await?) {
+    match (user, daemon_credential(app, headers, peer).await?) {
         (None, None) => Err(Error::unauthorized(NOBODY)),
         (None, Some(credential)) => Ok(credential),
         (Some(caller), None) => Ok(Credential::User(Box::new(caller))),
@@ -91,15 +119,25 @@ fn same_origin(headers: &HeaderMap) -> bool {
     text(header::HOST).is_some_and(|host| host.eq_ignore_ascii_case(origin))
 }
 
-async fn daemon_credential(app: &App, headers: &HeaderMap) -> Result<Option<Credential>> {
+async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result<Option<Credential>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (key, psk) = (text(PROVISIONER_KEY), text(PROVISIONER_PSK));
     if !key.is_empty() {
         if !psk.is_empty() || !is_provisioner_key(key) {
             return Ok(None);
         }
-        let found = keys::find_by_hash(&mut app.store.reader().await?, Hashed::of(key)).await?;
-        return Ok(found.map(Credential::Key));
+        let found = keys::find_shown(&mut app.store.reader().await?, Hashed::of(key)).await?;
+        let Some(found) = found else { return Ok(None) };
+        // Whoever joins is told nothing of the reason.
+        if let Err(refusal) = found.key.terms().check(found.generation, app.now(), Some(peer.address)) {
+            tracing::warn!(key = found.key.name, address = %peer.address, %refusal, "a daemon was not let in");
+            return Ok(None);
+        }
+        let address = peer.address.to_string();
+        if found.key.is_use_news(&address, app.now()) {
+            keys::update_used(&mut app.store.single().await?, found.key.id, &address, app.now()).await?;
+        }
+        return Ok(Some(Credential::Key(Box::new(found))));
     }
     let expected = app.config.provisioning.psk.as_ref().filter(|expected| !expected.expose().is_empty());
     let valid = expected.is_some_and(|expected| !psk.is_empty() && same_secret(expected.expose(), psk));
@@ -120,6 +158,7 @@ fn scope(
                     denied("organization").detail("Tags are not allowed when using a provisioner key.")
                 );
             }
+            let key = key.key;
             let effective = TagSet::canonical(UserId::NIL, [key.tags.as_map()]);
             organization_scoped(&effective)?;
             Ok((key.organization_id, key.id, effective))

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use coder_domain::Timestamp;
 use coder_domain::build::Transition;
-use coder_domain::ids::{BuildId, FileId, PresetId, TemplateVersionId, WorkspaceId};
-use coder_domain::job::{InvalidTransition, Status, Type};
+use coder_domain::ids::{BuildId, FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
+use coder_domain::job::{InvalidTransition, Type};
 use coder_store::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
-use coder_store::{Document, Tx, builds, jobs, transaction, versions, workspaces};
+use coder_store::{Document, Tx, builds, jobs, journals, transaction, versions, workspaces};
 use coder_wire::messages::provisioner as wire;
 use coder_wire::messages::provisionerd::{CompletedJob, completed_job};
 use jiff::SignedDuration;
@@ -58,9 +58,9 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let (app, daemon) = (&session.app, session.daemon);
     let job = refuse::job_id(&request.job_id)?;
     let arm = request.r#type.as_ref().ok_or_else(|| Refusal::invalid("a completed job needs a type"))?;
-    let (kind, digest) = (kind_of(arm), digest(request));
+    let (kind, digest, holder) = (kind_of(arm), digest(request), session.holder(job));
     let row = jobs::find(&mut app.store.reader().await?, job).await?.ok_or(Refusal::NoSuchJob)?;
-    match row.facts().require_owner(daemon) {
+    match refuse::require(&row, holder) {
         Ok(()) => {}
         Err(InvalidTransition::AlreadyCompleted) if is_repeat(&row, &digest) => return Ok(()),
         Err(reason) => return Err(reason.into()),
@@ -77,8 +77,8 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let input = remember(&row.input, &digest);
     let workspace = transaction!(app.store, Refusal, |tx| {
         // First the fence: nobody else can write results of this job after it, or before its commit.
-        if let Err(error) = jobs::complete_with_input(tx, job, daemon, &input, now).await {
-            return Err(refuse::explain(tx, job, daemon, error).await);
+        if let Err(error) = jobs::complete_with_input(tx, job, holder, &input, now).await {
+            return Err(refuse::explain(tx, job, holder, error).await);
         }
         checked.results.store(tx, job).await?;
         match &checked.arm {
@@ -91,7 +91,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
             Arm::Build { state, has_ai_task } => {
                 let id = row.workspace_build_id.ok_or_else(|| Refusal::invalid("the job has no build"))?;
                 let cost = checked.results.daily_cost();
-                store_build(tx, id, state, *has_ai_task, cost, now).await.map(Some)
+                store_build(tx, (job, id), state, *has_ai_task, cost, now).await.map(Some)
             }
         }
     });
@@ -108,6 +108,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
         }
         Err(error) => return Err(error),
     };
+    session.let_go(job);
     app.events.job_ended(job);
     if let Some(workspace) = workspace {
         app.events.workspace_changed(workspace);
@@ -124,17 +125,24 @@ const fn kind_of(arm: &completed_job::Type) -> Type {
     }
 }
 
-fn digest(request: &CompletedJob) -> String {
+/// What an accepted report is recognised by.
+pub fn digest(request: &impl Message) -> String {
     // Maps are ordered here, so equal messages have equal bytes.
     Sha256::digest(request.encode_to_vec()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn is_repeat(row: &jobs::Job, digest: &str) -> bool {
-    matches!(row.status(), Status::Succeeded | Status::Canceled)
-        && row.input.0.get(ACCEPTED).and_then(serde_json::Value::as_str) == Some(digest)
+/// Whether the report with this digest ended the job.
+pub fn is_repeat(row: &jobs::Job, digest: &str) -> bool {
+    accepted(row) == Some(digest)
 }
 
-fn remember(input: &Document, digest: &str) -> Document {
+/// The digest of the report that ended the job, when a daemon's report did.
+pub fn accepted(row: &jobs::Job) -> Option<&str> {
+    row.input.0.get(ACCEPTED).and_then(serde_json::Value::as_str).filter(|_| row.completed_at.is_some())
+}
+
+/// The private input with the digest of the report that ends the job.
+pub fn remember(input: &Document, digest: &str) -> Document {
     let mut input = input.clone();
     if !input.0.is_object() {
         input.0 = serde_json::Value::Object(serde_json::Map::new());
@@ -339,14 +347,18 @@ async fn store_import(
 
 async fn store_build(
     tx: &mut Tx,
-    id: BuildId,
+    (job, id): (JobId, BuildId),
     state: &[u8],
     has_ai_task: bool,
     daily_cost: i64,
     now: Timestamp,
 ) -> Result<WorkspaceId, Refusal> {
     let build = builds::get(tx, id).await?;
-    builds::update_state(tx, id, state.to_vec()).await?;
+    // A state that comes with the end overrules the journal; without one the journal has the newest.
+    if !state.is_empty() || !journals::apply(tx, job, id).await? {
+        builds::update_state(tx, id, state.to_vec()).await?;
+        journals::delete(tx, job).await?;
+    }
     builds::update_flags(tx, id, has_ai_task, false, now).await?;
     if daily_cost != build.daily_cost {
         builds::update_daily_cost(tx, id, daily_cost, now).await?;

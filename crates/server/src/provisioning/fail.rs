@@ -1,10 +1,12 @@
 //! FailJob: a job ends with an error, together with what the daemon could save.
 
 use coder_domain::ids::WorkspaceId;
-use coder_domain::job::Type;
-use coder_store::{builds, jobs, transaction};
+use coder_domain::job::{InvalidTransition, Type};
+use coder_store::{builds, jobs, journals, transaction};
 use coder_wire::messages::provisionerd::{FailedJob, failed_job};
 
+use super::complete::{digest, is_repeat, remember};
+use super::give_up::keep_state;
 use super::refuse::{self, Refusal};
 use super::results::Results;
 use super::serve::Session;
@@ -18,6 +20,8 @@ const CODE_BYTES: usize = 64;
 pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal> {
     let (app, daemon) = (&session.app, session.daemon);
     let job = refuse::job_id(&request.job_id)?;
+    let holder = session.holder(job);
+    let digest = digest(request);
     let (mut error, mut code) = (request.error.clone(), request.error_code.clone());
     cut(&mut error, ERROR_BYTES);
     cut(&mut code, CODE_BYTES);
@@ -28,22 +32,37 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
     let mut results = Results::default();
     results.add_timings(saved.timings);
     let now = app.now();
-    let workspace = transaction!(app.store, Refusal, |tx| {
-        let found = refuse::owned(tx, job, daemon).await?;
+    let failed = transaction!(app.store, Refusal, |tx| {
+        let found = jobs::find(tx, job).await?.ok_or(Refusal::NoSuchJob)?;
+        match refuse::require(&found, holder) {
+            Ok(()) => {}
+            // The answer to the first one was lost.
+            Err(InvalidTransition::AlreadyCompleted) if is_repeat(&found, &digest) => return Ok(None),
+            Err(reason) => return Err(reason.into()),
+        }
         let mut workspace: Option<WorkspaceId> = None;
         if let (Type::WorkspaceBuild, Some(id)) = (found.kind, found.workspace_build_id) {
             let build = builds::get(tx, id).await?;
-            if !saved.state.is_empty() {
+            if saved.state.is_empty() {
+                keep_state(tx, job, id).await?;
+            } else {
                 builds::update_state(tx, id, saved.state.to_vec()).await?;
+                journals::delete(tx, job).await?;
             }
             results.store(tx, job).await?;
             workspace = Some(build.workspace_id);
         }
-        match jobs::fail(tx, job, daemon, &error, &code, now).await {
-            Ok(()) => Ok(workspace),
-            Err(error) => Err(refuse::explain(tx, job, daemon, error).await),
+        if let Err(error) = jobs::fail(tx, job, holder, &error, &code, now).await {
+            return Err(refuse::explain(tx, job, holder, error).await);
         }
+        if found.session_hash.is_some() {
+            // A session that comes back is told that this arrived.
+            jobs::update_input(tx, job, &remember(&found.input, &digest)).await?;
+        }
+        Ok(Some(workspace))
     })?;
+    let Some(workspace) = failed else { return Ok(()) };
+    session.let_go(job);
     app.events.job_ended(job);
     if let Some(workspace) = workspace {
         app.events.workspace_changed(workspace);

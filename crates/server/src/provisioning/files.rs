@@ -4,12 +4,14 @@
 use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::ids::{FileId, UserId};
-use coder_store::{Tx, files, transaction};
+use coder_domain::job::Type;
+use coder_store::jobs::{self, Job};
+use coder_store::{Tx, files, transaction, version_details};
 use coder_wire::file::File;
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::FileRequest;
 
-use super::refuse::Refusal;
+use super::refuse::{self, Refusal};
 use super::serve::Session;
 
 const TAR: &str = "application/x-tar";
@@ -17,11 +19,26 @@ const TAR: &str = "application/x-tar";
 /// Module archives belong to the system: no person uploaded them, and no person can name them as a template's source.
 const SYSTEM: UserId = UserId::PREBUILDS;
 
-/// Stores an archive that arrived whole and with the announced hash; an equal one that is there already is fine.
+/// Stores an archive that arrived whole and with the announced hash, if the daemon has an import in hand; an equal one
+/// that is there already is fine.
 pub async fn upload(session: &Session, file: &File) -> Result<(), Refusal> {
     let (hash, now) = (hex(&file.hash)?, session.app.now());
-    transaction!(session.app.store, Refusal, |tx| { Ok(store(tx, &hash, file.data.to_vec(), now).await?) })?;
+    transaction!(session.app.store, Refusal, |tx| {
+        let jobs = in_hand(tx, session).await?;
+        if !jobs.iter().any(|job| job.kind == Type::TemplateVersionImport) {
+            return Err(Refusal::invalid("only an import has files to upload, and none is in hand"));
+        }
+        Ok(store(tx, &hash, file.data.to_vec(), now).await?)
+    })?;
     Ok(())
+}
+
+/// The jobs about which this connection may speak.
+async fn in_hand(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, coder_store::Error> {
+    let open = jobs::list_owned(tx, session.daemon).await?;
+    let mut open = jobs::find_many(tx, &open).await?;
+    open.retain(|job| refuse::require(job, session.holder(job.id)).is_ok());
+    Ok(open)
 }
 
 /// The text form of a hash, as files are keyed by it.
@@ -47,17 +64,23 @@ pub async fn find(tx: &mut Tx, hash: &str) -> Result<Option<FileId>, coder_store
     Ok(files::find_by_hash(tx, hash, SYSTEM).await?.map(|file| file.id))
 }
 
-/// The archive a daemon asks for, whole; only module archives can be had this way.
+/// The archive a daemon asks for, whole; only the module archive of a job in hand can be had.
 pub async fn download(session: &Session, request: &FileRequest) -> Result<Bytes, Refusal> {
     if request.upload_type != DataUploadType::UploadTypeModuleFiles as i32 {
         return Err(Refusal::invalid(format!("unknown upload type {}", request.upload_type)));
     }
     let id: FileId = request.file_id.parse().map_err(|_| Refusal::invalid("the file id is not a UUID"))?;
     let mut tx = session.app.store.reader().await?;
-    let file =
-        files::find(&mut tx, id).await?.filter(|file| file.created_by == SYSTEM && file.mimetype == TAR);
-    match file {
-        Some(file) => Ok(files::get_data(&mut tx, file.id).await?.into()),
-        None => Err(Refusal::invalid("file not found")),
+    let not_found = || Refusal::invalid("file not found");
+    let mut is_needed = false;
+    for job in in_hand(&mut tx, session).await? {
+        let Some(version) = job.template_version_id else { continue };
+        is_needed |= version_details::find_module_file(&mut tx, version).await? == Some(id);
     }
+    if !is_needed {
+        return Err(not_found());
+    }
+    let file = files::find(&mut tx, id).await?;
+    let file = file.filter(|file| file.created_by == SYSTEM && file.mimetype == TAR).ok_or_else(not_found)?;
+    Ok(files::get_data(&mut tx, file.id).await?.into())
 }

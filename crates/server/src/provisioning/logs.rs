@@ -16,35 +16,11 @@ const ROW_BYTES: usize = 16 << 10;
 pub fn read(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
     let mut lines = Vec::with_capacity(logs.len());
     for log in logs {
-        let source = match LogSource::try_from(log.source) {
-            Ok(LogSource::ProvisionerDaemon) => Source::ProvisionerDaemon,
-            Ok(LogSource::Provisioner) => Source::Provisioner,
-            Err(_) => return Err(Refusal::invalid(format!("unknown log source {}", log.source))),
-        };
-        let level = match LogLevel::try_from(log.level) {
-            Ok(LogLevel::Trace) => Level::Trace,
-            Ok(LogLevel::Debug) => Level::Debug,
-            Ok(LogLevel::Info) => Level::Info,
-            Ok(LogLevel::Warn) => Level::Warn,
-            Ok(LogLevel::Error) => Level::Error,
-            Err(_) => return Err(Refusal::invalid(format!("unknown log level {}", log.level))),
-        };
-        // A daemon's clock may be anything; only what cannot be an instant at all is replaced.
-        let created_at = Timestamp::from_millisecond(log.created_at).unwrap_or(now);
-        let mut stage = log.stage.clone();
-        if let Some((end, _)) = stage.char_indices().nth(STAGE_CHARACTERS) {
-            stage.truncate(end);
-        }
+        let line = head(log, now)?;
         let mut rest = log.output.as_str();
         loop {
             let (output, tail) = rest.split_at(row_end(rest));
-            lines.push(NewLine {
-                created_at,
-                source,
-                level,
-                stage: stage.clone(),
-                output: output.to_owned(),
-            });
+            lines.push(NewLine { output: output.to_owned(), ..line.clone() });
             if tail.is_empty() {
                 break;
             }
@@ -52,6 +28,42 @@ pub fn read(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
         }
     }
     Ok(lines)
+}
+
+/// Reads lines that have numbers, so that one stays one: what would make a row too long for clients is replaced.
+pub fn read_numbered(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
+    let read = |log: &Log| {
+        let mut output = log.output.clone();
+        if row_end(&output) < output.len() {
+            output = output.replace(|character: char| character.is_control() && character != '\t', "?");
+        }
+        Ok(NewLine { output, ..head(log, now)? })
+    };
+    logs.iter().map(read).collect()
+}
+
+/// Everything of a line but its text.
+fn head(log: &Log, now: Timestamp) -> Result<NewLine, Refusal> {
+    let source = match LogSource::try_from(log.source) {
+        Ok(LogSource::ProvisionerDaemon) => Source::ProvisionerDaemon,
+        Ok(LogSource::Provisioner) => Source::Provisioner,
+        Err(_) => return Err(Refusal::invalid(format!("unknown log source {}", log.source))),
+    };
+    let level = match LogLevel::try_from(log.level) {
+        Ok(LogLevel::Trace) => Level::Trace,
+        Ok(LogLevel::Debug) => Level::Debug,
+        Ok(LogLevel::Info) => Level::Info,
+        Ok(LogLevel::Warn) => Level::Warn,
+        Ok(LogLevel::Error) => Level::Error,
+        Err(_) => return Err(Refusal::invalid(format!("unknown log level {}", log.level))),
+    };
+    // A daemon's clock may be anything; only what cannot be an instant at all is replaced.
+    let created_at = Timestamp::from_millisecond(log.created_at).unwrap_or(now);
+    let mut stage = log.stage.clone();
+    if let Some((end, _)) = stage.char_indices().nth(STAGE_CHARACTERS) {
+        stage.truncate(end);
+    }
+    Ok(NewLine { created_at, source, level, stage, output: String::new() })
 }
 
 /// How much of a text fits a row once it is written as JSON.
@@ -105,6 +117,16 @@ mod tests {
             assert!(rows.iter().all(|row| serde_json::to_string(row).unwrap().len() <= ROW_BYTES + 2));
         }
         assert_eq!(outputs(""), [""], "stage markers have no output");
+    }
+
+    #[test]
+    fn a_numbered_line_stays_one() {
+        for text in ["\u{1}".repeat(16 << 10), "x".repeat(16 << 10), "a\tb".to_owned(), String::new()] {
+            let lines = read_numbered(&[log(&text), log("next")], Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!(lines.len(), 2);
+            assert_eq!(lines[0].output.chars().count(), text.chars().count());
+            assert!(serde_json::to_string(&lines[0].output).unwrap().len() <= ROW_BYTES + 2);
+        }
     }
 
     #[test]

@@ -2,17 +2,27 @@
 
 pub mod acquire;
 pub mod admit;
+mod attach;
+pub mod cancel;
 pub mod complete;
 pub mod connected;
+mod extended;
 pub mod fail;
 pub mod files;
+pub mod give_up;
+pub mod hand;
+pub mod key_end;
 pub mod logs;
+pub mod lost;
+mod notices;
 pub mod payload;
 pub mod quota;
 pub mod refuse;
 pub mod results;
+pub mod revoke;
 pub mod serve;
 pub mod session_token;
+mod states;
 pub mod update;
 pub mod upgrade;
 pub mod waiting;

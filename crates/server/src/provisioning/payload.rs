@@ -1,6 +1,7 @@
 //! The message that carries a job to its daemon (wire-protocol 5.4). Everything is read when the job is taken.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use coder_domain::build::Transition;
 use coder_domain::ids::{JobId, TemplateId, TemplateVersionId};
@@ -41,6 +42,9 @@ pub enum Error {
         /// Bytes that a message may have.
         limit: usize,
     },
+    /// The connection does not take it.
+    #[error("the job cannot be sent: {0}")]
+    Unsendable(String),
     /// The database failed.
     #[error("the database failed while the job was prepared")]
     Store(#[from] coder_store::Error),
@@ -67,6 +71,9 @@ struct Pair {
 pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
     let mut tx = session.app.store.reader().await?;
     let job = jobs::get(&mut tx, id).await?;
+    let waited =
+        job.started_at.map(|at| Duration::try_from(at.duration_since(job.created_at)).unwrap_or_default());
+    session.app.metrics.handed_out(job.organization_id, &job.tags, waited.unwrap_or_default());
     let initiator =
         users::find_many(&mut tx, &[job.initiator_id]).await?.pop().ok_or(Error::Missing("initiator"))?;
     let archive =

@@ -12,7 +12,7 @@ const UNLIMITED: i32 = -1;
 /// Answers one call.
 pub async fn commit(session: &Session, request: &CommitQuotaRequest) -> Result<CommitQuotaResponse, Refusal> {
     let job = refuse::job_id(&request.job_id)?;
-    let found = refuse::owned(&mut session.app.store.reader().await?, job, session.daemon).await?;
+    let found = refuse::owned(&mut session.app.store.reader().await?, job, session.holder(job)).await?;
     if found.kind != Type::WorkspaceBuild {
         return Err(Refusal::invalid("only a workspace build has a cost"));
     }

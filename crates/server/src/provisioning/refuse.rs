@@ -1,7 +1,9 @@
 //! Why a daemon's call is refused. A refused call changes nothing.
 
-use coder_domain::ids::{DaemonId, JobId};
+use coder_domain::ids::JobId;
 use coder_domain::job::InvalidTransition;
+use coder_domain::job::life::Sender;
+use coder_store::jobs::Holder;
 use coder_store::{Tx, jobs};
 
 /// A refusal; its text goes to the daemon, and from there into the job's error.
@@ -42,19 +44,26 @@ pub fn job_id(text: &str) -> Result<JobId, Refusal> {
     text.parse().map_err(|_| Refusal::JobId(text.chars().take(64).collect()))
 }
 
-/// The job, if this daemon may report on it now (scheduling-and-auth 3.3; CONF-16: ended jobs refuse).
-pub async fn owned(tx: &mut Tx, job: JobId, daemon: DaemonId) -> Result<jobs::Job, Refusal> {
+/// Whether this holder may report on the job now (scheduling-and-auth 3.3; CONF-16: ended jobs refuse; a job that a
+/// session holds is fenced by its epoch).
+pub fn require(job: &jobs::Job, holder: Holder) -> Result<(), InvalidTransition> {
+    let epoch = holder.epoch.map(|epoch| u64::try_from(epoch).unwrap_or_default());
+    job.life().require(Sender { daemon: holder.daemon, epoch })
+}
+
+/// The job, if this holder may report on it now.
+pub async fn owned(tx: &mut Tx, job: JobId, holder: Holder) -> Result<jobs::Job, Refusal> {
     let found = jobs::find(tx, job).await?.ok_or(Refusal::NoSuchJob)?;
-    found.facts().require_owner(daemon)?;
+    require(&found, holder)?;
     Ok(found)
 }
 
 /// Turns "nothing changed" into the reason, read in the same transaction.
-pub async fn explain(tx: &mut Tx, job: JobId, daemon: DaemonId, error: coder_store::Error) -> Refusal {
+pub async fn explain(tx: &mut Tx, job: JobId, holder: Holder, error: coder_store::Error) -> Refusal {
     if !matches!(error, coder_store::Error::Stale { table: "provisioner_jobs" }) {
         return error.into();
     }
-    match owned(tx, job, daemon).await {
+    match owned(tx, job, holder).await {
         Ok(_) => error.into(),
         Err(reason) => reason,
     }

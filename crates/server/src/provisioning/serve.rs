@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use coder_domain::ids::DaemonId;
+use coder_domain::Timestamp;
+use coder_domain::ids::{DaemonId, JobId};
 use coder_store::daemons::Join;
+use coder_store::jobs::Holder;
 use coder_store::{jobs, transaction};
 use coder_wire::bytes::ByteStream;
 use coder_wire::daemon::{self, Acquire, GivenUp, Limits, Service};
-use coder_wire::drpc::Status;
+use coder_wire::drpc::{self, Status};
+use coder_wire::extension::{Extension, Extensions};
 use coder_wire::file::File;
 use coder_wire::messages::provisionerd::{
     CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest, UpdateJobRequest,
@@ -20,11 +23,14 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::acquire::{Claimed, Outcome};
+use super::acquire::{Claimed, Outcome, Taker};
+use super::admit::Admitted;
 use super::connected::Connection;
+use super::hand::Hand;
+use super::key_end::Shown;
 use super::refuse::Refusal;
 use super::waiting::Domain;
-use super::{complete, fail, files, payload, quota, update};
+use super::{complete, fail, files, key_end, lost, payload, quota, update};
 use crate::context::App;
 
 /// How long a call waits for a database that is away; daemons give an update 30 s and repeat the others for ever.
@@ -33,7 +39,9 @@ const DATABASE_AWAY: Duration = Duration::from_secs(60);
 /// the job; without a connection it waits for minutes, and nobody can join while the database is away.
 const SENT_AWAY: Duration = Duration::from_secs(15);
 /// Time between two tries.
-const TRY_AGAIN: Duration = Duration::from_millis(500);
+pub(super) const TRY_AGAIN: Duration = Duration::from_millis(500);
+/// How soon the end of a connection is seen after a message could not be sent over it.
+const END_SEEN: Duration = Duration::from_secs(1);
 
 /// What a daemon is to the server while it is connected. Its id, organization and tags come from here, never from its
 /// messages.
@@ -44,50 +52,128 @@ pub struct Session {
     pub daemon: DaemonId,
     /// Under which URL it reached the server.
     pub url: String,
+    /// What was granted to it.
+    pub granted: Extensions,
+    pub(super) hand: Arc<Hand>,
+    pub(super) shown: Option<Shown>,
+    pub(super) connection: Connection,
     domain: Arc<Domain>,
     close: CancellationToken,
-    _connection: Connection,
+    /// Fires when the connection has ended, for handlers that still run.
+    gone: CancellationToken,
 }
 
 impl Session {
-    /// A session of a daemon whose row was just written.
+    /// A session of an official daemon whose row was just written.
     #[must_use]
     pub fn new(app: App, daemon: DaemonId, join: &Join, url: String) -> Self {
-        let close = CancellationToken::new();
-        let connection = app.scheduler.connected().add(daemon, join.key_id, close.clone());
-        let domain = Domain::new(join.organization_id, join.provisioners.clone(), join.tags.clone());
-        Self { app, daemon, url, domain: Arc::new(domain), close, _connection: connection }
+        let admitted = Admitted { join: join.clone(), extensions: Extensions::NONE, shown: None };
+        Self::admitted(app, daemon, &admitted, url)
     }
 
-    /// Serves the daemon until it leaves, its key is deleted, or the server stops.
+    /// A session of a daemon that was admitted and whose row was just written.
+    #[must_use]
+    pub fn admitted(app: App, daemon: DaemonId, admitted: &Admitted, url: String) -> Self {
+        let (close, join, hand) = (CancellationToken::new(), &admitted.join, Arc::new(Hand::default()));
+        let connection = app.scheduler.connected().add(daemon, join.key_id, close.clone(), Arc::clone(&hand));
+        let domain = Domain::new(join.organization_id, join.provisioners.clone(), join.tags.clone());
+        Self {
+            app,
+            daemon,
+            url,
+            granted: admitted.extensions,
+            hand,
+            shown: admitted.shown.clone(),
+            connection,
+            domain: Arc::new(domain),
+            close,
+            gone: CancellationToken::new(),
+        }
+    }
+
+    /// Serves the daemon until it leaves, its key ends, or the server stops.
     pub async fn run(self, io: impl ByteStream) {
         let (daemon, close, stop) = (self.daemon, self.close.clone(), self.app.lifecycle.soft().clone());
         let session = mux::Session::server(io, mux::Config::default());
-        let serving = daemon::serve(&session, Arc::new(self), Limits::default());
+        let this = Arc::new(self);
+        let serving = async {
+            let limits = Limits::default();
+            if this.granted.is_empty() {
+                daemon::serve(&session, Arc::clone(&this), limits).await
+            } else {
+                let (official, extended) = (Arc::clone(&this), Arc::clone(&this));
+                daemon::serve_extended(&session, official, extended, this.granted, limits).await
+            }
+        };
         let mut serving = std::pin::pin!(serving);
         let closing = async {
             tokio::select! {
                 () = close.cancelled() => {}
                 () = stop.cancelled() => {}
+                () = key_end::reached(&this) => {}
             }
             session.close().await;
         };
+        let watching = async {
+            session.closed().await;
+            this.gone.cancel();
+            std::future::pending::<()>().await
+        };
+        let mut watching = std::pin::pin!(watching);
         let reason = tokio::select! {
             reason = serving.as_mut() => reason,
-            () = closing => serving.await,
+            () = watching.as_mut() => unreachable!("watching never ends"),
+            () = closing => tokio::select! {
+                reason = serving => reason,
+                () = watching => unreachable!("watching never ends"),
+            },
         };
         tracing::info!(%daemon, %reason, "provisioner daemon left");
+        lost::connection(&this).await;
+    }
+
+    /// Whether its jobs outlive the connection.
+    #[must_use]
+    pub fn resumes(&self) -> bool {
+        self.granted.has(Extension::Resume)
+    }
+
+    /// Who this connection is to the database when it speaks of a job.
+    #[must_use]
+    pub fn holder(&self, job: JobId) -> Holder {
+        self.hand.holder(self.daemon, job)
+    }
+
+    /// The daemon has shown that it holds this job.
+    pub(super) fn heard_of(&self, job: JobId, canceled: bool, now: Timestamp) {
+        self.hand.notice_official(job);
+        if canceled {
+            self.hand.cancel(job, now);
+        }
+    }
+
+    /// The job has ended by the daemon's report.
+    pub(super) fn let_go(&self, job: JobId) {
+        self.hand.end(job, None);
+    }
+
+    /// Waits a moment for the end of the connection; says whether it has come.
+    async fn is_ending(&self) -> bool {
+        tokio::time::timeout(END_SEEN, self.gone.cancelled()).await.is_ok()
     }
 
     /// Makes the message for a job and delivers it.
     async fn deliver(&self, claimed: Claimed, call: &mut Acquire) -> Result<(), Status> {
         let job = claimed.job();
+        // From here on the end of the connection knows of it.
+        self.hand.hold(job, claimed.epoch(), None, None);
         let message = match payload::make(self, job).await {
             Ok(message) => message,
             Err(error) => return Err(self.invalidate(claimed, &error).await),
         };
         // A daemon that asked to stop waiting listens for the answer; one that is gone does not.
         if call.given_up().now_or_never() == Some(GivenUp::Broken) {
+            self.hand.end(job, None);
             return Err(Status::new(super::acquire::BROKEN));
         }
         match call.deliver(&message).await {
@@ -96,7 +182,18 @@ impl Session {
                 tracing::info!(%job, daemon = %self.daemon, "job handed out");
                 Ok(())
             }
-            Err(error) => Err(Status::chain(&error)),
+            Err(error @ drpc::Error::TooLarge { .. }) => {
+                Err(self.invalidate(claimed, &payload::Error::Unsendable(error.to_string())).await)
+            }
+            // It may have arrived: the daemon says so when it comes back.
+            Err(error) if self.hand.session().is_some() && self.resumes() && self.is_ending().await => {
+                claimed.delivered();
+                Err(Status::chain(&error))
+            }
+            Err(error) => {
+                self.hand.end(job, None);
+                Err(Status::chain(&error))
+            }
         }
     }
 
@@ -104,8 +201,9 @@ impl Session {
     async fn invalidate(&self, claimed: Claimed, error: &payload::Error) -> Status {
         let (job, text, now) = (claimed.job(), Status::chain(error).text, self.app.now());
         let failed = transaction!(self.app.store, coder_store::Error, |tx| {
-            jobs::fail(tx, job, self.daemon, &text, "", now).await
+            jobs::fail(tx, job, self.holder(job), &text, "", now).await
         });
+        self.hand.end(job, None);
         match failed {
             Ok(()) | Err(coder_store::Error::Stale { .. }) => {
                 claimed.delivered();
@@ -121,7 +219,7 @@ impl Session {
 
     /// What to do about a refused call: nothing when it should be tried again because the database is away, or the
     /// text that the daemon sees.
-    async fn refused(
+    pub(super) async fn refused(
         &self,
         call: &'static str,
         refusal: Refusal,
@@ -162,12 +260,19 @@ macro_rules! answer {
     }};
 }
 
+pub(super) use answer;
+
 impl Service for Session {
     async fn acquire(&self, call: &mut Acquire) -> Result<(), Status> {
         let cancel = async {
-            call.given_up().await;
+            tokio::select! {
+                _ = call.given_up() => {}
+                () = self.hand.retired() => {}
+                () = self.close.cancelled() => {}
+            }
         };
-        match self.app.scheduler.acquire(&self.domain, self.daemon, cancel).await {
+        let taker = Taker { daemon: self.daemon, session: self.hand.session() };
+        match self.app.scheduler.acquire(&self.domain, taker, cancel).await {
             Ok(Outcome::Canceled) => Ok(()),
             Ok(Outcome::Job(claimed)) => self.deliver(claimed, call).await,
             Err(error) => {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use coder_domain::ids::{DaemonId, JobId, TemplateVersionId};
+use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::job::Type;
 use coder_domain::secret::Secret;
 use coder_domain::{Timestamp, job};
+use coder_store::jobs::Holder;
 use coder_store::version_details::{self, Variable};
 use coder_store::{Tx, job_logs, jobs, transaction, versions};
 use coder_wire::messages::provisioner::{TemplateVariable, VariableValue};
@@ -23,15 +24,16 @@ struct Parsed {
 
 /// Answers one call (wire-protocol 5.5). `canceled` is told in every answer.
 pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<UpdateJobResponse, Refusal> {
-    let (app, daemon) = (&session.app, session.daemon);
+    let app = &session.app;
     let now = app.now();
     let job = refuse::job_id(&request.job_id)?;
+    let holder = session.holder(job);
     let lines = logs::read(&request.logs, now)?;
     let has_parsed = !request.template_variables.is_empty()
         || !request.readme.is_empty()
         || !request.workspace_tags.is_empty();
     if lines.is_empty() && !has_parsed {
-        return sign_of_life(session, job, now).await;
+        return sign_of_life(session, job, holder, now).await;
     }
     let parsed = has_parsed.then(|| Parsed {
         tags: request.workspace_tags.clone(),
@@ -40,15 +42,16 @@ pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<Upd
     });
     let cap = app.config.provisioning.log_bytes;
     let canceled = transaction!(app.store, Refusal, |tx| {
-        let appended = match job_logs::append(tx, job, daemon, &lines, cap, now).await {
+        let appended = match job_logs::append(tx, job, holder, &lines, cap, now).await {
             Ok(appended) => appended,
-            Err(error) => return Err(refuse::explain(tx, job, daemon, error).await),
+            Err(error) => return Err(refuse::explain(tx, job, holder, error).await),
         };
         if let Some(parsed) = &parsed {
-            store_parsed(tx, job, daemon, parsed, now).await?;
+            store_parsed(tx, job, holder, parsed, now).await?;
         }
         Ok(appended.cancel_requested)
     })?;
+    session.heard_of(job, canceled, now);
     app.events.job_changed(job);
     let variables = parsed.map(|parsed| parsed.variables).unwrap_or_default();
     require_values(&variables)?;
@@ -56,22 +59,30 @@ pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<Upd
     Ok(UpdateJobResponse { canceled, variable_values })
 }
 
-async fn sign_of_life(session: &Session, job: JobId, now: Timestamp) -> Result<UpdateJobResponse, Refusal> {
+async fn sign_of_life(
+    session: &Session,
+    job: JobId,
+    holder: Holder,
+    now: Timestamp,
+) -> Result<UpdateJobResponse, Refusal> {
     let mut tx = session.app.store.single().await?;
-    match jobs::update_alive(&mut tx, job, session.daemon, now).await {
-        Ok(canceled) => Ok(UpdateJobResponse { canceled, variable_values: Vec::new() }),
-        Err(error) => Err(refuse::explain(&mut tx, job, session.daemon, error).await),
+    match jobs::update_alive(&mut tx, job, holder, now).await {
+        Ok(canceled) => {
+            session.heard_of(job, canceled, now);
+            Ok(UpdateJobResponse { canceled, variable_values: Vec::new() })
+        }
+        Err(error) => Err(refuse::explain(&mut tx, job, holder, error).await),
     }
 }
 
 async fn store_parsed(
     tx: &mut Tx,
     job: JobId,
-    daemon: DaemonId,
+    holder: Holder,
     parsed: &Parsed,
     now: Timestamp,
 ) -> Result<(), Refusal> {
-    let version = imported_version(&refuse::owned(tx, job, daemon).await?)?;
+    let version = imported_version(&refuse::owned(tx, job, holder).await?)?;
     if !parsed.tags.is_empty() {
         version_details::update_workspace_tags(tx, version, &parsed.tags).await?;
     }

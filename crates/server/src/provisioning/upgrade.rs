@@ -4,6 +4,7 @@
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use coder_wire::extension::{self, Extensions};
 use coder_wire::ws::handshake;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
@@ -48,6 +49,13 @@ pub fn check(request: &mut Request) -> Result<Upgrade, Refused> {
 }
 
 impl Upgrade {
+    /// Says in the answer what is granted (docs/extensions.md); nothing is said to whoever offered nothing.
+    pub fn grant(&mut self, extensions: Extensions) {
+        if let Some(value) = extensions.header() {
+            self.headers.insert(extension::HEADER, value);
+        }
+    }
+
     /// The 101 answer, and what resolves to the connection once the answer is on its way.
     pub fn accept(self) -> (Response, impl Future<Output = hyper::Result<Connection>> + Send) {
         let mut response = Response::new(Body::empty());

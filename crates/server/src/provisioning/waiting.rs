@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use coder_domain::ids::OrganizationId;
-use coder_domain::tags::{self, Demand, Offer, TagSet};
+use coder_domain::tags::{self, Demand, Offer, Offers, TagSet};
 
 /// Daemons that can run exactly the same jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,7 +86,53 @@ pub enum Next {
 pub struct Waiting {
     queues: HashMap<Arc<Domain>, Queue>,
     members: HashMap<Waiter, Arc<Domain>>,
+    index: Index,
     last: u64,
+}
+
+/// Which domains may run a job, without looking at all of them.
+#[derive(Debug, Default)]
+struct Index {
+    /// By organization and type.
+    offers: HashMap<OrganizationId, HashMap<String, Offers<u64>>>,
+    domains: HashMap<u64, Arc<Domain>>,
+    numbers: HashMap<Arc<Domain>, u64>,
+    last: u64,
+}
+
+impl Index {
+    fn insert(&mut self, domain: &Arc<Domain>) {
+        self.last += 1;
+        let of_organization = self.offers.entry(domain.organization).or_default();
+        for provisioner in &domain.provisioners {
+            let offers = of_organization.entry(provisioner.clone()).or_default();
+            offers.insert(self.last, domain.tags.clone());
+        }
+        self.domains.insert(self.last, Arc::clone(domain));
+        self.numbers.insert(Arc::clone(domain), self.last);
+    }
+
+    fn remove(&mut self, domain: &Domain) {
+        let Some(number) = self.numbers.remove(domain) else { return };
+        self.domains.remove(&number);
+        let Some(of_organization) = self.offers.get_mut(&domain.organization) else { return };
+        for provisioner in &domain.provisioners {
+            let Some(offers) = of_organization.get_mut(provisioner) else { continue };
+            offers.remove(number);
+            if offers.is_empty() {
+                of_organization.remove(provisioner);
+            }
+        }
+        if of_organization.is_empty() {
+            self.offers.remove(&domain.organization);
+        }
+    }
+
+    fn that_accept<'a>(&'a self, demand: &Demand<'_>) -> impl Iterator<Item = &'a Arc<Domain>> {
+        let offers = self.offers.get(&demand.organization).and_then(|kinds| kinds.get(demand.provisioner));
+        let numbers = offers.map(|offers| offers.that_satisfy(demand.tags).collect::<Vec<_>>());
+        numbers.into_iter().flatten().filter_map(|number| self.domains.get(&number))
+    }
 }
 
 impl Waiting {
@@ -95,6 +141,9 @@ impl Waiting {
         self.last += 1;
         let waiter = Waiter(self.last);
         self.members.insert(waiter, Arc::clone(domain));
+        if !self.queues.contains_key(domain) {
+            self.index.insert(domain);
+        }
         let queue = self.queues.entry(Arc::clone(domain)).or_default();
         let first = queue.is_empty();
         if first {
@@ -142,6 +191,7 @@ impl Waiting {
         };
         if queue.is_empty() {
             self.queues.remove(&domain);
+            self.index.remove(&domain);
         }
         next
     }
@@ -149,11 +199,9 @@ impl Waiting {
     /// A job was posted: one waiter of every domain that may run it is cleared (CONF-12: the exact predicate, and all
     /// matching domains).
     pub fn posted(&mut self, demand: &Demand<'_>) -> Vec<Waiter> {
-        self.queues
-            .iter_mut()
-            .filter(|(domain, _)| domain.accepts(demand))
-            .filter_map(|(_, q)| q.nudge())
-            .collect()
+        let queues = &mut self.queues;
+        let accepting = self.index.that_accept(demand);
+        accepting.filter_map(|domain| queues.get_mut(domain)?.nudge()).collect()
     }
 
     /// One waiter of every domain is cleared: postings may have been lost (ACQ-6, ACQ-9).

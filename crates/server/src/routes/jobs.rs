@@ -12,6 +12,7 @@ use coder_store::{Tx, daemons, tag_sets};
 use super::matched::STALE_AFTER;
 use crate::context::App;
 use crate::http::{Error, Result};
+use crate::provisioning::cancel;
 
 /// A job on the wire, without the fields that only the jobs endpoints fill (http-api 11).
 pub fn view(job: &Job, place: Place) -> ProvisionerJob {
@@ -80,8 +81,11 @@ pub use coder_store::jobs::Expected;
 pub async fn cancel(app: &App, id: JobId, expected: Option<Expected>) -> Result<()> {
     let outcome = jobs::cancel(&mut app.store.single().await?, id, expected, app.now()).await;
     match outcome {
-        Ok(_) => {
+        Ok(ended) => {
             super::announce::job_changed(app, id);
+            if !ended {
+                cancel::requested(app, id);
+            }
             Ok(())
         }
         Err(coder_store::Error::Stale { .. }) => {

@@ -5,10 +5,12 @@ pub mod driver;
 pub mod heartbeat;
 pub mod purge;
 pub mod reap_jobs;
+mod unserved;
 
 use std::time::Duration;
 
 use crate::context::App;
+use crate::provisioning::{lost, revoke};
 
 /// Starts every task; each ends with the soft stop.
 pub fn start(app: &App) {
@@ -18,7 +20,28 @@ pub fn start(app: &App) {
     driver::every(app, app.config.provisioning.reap_every, driver::First::AtOnce, reap_jobs::ReapJobs);
     driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
     let context = app.clone();
+    app.lifecycle.spawn("jobs of before the start", async move { take_over(&context).await });
+    let context = app.clone();
     app.lifecycle.spawn("claims under way", async move { finish_claims(&context).await });
+}
+
+/// Looks once at what an earlier process of the server left: jobs whose daemons may come back, and keys that expired.
+async fn take_over(app: &App) {
+    let mut wait = Duration::from_millis(100);
+    loop {
+        let done = async {
+            lost::recover(app).await?;
+            revoke::expired_meanwhile(app).await
+        };
+        match done.await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "jobs of before the start cannot be looked at now"),
+        }
+        tokio::select! {
+            () = app.lifecycle.soft().cancelled() => return,
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(30)),
+        }
+    }
 }
 
 /// Keeps the soft stop waiting until every daemon has left and every claim has its result in the database: a job that

@@ -1,6 +1,7 @@
-//! Removes what nobody needs any more: rows of daemons long gone (DAE-6) and expired tokens (TOK-9).
+//! Removes what nobody needs any more: rows of daemons long gone (DAE-6), expired tokens (TOK-9), deleted keys, and
+//! journals of jobs that ended long ago.
 
-use coder_store::{daemons, tokens};
+use coder_store::{daemons, journals, keys, tokens};
 use jiff::SignedDuration;
 
 use super::driver::Task;
@@ -21,9 +22,11 @@ impl Task for Purge {
         let Ok(before) = app.now().checked_sub(KEPT_FOR) else { return Ok(()) };
         let mut tx = app.store.single().await?;
         let rows = daemons::purge(&mut tx, before).await?;
-        let keys = tokens::purge(&mut tx, before, TOKENS).await?;
-        if rows + keys > 0 {
-            tracing::info!(daemons = rows, tokens = keys, "purged");
+        let tokens = tokens::purge(&mut tx, before, TOKENS).await?;
+        let journals = journals::purge(&mut tx, before).await?;
+        let keys = keys::purge(&mut tx, before).await?;
+        if rows + tokens + journals + keys > 0 {
+            tracing::info!(daemons = rows, tokens, journals, keys, "purged");
         }
         Ok(())
     }

@@ -1,33 +1,32 @@
-//! Ends jobs whose daemon fell silent, and jobs that nobody took (scheduling-and-auth 3.6).
+//! Ends jobs whose daemon fell silent or did not come back, and jobs that nobody can take (scheduling-and-auth 3.6).
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use coder_domain::Timestamp;
-use coder_domain::ids::JobId;
-use coder_store::job_logs::{self, Level, NewLine, Source};
-use coder_store::jobs::{self, reap};
-use coder_store::{Error, builds, transaction};
+use coder_domain::ids::OrganizationId;
+use coder_domain::job::life::{DAEMON_LOST, terminated};
+use coder_store::Error;
+use coder_store::jobs::{self, Job, While, reap};
 use jiff::SignedDuration;
 
 use super::driver::Task;
+use super::unserved::Seen;
 use crate::context::App;
+use crate::provisioning::give_up::give_up;
 
-/// Most jobs looked at in one pass; more can only be open after a long outage.
+/// Most jobs looked at in one round; a pass goes on until none is left.
 const BATCH: i64 = 1000;
-/// The line above and below the message.
-const RULE: &str = "====================";
 
 /// The task.
 #[derive(Debug, Default)]
 pub struct ReapJobs;
 
-/// What is wrong with a job.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Taken, then silence.
-    Hung,
-    /// Never taken.
-    Pending,
+/// Why a job is ended, and what must still be true of it.
+struct Verdict {
+    condition: While,
+    error: String,
+    said: String,
 }
 
 impl Task for ReapJobs {
@@ -45,115 +44,101 @@ impl Task for ReapJobs {
         if !app.store.is_postgres() && app.scheduler.is_quiet() {
             return Ok(());
         }
-        let candidates = reap::list_candidates(&mut app.store.reader().await?, hung, pending, BATCH).await?;
-        for job in &candidates {
-            match reap(app, *job, hung, pending, now).await {
-                // It moved meanwhile.
-                Ok(()) | Err(Error::Stale { .. } | Error::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if candidates.is_empty() {
-            let mut tx = app.store.reader().await?;
-            let announced = app.scheduler.announced();
-            let far = now.checked_add(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MAX);
-            if reap::list_candidates(&mut tx, far, far, 1).await?.is_empty() {
-                app.scheduler.set_quiet(announced);
-            }
-        }
-        Ok(())
+        // Apart from each other, so that a long queue cannot hide what hangs.
+        reap(app, now, hung, Timestamp::MIN).await?;
+        reap(app, now, Timestamp::MIN, pending).await?;
+        note_quiet(app, now).await
     }
 }
 
-fn before(now: Timestamp, age: Duration) -> Option<Timestamp> {
-    now.checked_sub(SignedDuration::try_from(age).ok()?).ok()
+async fn reap(app: &App, now: Timestamp, hung: Timestamp, pending: Timestamp) -> Result<(), Error> {
+    let mut organizations = HashMap::new();
+    loop {
+        let mut tx = app.store.reader().await?;
+        let candidates = reap::list_candidates(&mut tx, hung, pending, BATCH).await?;
+        let found = jobs::find_many(&mut tx, &candidates).await?;
+        drop(tx);
+        let mut ended = 0;
+        for job in &found {
+            let Some(verdict) = verdict(app, job, now, &mut organizations).await? else { continue };
+            let Verdict { condition, error, said } = verdict;
+            ended += usize::from(give_up(app, job.id, condition, &error, &said).await?);
+        }
+        // Those that stay wait for daemons that are there, however long the queue.
+        if ended == 0 || found.len() < usize::try_from(BATCH).unwrap_or(usize::MAX) {
+            return Ok(());
+        }
+    }
 }
 
-async fn reap(
-    app: &App,
-    id: JobId,
-    hung: Timestamp,
-    pending: Timestamp,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let settings = &app.config.provisioning;
-    let workspace = transaction!(app.store, Error, |tx| {
-        let job = jobs::get(tx, id).await?;
-        let (kind, limit, since) = match job.started_at {
-            Some(_) => (Kind::Hung, hung, settings.hung_after),
-            None => (Kind::Pending, pending, settings.pending_after),
-        };
-        if job.completed_at.is_some() || job.updated_at >= limit {
-            return Ok(None);
-        }
-        // The guard of this statement is what decides; the lines belong to whoever passes it.
-        reap::finish(tx, id, job.updated_at, &error(kind, since), now).await?;
-        let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
-        let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-        job_logs::append_system(tx, id, &lines(kind, since, &stage, now)).await?;
-        let Some(build) = job.workspace_build_id else { return Ok(Some(None)) };
-        builds::copy_previous_state(tx, build).await?;
-        Ok(Some(builds::find(tx, build).await?.map(|build| build.workspace_id)))
-    })?;
-    let Some(workspace) = workspace else { return Ok(()) };
-    tracing::warn!(job = %id, "a job without a sign of life was ended by the reaper");
-    app.events.job_ended(id);
-    if let Some(workspace) = workspace {
-        app.events.workspace_changed(workspace);
+async fn note_quiet(app: &App, now: Timestamp) -> Result<(), Error> {
+    let announced = app.scheduler.announced();
+    let far = now.checked_add(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MAX);
+    if reap::list_candidates(&mut app.store.reader().await?, far, far, 1).await?.is_empty() {
+        app.scheduler.set_quiet(announced);
     }
     Ok(())
 }
 
-fn words(kind: Kind, since: Duration) -> (&'static str, String) {
-    let word = if kind == Kind::Hung { "hung" } else { "pending" };
-    let seconds = since.as_secs();
-    let time = if seconds.is_multiple_of(60) {
-        format!("{} minutes", seconds / 60)
-    } else {
-        format!("{seconds} seconds")
-    };
-    (word, time)
+fn before(now: Timestamp, age: Duration) -> Option<Timestamp> {
+    now.checked_sub(signed(age)).ok()
 }
 
-fn error(kind: Kind, since: Duration) -> String {
-    let (word, time) = words(kind, since);
-    format!("Coder: Build has been detected as {word} for {time} and has been terminated by the reaper.")
+fn signed(age: Duration) -> SignedDuration {
+    SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX)
 }
 
-/// Five lines, a millisecond apart (REAP-3).
-fn lines(kind: Kind, since: Duration, stage: &str, now: Timestamp) -> Vec<NewLine> {
-    let (word, time) = words(kind, since);
-    let sentence = format!("Coder: Build has been detected as {word} for {time} and will be terminated.");
-    let texts = [String::new(), RULE.to_owned(), sentence, RULE.to_owned(), String::new()];
-    let line = |(millis, output): (i64, String)| NewLine {
-        created_at: now.checked_add(SignedDuration::from_millis(millis)).unwrap_or(now),
-        source: Source::ProvisionerDaemon,
-        level: Level::Error,
-        stage: stage.to_owned(),
-        output,
-    };
-    (0..).zip(texts).map(line).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reap_4_the_error_names_kind_and_time() {
-        let five = Duration::from_secs(300);
-        assert_eq!(
-            error(Kind::Hung, five),
-            "Coder: Build has been detected as hung for 5 minutes and has been terminated by the reaper."
-        );
-        assert!(error(Kind::Pending, Duration::from_secs(90)).contains("pending for 90 seconds"));
+/// The rules of `coder_domain::job::life`. Silence and absence count from the start of this server: whoever was cut off
+/// by its downtime gets the whole time to come back.
+async fn verdict(
+    app: &App,
+    job: &Job,
+    now: Timestamp,
+    organizations: &mut HashMap<OrganizationId, Seen>,
+) -> Result<Option<Verdict>, Error> {
+    let settings = &app.config.provisioning;
+    let watched = app.scheduler.watched_since();
+    let is_over = |since: Timestamp, limit: Duration| now.duration_since(since.max(watched)) >= signed(limit);
+    if job.completed_at.is_some() {
+        return Ok(None);
     }
-
-    #[test]
-    fn reap_3_five_lines_a_millisecond_apart() {
-        let lines = lines(Kind::Hung, Duration::from_secs(300), "Plan", Timestamp::UNIX_EPOCH);
-        assert_eq!(lines.len(), 5);
-        assert_eq!(lines[4].created_at.as_millisecond(), 4);
-        assert!(lines.iter().all(|line| line.level == Level::Error && line.stage == "Plan"));
+    if job.worker_id.is_none() {
+        return unserved(app, job, now, organizations).await;
     }
+    if let (Some(_), Some(lost)) = (job.session_hash, job.lost_at) {
+        let error = DAEMON_LOST.to_owned();
+        let said = format!("Coder: {error}.");
+        let verdict = Verdict { condition: While::LostSince(lost), error, said };
+        return Ok(is_over(lost, settings.daemon_grace).then_some(verdict));
+    }
+    let after = signed(settings.hung_after);
+    let verdict = Verdict {
+        condition: While::SilentSince(job.updated_at),
+        error: terminated("hung", after),
+        said: terminated("hung", after).replace("has been terminated by the reaper", "will be terminated"),
+    };
+    Ok(is_over(job.updated_at, settings.hung_after).then_some(verdict))
+}
+
+/// A waiting job ends only when nothing that could run it has been seen for the whole time, with the reason.
+async fn unserved(
+    app: &App,
+    job: &Job,
+    now: Timestamp,
+    organizations: &mut HashMap<OrganizationId, Seen>,
+) -> Result<Option<Verdict>, Error> {
+    if !organizations.contains_key(&job.organization_id) {
+        let seen = Seen::load(app, &mut app.store.reader().await?, job.organization_id).await?;
+        organizations.insert(job.organization_id, seen);
+    }
+    let Some(seen) = organizations.get(&job.organization_id) else { return Ok(None) };
+    let (able_seen_at, reason) = seen.of(job, now);
+    let after = signed(app.config.provisioning.pending_after);
+    if now.duration_since(able_seen_at) < after {
+        return Ok(None);
+    }
+    let error = terminated("pending", after);
+    let said = error.replace("has been terminated by the reaper", "will be terminated");
+    let (error, said) = (format!("{error} {reason}"), format!("{said} {reason}"));
+    Ok(Some(Verdict { condition: While::Waiting, error, said }))
 }

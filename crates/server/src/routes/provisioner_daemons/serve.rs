@@ -9,6 +9,7 @@ use http::header;
 use crate::context::App;
 use crate::http::connection::Encrypted;
 use crate::http::params::Names;
+use crate::http::peer::Peer;
 use crate::http::{Error, Result};
 use crate::provisioning::serve::Session;
 use crate::provisioning::{admit, upgrade};
@@ -22,22 +23,31 @@ pub async fn serve(State(app): State<App>, names: Names, request: Request) -> Re
 async fn join(app: App, names: Names, mut request: Request) -> Result<Response> {
     let [organization] = names.take()?;
     let (headers, uri) = (request.headers().clone(), request.uri().clone());
-    let join = admit::admit(&app, &organization, &headers, &uri).await?;
-    let daemon = daemons::upsert(&mut app.store.single().await?, &join, app.now()).await;
+    let peer = Peer::of(&request, &app.config.proxies);
+    let admitted = admit::admit(&app, &organization, &headers, &uri, peer).await?;
+    let join = &admitted.join;
+    let daemon = daemons::upsert(&mut app.store.single().await?, join, app.now()).await;
     let daemon = daemon.map_err(|error| match error {
         // Its key was deleted a moment ago.
         coder_store::Error::Reference(_) => Error::unauthorized(admit::NOBODY),
         error => Error::internal("Internal error writing provisioner daemon.", error),
     })?;
-    let upgrade = match upgrade::check(&mut request) {
+    let mut upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
     };
-    let session = Session::new(app.clone(), daemon, &join, address(&app, &request));
-    // The key may have been deleted meanwhile, with the row; from here on its deletion closes the session.
-    if daemons::find(&mut app.store.reader().await?, daemon).await?.is_none() {
+    upgrade.grant(admitted.extensions);
+    let session = Session::admitted(app.clone(), daemon, &admitted, address(&app, &request));
+    // The key may have ended meanwhile; from here on its end closes the session.
+    let mut tx = app.store.reader().await?;
+    let Some(row) = daemons::find(&mut tx, daemon).await? else {
+        return Err(Error::unauthorized(admit::NOBODY));
+    };
+    if !session.is_key_valid(&mut tx).await? {
         return Err(Error::unauthorized(admit::NOBODY));
     }
+    drop(tx);
+    app.metrics.joined(row.last_seen_at.is_some_and(|seen| row.created_at < seen));
     tracing::info!(%daemon, name = join.name, tags = %join.tags, version = join.version, "provisioner daemon joined");
     let (response, connection) = upgrade.accept();
     app.lifecycle.spawn("daemon session", async move {

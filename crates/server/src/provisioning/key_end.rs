@@ -1,0 +1,126 @@
+//! When a connection must end because of the key it was made with: one timer per connection, no polling.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use coder_domain::ids::KeyId;
+use coder_domain::key::{Generation, Refusal};
+use coder_store::{Error, Tx, keys};
+use tokio::time::sleep;
+
+use super::revoke;
+use super::serve::{Session, TRY_AGAIN};
+
+/// Longest sleep, so that a clock that jumps is noticed.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// By which secret of which key a daemon joined, and from where.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The key.
+    pub key: KeyId,
+    /// Its newest secret, or the one before.
+    pub generation: Generation,
+    /// The daemon's address.
+    pub address: IpAddr,
+}
+
+/// How the key stands.
+enum Standing {
+    /// Valid, for so long if nothing changes.
+    Valid(Option<Duration>),
+    Ended(Refusal),
+}
+
+impl Session {
+    /// Whether the key with which it joined still admits it.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn is_key_valid(&self, tx: &mut Tx) -> Result<bool, Error> {
+        match &self.shown {
+            Some(shown) => Ok(matches!(self.standing(tx, shown).await?, Standing::Valid(_))),
+            None => Ok(true),
+        }
+    }
+
+    async fn standing(&self, tx: &mut Tx, shown: &Shown) -> Result<Standing, Error> {
+        let now = self.app.now();
+        let Some(key) = keys::find(tx, shown.key).await? else {
+            return Ok(Standing::Ended(Refusal::Revoked(now)));
+        };
+        let terms = key.terms();
+        match terms.check(shown.generation, now, Some(shown.address)) {
+            Ok(()) => {
+                let left = terms.ends_at(shown.generation).map(|at| at.duration_since(now));
+                Ok(Standing::Valid(left.map(|left| Duration::try_from(left).unwrap_or_default())))
+            }
+            Err(refusal) => Ok(Standing::Ended(refusal)),
+        }
+    }
+}
+
+/// Resolves when the connection must end: its key is gone, or what it showed counts no more and it holds nothing.
+/// Jobs fail only with the key itself: a secret that was rotated away, or an address that is not allowed any more,
+/// lets what is under way finish.
+pub(super) async fn reached(session: &Session) {
+    tokio::select! {
+        () = of_key(session) => {}
+        () = retired(session) => {}
+    }
+}
+
+async fn of_key(session: &Session) {
+    let Some(shown) = &session.shown else { return std::future::pending().await };
+    loop {
+        let standing = async { session.standing(&mut session.app.store.reader().await?, shown).await };
+        let left = match standing.await {
+            Ok(Standing::Valid(left)) => left,
+            Ok(Standing::Ended(Refusal::Expired(_))) => {
+                end(session, shown.key, revoke::Reason::Expired);
+                return session.hand.all_told().await;
+            }
+            Ok(Standing::Ended(Refusal::Revoked(_))) => {
+                end(session, shown.key, revoke::Reason::Deleted);
+                return session.hand.all_told().await;
+            }
+            Ok(Standing::Ended(Refusal::Superseded(_) | Refusal::Address(_))) => {
+                session.hand.drain("the key's terms have changed: start the daemon with its new secret");
+                session.hand.retire();
+                None
+            }
+            Err(error) => {
+                tracing::warn!(key = %shown.key, %error, "whether a key is valid cannot be seen now");
+                Some(TRY_AGAIN)
+            }
+        };
+        let timer = async {
+            match left {
+                Some(left) => sleep(left.min(LONGEST)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = timer => {}
+            () = session.connection.key_changed() => {}
+        }
+    }
+}
+
+/// Ends everything of a key; many connections may find out at the same moment, and one does the work.
+fn end(session: &Session, key: KeyId, reason: revoke::Reason) {
+    let app = session.app.clone();
+    session.hand.retire();
+    session.app.lifecycle.spawn("ended key", async move {
+        if let Err(error) = revoke::key(&app, key, reason).await {
+            tracing::warn!(%key, %error, "the jobs of a key that has ended wait for the reaper");
+        }
+    });
+}
+
+async fn retired(session: &Session) {
+    session.hand.retired().await;
+    // A key that has ended takes the jobs away first.
+    session.hand.emptied().await;
+    session.hand.all_told().await;
+}

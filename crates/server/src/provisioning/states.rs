@@ -1,0 +1,122 @@
+//! Terraform states that arrive before the end of a job, or after it (docs/extensions.md, Journal and Salvage).
+
+use coder_domain::ids::{BuildId, JobId};
+use coder_domain::job::Type;
+use coder_domain::job::life::DAEMON_LOST;
+use coder_store::jobs::{self, Job, While};
+use coder_store::journals::{self, Entry, Outcome, Version};
+use coder_store::{Tx, builds, transaction};
+use coder_wire::extension::Journal;
+use coder_wire::extension::messages::JournalReceipt;
+use serde::Deserialize;
+
+use super::attach::hash;
+use super::extended::by_token;
+use super::give_up::give_up;
+use super::refuse::{self, Refusal};
+use super::serve::Session;
+
+/// Keeps a state of a job that runs.
+pub(super) async fn journal(session: &Session, journal: &Journal) -> Result<JournalReceipt, Refusal> {
+    let (job, holder) = by_token(session, &journal.job_id, &journal.token)?;
+    let (entry, now) = (entry(journal)?, session.app.now());
+    let outcome = transaction!(session.app.store, Refusal, |tx| {
+        // First the fence, which is also a sign of life.
+        if let Err(error) = jobs::update_alive(tx, job, holder, now).await {
+            return Err(refuse::explain(tx, job, holder, error).await);
+        }
+        let build = build_of(&jobs::get(tx, job).await?)?;
+        let base = base(tx, job, build).await?;
+        Ok(journals::put(tx, job, &entry, base.as_ref(), now).await?)
+    })?;
+    receipt(outcome)
+}
+
+/// Takes what a killed process left. The token proves that the sender is where the job's last holder was.
+pub(super) async fn salvage(session: &Session, journal: &Journal) -> Result<JournalReceipt, Refusal> {
+    let refusal = || Refusal::invalid("the state is of no use any more: the token is not the job's last");
+    let app = &session.app;
+    let job = refuse::job_id(&journal.job_id)?;
+    let held = jobs::find_held(&mut app.store.reader().await?, job, session.daemon).await?;
+    let held = held.ok_or_else(refusal)?;
+    let newest = held.token_hash.filter(|newest| newest.verify(&hash(&journal.token)));
+    let newest = newest.ok_or_else(refusal)?;
+    let entry = entry(journal)?;
+    if held.completed_at.is_none() {
+        let said = "Coder: the process of the provisioner daemon that had the job is gone.";
+        give_up(app, job, While::HeldBy(session.daemon), DAEMON_LOST, said).await?;
+    }
+    let now = app.now();
+    let (outcome, workspace) = transaction!(app.store, Refusal, |tx| {
+        let row = jobs::get(tx, job).await?;
+        if row.completed_at.is_none() || row.token_hash != Some(newest) {
+            return Err(refusal());
+        }
+        let build = builds::get(tx, build_of(&row)?).await?;
+        let latest = builds::find_latest(tx, build.workspace_id).await?;
+        if latest.is_none_or(|latest| latest.id != build.id) {
+            return Err(Refusal::invalid("the workspace has been built again since"));
+        }
+        let base = base(tx, job, build.id).await?;
+        let outcome = journals::put(tx, job, &entry, base.as_ref(), now).await?;
+        if outcome.kept {
+            journals::apply(tx, job, build.id).await?;
+        }
+        Ok((outcome, build.workspace_id))
+    })?;
+    if outcome.kept {
+        app.events.workspace_changed(workspace);
+        tracing::info!(%job, serial = outcome.serial, "the state of a killed daemon was saved");
+    }
+    receipt(outcome)
+}
+
+fn build_of(job: &Job) -> Result<BuildId, Refusal> {
+    let build = job.workspace_build_id.filter(|_| job.kind == Type::WorkspaceBuild);
+    build.ok_or_else(|| Refusal::invalid("only a workspace build has a state"))
+}
+
+fn entry(journal: &Journal) -> Result<Entry, Refusal> {
+    let serial = i64::try_from(journal.serial).map_err(|_| Refusal::invalid("no state has such a serial"))?;
+    let version = Version { serial, lineage: journal.lineage.clone(), sha256: hash(&journal.state) };
+    Ok(Entry { version, cipher: String::new(), state: journal.state.to_vec() })
+}
+
+fn receipt(outcome: Outcome) -> Result<JournalReceipt, Refusal> {
+    let serial = u64::try_from(outcome.serial).unwrap_or_default();
+    Ok(JournalReceipt { serial, kept: outcome.kept })
+}
+
+/// What both ends of a state must have.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    serial: i64,
+    #[serde(default)]
+    lineage: String,
+}
+
+/// Which state the build has, or began with; none when it began without one or with what is no state of Terraform's.
+async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<Version>, Refusal> {
+    if journals::find_version(tx, job).await?.is_some() {
+        // It is compared with that one.
+        return Ok(None);
+    }
+    let state = match builds::find_state(tx, build).await? {
+        Some(own) => Some(own),
+        None => begun_with(tx, build).await?,
+    };
+    let Some(state) = state.filter(|state| !state.is_empty()) else { return Ok(None) };
+    let head: Option<Head> = serde_json::from_slice(&state).ok();
+    let head = head.filter(|head| !head.lineage.is_empty());
+    Ok(head.map(|head| Version { serial: head.serial, lineage: head.lineage, sha256: hash(&state) }))
+}
+
+async fn begun_with(tx: &mut Tx, build: BuildId) -> Result<Option<Vec<u8>>, Refusal> {
+    let build = builds::get(tx, build).await?;
+    let before = builds::find_by_number(tx, build.workspace_id, build.build_number - 1).await?;
+    match before {
+        Some(before) => Ok(builds::find_state(tx, before.id).await?),
+        None => Ok(None),
+    }
+}
