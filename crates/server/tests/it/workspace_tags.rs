@@ -242,7 +242,7 @@ on_both_engines! {
         }
     }
 
-    async fn a_source_without_tags_is_not_read_again(server: TestServer) {
+    async fn a_source_without_tags_adds_nothing_to_any_build(server: TestServer) {
         let owner = server.owner().await;
         let (template, _) = template(&server, &owner, "resource \"null_resource\" \"x\" {}", json!({})).await;
         let want = json!({ "owner": "", "scope": "organization" });

@@ -9,7 +9,9 @@ use crate::budget::{NODE, Result, failed};
 use crate::value::Value;
 
 /// Largest compiled pattern, in bytes.
-const LARGEST: usize = 1 << 18;
+const LARGEST: usize = 1 << 17;
+/// What compiling a pattern costs: far more than it is long.
+const COMPILING: usize = 1 << 15;
 
 pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
     Some(match name {
@@ -21,12 +23,38 @@ pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
 }
 
 fn compile(pattern: &str, args: &Args<'_>) -> Result<Regex> {
-    // Compiling is far dearer than the pattern is long.
-    args.budget.spend(LARGEST)?;
-    match RegexBuilder::new(pattern).size_limit(LARGEST).dfa_size_limit(LARGEST).nest_limit(50).build() {
+    args.budget.spend(COMPILING + pattern.len())?;
+    let mut builder = RegexBuilder::new(&ascii_classes(pattern));
+    match builder.size_limit(LARGEST).dfa_size_limit(LARGEST).nest_limit(50).build() {
         Ok(regex) => Ok(regex),
         Err(_) => failed("the pattern is not a valid regular expression, or too large"),
     }
+}
+
+/// Terraform's `\d`, `\w`, `\s` and `\b` know ASCII only.
+fn ascii_classes(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(char) = chars.next() {
+        if char != '\\' {
+            out.push(char);
+            continue;
+        }
+        match chars.next() {
+            Some('d') => out.push_str("[0-9]"),
+            Some('D') => out.push_str("[^0-9]"),
+            Some('w') => out.push_str("[0-9A-Za-z_]"),
+            Some('W') => out.push_str("[^0-9A-Za-z_]"),
+            Some('s') => out.push_str("[\\t\\n\\f\\r ]"),
+            Some('S') => out.push_str("[^\\t\\n\\f\\r ]"),
+            Some('b') => out.push_str("(?-u:\\b)"),
+            other => {
+                out.push('\\');
+                out.extend(other);
+            }
+        }
+    }
+    out
 }
 
 fn searched(args: &Args<'_>) -> Result<(Regex, std::rc::Rc<str>)> {
