@@ -38,6 +38,8 @@ pub struct Listen {
     pub http: Option<SocketAddr>,
     /// HTTPS.
     pub https: Option<Https>,
+    /// Metrics, over plain HTTP; none turns them off.
+    pub metrics: Option<SocketAddr>,
     /// `Strict-Transport-Security` max-age in seconds for responses over HTTPS; zero sends no header.
     pub strict_transport_security: u64,
 }

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::http::limits::RateLimits;
 use crate::lifecycle::Lifecycle;
+use crate::metrics::Metrics;
 use crate::provisioning::Scheduler;
 
 /// The shared context as axum state.
@@ -41,6 +42,8 @@ pub struct Ctx {
     pub passwords: Hasher,
     /// Requests per minute.
     pub rates: RateLimits,
+    /// What is counted for Prometheus.
+    pub metrics: Metrics,
 }
 
 /// Versions.

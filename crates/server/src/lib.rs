@@ -10,6 +10,7 @@ pub mod context;
 pub mod events;
 pub mod http;
 pub mod lifecycle;
+pub mod metrics;
 pub mod pages;
 pub mod provisioning;
 pub mod routes;

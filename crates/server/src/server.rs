@@ -18,8 +18,12 @@ use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
 use crate::http::{router, tls};
 use crate::lifecycle::Lifecycle;
+use crate::metrics::{self, Metrics};
 use crate::provisioning::Scheduler;
 use crate::tasks;
+
+/// Connections to the metrics at once.
+const METRICS_CONNECTIONS: usize = 32;
 
 /// What a server needs besides its settings.
 pub struct Deps {
@@ -58,8 +62,10 @@ pub enum Error {
 pub struct Server {
     app: App,
     listeners: Vec<Listener>,
+    metrics: Option<Listener>,
     http: Option<SocketAddr>,
     https: Option<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
 }
 
 /// What others hold of a server: its context, its addresses, and how to ask it something without a socket.
@@ -71,6 +77,8 @@ pub struct Handle {
     pub http: Option<SocketAddr>,
     /// The bound address of HTTPS.
     pub https: Option<SocketAddr>,
+    /// The bound address of the metrics.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Handle {
@@ -95,14 +103,19 @@ impl Server {
             https = listener.address().ok();
             listeners.push(listener);
         }
+        let metrics = match config.listen.metrics {
+            Some(address) => Some(bind(address, None).await?),
+            None => None,
+        };
+        let metrics_address = metrics.as_ref().and_then(|listener| listener.address().ok());
         let app = context(config, deps).await?;
-        Ok(Self { app, listeners, http, https })
+        Ok(Self { app, listeners, metrics, http, https, metrics_address })
     }
 
     /// What others may hold.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { app: self.app.clone(), http: self.http, https: self.https }
+        Handle { app: self.app.clone(), http: self.http, https: self.https, metrics: self.metrics_address }
     }
 
     /// Answers requests and runs the background tasks until `stop`, then lets what is under way finish.
@@ -118,6 +131,12 @@ impl Server {
         let slots = Arc::new(Semaphore::new(limits.connections));
         for listener in self.listeners {
             life.spawn("listener", listener.run(Arc::clone(&shared), slots.clone(), life.clone()));
+        }
+        if let Some(listener) = self.metrics {
+            let shared = Shared::new(metrics::service(app.clone()), limits.clone(), life.soft().clone());
+            // Apart from the others, so that a full server can still be watched.
+            let slots = Arc::new(Semaphore::new(METRICS_CONNECTIONS));
+            life.spawn("metrics", listener.run(shared, slots, life.clone()));
         }
         stop.cancelled().await;
         let dropped = life.stop(limits.shutdown_grace).await;
@@ -155,5 +174,6 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         lifecycle: Lifecycle::new(),
         passwords,
         rates,
+        metrics: Metrics::default(),
     }))
 }

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -38,6 +38,8 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     let peer = Peer::of(&request, &app.config.proxies);
     let secure = request.extensions().get::<super::connection::Encrypted>().is_some();
     let started = std::time::Instant::now();
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let counted = app.metrics.request(&method, route.as_deref());
     request.extensions_mut().insert(RequestId(id));
     request.extensions_mut().insert(peer);
     let stall = app.config.limits.stall_timeout;
@@ -56,6 +58,7 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     });
 
     describe(&app, response.headers_mut(), id, secure);
+    counted.answered(response.status());
     let status = response.status().as_u16();
     let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     if status >= 500 {

@@ -37,6 +37,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             psk: args.provisioning.provisioner_daemon_psk.clone().map(Secret::new),
             hung_after: args.provisioning.job_hung_after,
             pending_after: args.provisioning.job_pending_after,
+            daemon_grace: args.provisioning.daemon_grace,
             reap_every: args.provisioning.job_hang_detector_interval,
             force_cancel_after: args.provisioning.provisioner_force_cancel_interval,
             ..Provisioning::default()
@@ -54,11 +55,16 @@ fn listen(args: &Args) -> anyhow::Result<Listen> {
     let http = args.network.address.as_ref().unwrap_or(&args.network.http_address);
     let http = if http.is_empty() { None } else { Some(address(http).context("--http-address")?) };
     let https = if args.tls.tls_enable { Some(https(&args.tls)?) } else { None };
+    let metrics = &args.network.prometheus_address;
+    let metrics = match args.network.prometheus_enable {
+        true => Some(address(metrics).context("--prometheus-address")?),
+        false => None,
+    };
     ensure!(
         http.is_some() || https.is_some(),
         "there is nothing to listen on: give --http-address, or --tls-enable with a certificate"
     );
-    Ok(Listen { http, https, strict_transport_security: args.tls.strict_transport_security })
+    Ok(Listen { http, https, metrics, strict_transport_security: args.tls.strict_transport_security })
 }
 
 fn https(tls: &Tls) -> anyhow::Result<Https> {

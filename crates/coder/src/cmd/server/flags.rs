@@ -66,6 +66,12 @@ pub(crate) struct Network {
     /// Turn all rate limits off.
     #[arg(long, env = env::DANGEROUS_DISABLE_RATE_LIMITS)]
     pub(crate) dangerous_disable_rate_limits: bool,
+    /// Serve Prometheus metrics.
+    #[arg(long, env = env::PROMETHEUS_ENABLE)]
+    pub(crate) prometheus_enable: bool,
+    /// Address of the metrics, over plain HTTP.
+    #[arg(long, env = env::PROMETHEUS_ADDRESS, default_value = "127.0.0.1:2112", value_name = "HOST:PORT")]
+    pub(crate) prometheus_address: String,
 }
 
 /// HTTPS.
@@ -159,7 +165,7 @@ pub(crate) struct Provisioning {
     /// Pre-shared key with which any daemon may join the default organization; provisioner keys are better.
     #[arg(long, env = env::PROVISIONER_DAEMON_PSK, hide_env_values = true, value_name = "SECRET")]
     pub(crate) provisioner_daemon_psk: Option<String>,
-    /// Time Terraform has to stop when its job is canceled, in built-in daemons.
+    /// Time Terraform has to stop when its job is canceled; then it is killed.
     #[arg(long, env = env::PROVISIONER_FORCE_CANCEL_INTERVAL, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) provisioner_force_cancel_interval: Duration,
     /// How often hung jobs are looked for.
@@ -168,9 +174,12 @@ pub(crate) struct Provisioning {
     /// Silence after which a started job is failed.
     #[arg(long, env = env::JOB_HUNG_AFTER, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) job_hung_after: Duration,
-    /// Waiting time after which a job that nobody took is failed.
+    /// Time in which nothing that could run a waiting job was seen, after which it is failed.
     #[arg(long, env = env::JOB_PENDING_AFTER, default_value = "30m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) job_pending_after: Duration,
+    /// Time that a daemon whose connection was cut has to come back to its jobs before they fail.
+    #[arg(long, env = env::DAEMON_GRACE, default_value = "2m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) daemon_grace: Duration,
     /// Directory for caches of built-in daemons; default ~/.cache/coder.
     #[arg(long, env = env::CACHE_DIRECTORY, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,

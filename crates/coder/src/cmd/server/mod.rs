@@ -110,6 +110,9 @@ fn announce(ctx: &Context, handle: &coder_server::Handle, access_url: Option<&ur
     for address in [&local, &secure].into_iter().flatten() {
         tracing::info!(target: "coderd", "listening on {address}");
     }
+    if let Some(address) = handle.metrics {
+        tracing::info!(target: "coderd", "starting Prometheus endpoint on http://{address}");
+    }
     let given = access_url.map(|url| url.as_str().trim_end_matches('/').to_owned());
     if let Some(url) = given.or(local).or(secure) {
         ctx.printer.note(&format!("View the server at {url}, log in with: coder login {url}"));

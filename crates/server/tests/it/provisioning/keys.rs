@@ -91,3 +91,122 @@ async fn conf_14_deleting_a_key_closes_its_sessions() {
     tokio::time::timeout(SOON, daemon.calls.session().closed()).await.unwrap();
     assert!(other.calls.session().end().is_none());
 }
+
+/// A request with a key, as daemons make it.
+async fn with_key(server: &TestServer, path: &str, key: &str) -> crate::harness::Answer {
+    let request = Request::get(path).header("Coder-Provisioner-Daemon-Key", key);
+    server.send(request.body(Body::empty()).unwrap()).await
+}
+
+const SERVE: &str =
+    "/api/v2/organizations/default/provisionerdaemons/serve?provisioner=terraform&name=d&version=1.14";
+const OWN: &str = "/api/v2/provisionerkeys/x";
+
+on_both_engines! {
+    async fn rotated_keys_have_two_secrets_for_the_overlap_and_one_after_it(server: TestServer) {
+        let owner = server.owner().await;
+        let old = server.post(&owner, PATH, json!({ "name": "k" })).await.expect(201)["key"].as_str().unwrap().to_owned();
+        let rotated = server.post(&owner, &format!("{PATH}/K/rotate"), json!({ "overlap_seconds": 60 })).await.expect(200);
+        let new = rotated["key"].as_str().unwrap().to_owned();
+        assert!(new.len() == 43 && new != old);
+        let listed = server.get(&owner, PATH).await.expect(200);
+        assert_eq!(listed[0]["previous_valid_until"], rotated["previous_valid_until"]);
+        server.advance(59);
+        for secret in [&old, &new] {
+            assert_eq!(with_key(&server, OWN, secret).await.expect(200)["name"], "k");
+            with_key(&server, SERVE, secret).await.expect(426);
+        }
+        server.advance(1);
+        for path in [OWN, SERVE] {
+            with_key(&server, path, &old).await.expect(401);
+        }
+        with_key(&server, OWN, &new).await.expect(200);
+        with_key(&server, SERVE, &new).await.expect(426);
+        for bad in [-1, 366 * 24 * 3600, i64::MAX] {
+            let refused = server.post(&owner, &format!("{PATH}/k/rotate"), json!({ "overlap_seconds": bad })).await;
+            assert_eq!(refused.refused(400), "overlap_seconds");
+        }
+        server.post(&owner, &format!("{PATH}/psk/rotate"), json!({})).await.expect(400);
+        server.post(&owner, &format!("{PATH}/absent/rotate"), json!({})).await.expect(404);
+    }
+
+    async fn keys_expire_are_bound_to_networks_and_show_their_last_use(server: TestServer) {
+        let owner = server.owner().await;
+        let request = json!({ "name": "k", "expires_in_seconds": 60, "allow_addresses": ["127.0.0.0/8", "::1"] });
+        let secret = server.post(&owner, PATH, request).await.expect(201)["key"].as_str().unwrap().to_owned();
+        let listed = server.get(&owner, PATH).await.expect(200);
+        assert_eq!(listed[0]["allow_addresses"], json!(["127.0.0.0/8", "::1"]));
+        assert_eq!(listed[0].get("last_used_at"), None);
+        with_key(&server, SERVE, &secret).await.expect(426);
+        let listed = server.get(&owner, PATH).await.expect(200);
+        assert_eq!(listed[0]["last_used_address"], "127.0.0.1");
+        assert!(listed[0]["last_used_at"].is_string() && listed[0]["expires_at"].is_string());
+        server.advance(60);
+        with_key(&server, SERVE, &secret).await.expect(401);
+        with_key(&server, OWN, &secret).await.expect(401);
+        let far = json!({ "name": "far", "allow_addresses": ["10.0.0.0/8"] });
+        let far = server.post(&owner, PATH, far).await.expect(201)["key"].as_str().unwrap().to_owned();
+        with_key(&server, SERVE, &far).await.expect(401);
+        with_key(&server, OWN, &far).await.expect(401);
+    }
+}
+
+#[tokio::test]
+async fn what_a_key_may_not_be_is_said_by_field() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let many: serde_json::Map<_, _> = (0..10_000).map(|n| (n.to_string(), json!(""))).collect();
+    let networks: Vec<_> = (0..65).map(|n| format!("10.0.0.{n}")).collect();
+    for (request, field) in [
+        (json!({ "name": "k".repeat(65) }), "name"),
+        (json!({ "name": "" }), "name"),
+        (json!({ "name": "a\u{0}b" }), "name"),
+        (json!({ "name": "a b" }), "name"),
+        (json!({ "name": "PSK" }), "name"),
+        (json!({ "name": "x", "tags": many }), "tags"),
+        (json!({ "name": "x", "tags": {"a": "\u{0}"} }), "tags"),
+        (json!({ "name": "x", "tags": {"scope": "user"} }), "tags"),
+        (json!({ "name": "x", "expires_in_seconds": 0 }), "expires_in_seconds"),
+        (json!({ "name": "x", "expires_in_seconds": -5 }), "expires_in_seconds"),
+        (json!({ "name": "x", "expires_in_seconds": i64::MAX }), "expires_in_seconds"),
+        (json!({ "name": "x", "allow_addresses": ["10.0.0.1/8"] }), "allow_addresses"),
+        (json!({ "name": "x", "allow_addresses": ["example.com"] }), "allow_addresses"),
+        (json!({ "name": "x", "allow_addresses": networks }), "allow_addresses"),
+    ] {
+        let answer = server.post(&owner, PATH, request).await;
+        assert_eq!(answer.refused(400), field);
+    }
+    server.post(&owner, PATH, json!({ "name": "k".repeat(64) })).await.expect(201);
+    let secret = server.post(&owner, PATH, json!({ "name": "tagged" })).await.expect(201);
+    let tagged = with_key(&server, &format!("{SERVE}&tag=a%3Db"), secret["key"].as_str().unwrap()).await;
+    assert_eq!(tagged.expect(403)["detail"], "Tags are not allowed when using a provisioner key.");
+}
+
+#[tokio::test]
+async fn every_action_on_a_key_is_in_the_audit_log() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    server.post(&owner, PATH, json!({ "name": "k" })).await.expect(201);
+    server.post(&owner, &format!("{PATH}/k/rotate"), json!({ "overlap_seconds": 5 })).await.expect(200);
+    server.delete(&owner, &format!("{PATH}/k")).await.expect(204);
+    server.post(&owner, PATH, json!({ "name": "psk" })).await.expect(400);
+    let filter = coder_store::audit::Filter {
+        resource_type: Some("provisioner_key".to_owned()),
+        ..coder_store::audit::Filter::default()
+    };
+    let mut tx = server.app.store.reader().await.unwrap();
+    let mut entries = coder_store::audit::list(&mut tx, &filter, 100, 0).await.unwrap();
+    entries.reverse();
+    let actions: BTreeMap<_, _> = entries.iter().map(|entry| (entry.action.as_str(), entry)).collect();
+    assert_eq!(actions.keys().copied().collect::<Vec<_>>(), ["create", "delete", "write"]);
+    let user = server.user_id(&owner).await;
+    for entry in &entries {
+        assert_eq!(
+            (entry.user_id, entry.ip.as_str(), entry.resource_target.as_str()),
+            (user, "127.0.0.1", "k")
+        );
+        assert_eq!(entry.organization_id, server.app.default_organization);
+    }
+    assert_eq!(actions["write"].diff["hashed_secret"]["secret"], true);
+    assert_eq!(entries.len(), 3, "what is refused changes nothing");
+}

@@ -2,10 +2,12 @@
 
 mod acquire;
 mod away;
+mod explain;
 mod idle;
 mod join;
 mod keys;
 mod lists;
+mod metrics;
 mod reap;
 mod report;
 
@@ -48,6 +50,16 @@ impl Daemon {
     }
 
     async fn join(server: &TestServer, name: &str, key_id: KeyId, tags: &[(&str, &str)]) -> Self {
+        Self::join_for(server, name, key_id, UserId::NIL, tags).await
+    }
+
+    async fn join_for(
+        server: &TestServer,
+        name: &str,
+        key_id: KeyId,
+        user: UserId,
+        tags: &[(&str, &str)],
+    ) -> Self {
         let app = &server.app;
         let tags: BTreeMap<_, _> = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let join = Join {
@@ -55,7 +67,7 @@ impl Daemon {
             name: name.to_owned(),
             key_id,
             provisioners: vec!["terraform".to_owned()],
-            tags: TagSet::canonical(UserId::NIL, [&tags]),
+            tags: TagSet::canonical(user, [&tags]),
             version: String::new(),
             api_version: protocol::CURRENT.to_string(),
         };

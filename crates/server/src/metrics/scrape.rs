@@ -1,0 +1,186 @@
+//! What is read when somebody scrapes: queue, daemons, users, and this process.
+
+use std::collections::BTreeMap;
+
+use coder_domain::Timestamp;
+use coder_domain::ids::OrganizationId;
+use coder_domain::tags::TagSet;
+use coder_store::jobs::backlog::{self, Backlog};
+use coder_store::{Error, daemon_facts, organizations, users};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::{OTHERS, OfSet, SETS};
+use crate::context::App;
+use crate::routes::matched::STALE_AFTER;
+
+/// Most daemons of one organization that are looked at.
+const DAEMONS: i64 = 20_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfSlot {
+    organization_id: String,
+    tags: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Organization {
+    organization_id: String,
+    organization_name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStatus {
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPath {
+    path: &'static str,
+}
+
+/// Everything, in the text form of OpenMetrics.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn render(app: &App) -> Result<String, Error> {
+    let mut text = String::new();
+    encode(&mut text, &app.metrics.0.registry).expect("a string takes everything");
+    // Two registries make one text: its end is said once.
+    if let Some(start) = text.rfind("# EOF") {
+        text.truncate(start);
+    }
+    encode(&mut text, &now(app).await?).expect("a string takes everything");
+    Ok(text)
+}
+
+/// Numbers of a tag set.
+#[derive(Default)]
+struct Set {
+    waiting: i64,
+    oldest_at: Option<Timestamp>,
+    daemons: i64,
+    draining: i64,
+    slots: i64,
+    busy: i64,
+}
+
+/// The numbers of this moment. Those of the database are the whole deployment's, so each replica tells the same.
+async fn now(app: &App) -> Result<Registry, Error> {
+    let at = app.now();
+    let mut tx = app.store.reader().await?;
+    let mut sets: BTreeMap<(OrganizationId, TagSet), Set> = BTreeMap::new();
+    for Backlog { organization_id, tags, waiting, oldest_at } in backlog::list(&mut tx).await? {
+        let set = sets.entry((organization_id, tags)).or_default();
+        set.waiting += waiting;
+        set.oldest_at = [set.oldest_at, oldest_at].into_iter().flatten().min();
+    }
+    let organizations = organizations::list(&mut tx).await?;
+    let since = at.checked_sub(STALE_AFTER).ok();
+    for organization in &organizations {
+        for daemon in daemon_facts::list(&mut tx, organization.id, DAEMONS).await? {
+            if daemon.last_seen_at < since || daemon.revoked_at.is_some() {
+                continue;
+            }
+            let set = sets.entry((organization.id, daemon.tags)).or_default();
+            set.daemons += 1;
+            set.draining += i64::from(daemon.draining);
+            set.slots += daemon.slots;
+            set.busy += daemon.busy.min(daemon.slots);
+        }
+    }
+    let mut counts = Vec::new();
+    for (status, word) in [
+        (users::Status::Active, "active"),
+        (users::Status::Dormant, "dormant"),
+        (users::Status::Suspended, "suspended"),
+    ] {
+        let filter = users::Filter { status: Some(vec![status]), ..users::Filter::default() };
+        counts.push((word, users::count(&mut tx, &filter).await?));
+    }
+    drop(tx);
+    let mut registry = Registry::default();
+    add_sets(&mut registry, sets, at);
+    let info: Family<Organization, Gauge> = Family::default();
+    for organization in organizations {
+        let labels = Organization {
+            organization_id: organization.id.to_string(),
+            organization_name: organization.name,
+        };
+        info.get_or_create(&labels).set(1);
+    }
+    registry.register("coderd_provisioning_organization_info", "Names of organizations", info);
+    let by_status: Family<OfStatus, Gauge> = Family::default();
+    for (status, count) in counts {
+        by_status.get_or_create(&OfStatus { status }).set(count);
+    }
+    registry.register("coderd_api_total_user_count", "Users by status", by_status);
+    add_process(&mut registry, app);
+    Ok(registry)
+}
+
+/// The sets with most to tell have numbers of their own.
+fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Set>, at: Timestamp) {
+    let (waiting, oldest) = (Family::<OfSet, Gauge>::default(), Family::<OfSet, Gauge>::default());
+    let (connected, draining) = (Family::<OfSet, Gauge>::default(), Family::<OfSet, Gauge>::default());
+    let slots: Family<OfSlot, Gauge> = Family::default();
+    let mut sets: Vec<_> = sets.into_iter().collect();
+    sets.sort_by_key(|(_, set)| std::cmp::Reverse((set.waiting, set.daemons)));
+    for (rank, ((organization, tags), set)) in sets.into_iter().enumerate() {
+        let labels = if rank < SETS {
+            OfSet { organization_id: organization.to_string(), tags: tags.to_string() }
+        } else {
+            OfSet { organization_id: String::new(), tags: OTHERS.to_owned() }
+        };
+        let age = set.oldest_at.map_or(0, |oldest| at.duration_since(oldest).as_secs().max(0));
+        waiting.get_or_create(&labels).inc_by(set.waiting);
+        let eldest = oldest.get_or_create(&labels).get().max(age);
+        oldest.get_or_create(&labels).set(eldest);
+        connected.get_or_create(&labels).inc_by(set.daemons);
+        draining.get_or_create(&labels).inc_by(set.draining);
+        let OfSet { organization_id, tags } = labels;
+        for (state, count) in [("busy", set.busy), ("free", set.slots - set.busy)] {
+            let labels = OfSlot { organization_id: organization_id.clone(), tags: tags.clone(), state };
+            slots.get_or_create(&labels).inc_by(count);
+        }
+    }
+    registry.register("coderd_provisioning_jobs_waiting", "Waiting jobs by what they need", waiting);
+    registry.register("coderd_provisioning_oldest_waiting_seconds", "Age of the oldest waiting job", oldest);
+    registry.register("coderd_provisioning_daemons", "Daemons seen lately", connected);
+    registry.register("coderd_provisioning_daemons_draining", "Daemons that take no more jobs", draining);
+    registry.register("coderd_provisioning_slots", "Jobs that daemons can run at once", slots);
+}
+
+fn add_process(registry: &mut Registry, app: &App) {
+    let sessions = i64::try_from(app.scheduler.connected().len()).unwrap_or(i64::MAX);
+    let sockets: Family<OfPath, Gauge> = Family::default();
+    sockets.get_or_create(&OfPath { path: coder_api::paths::SERVE }).set(sessions);
+    registry.register("coderd_api_concurrent_websockets", "Open WebSockets of daemons here", sockets);
+    let gauge = |value: i64| {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(value);
+        gauge
+    };
+    registry.register(
+        "coderd_provisioning_sessions",
+        "Connections of daemons to this server",
+        gauge(sessions),
+    );
+    registry.register("process_resident_memory_bytes", "Resident memory", gauge(resident_bytes()));
+    registry.register("process_open_fds", "Open files", gauge(open_files()));
+}
+
+fn resident_bytes() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = resident.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<i64>().ok());
+    kib.unwrap_or_default().saturating_mul(1024)
+}
+
+fn open_files() -> i64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| i64::try_from(entries.count()).unwrap_or(i64::MAX))
+}

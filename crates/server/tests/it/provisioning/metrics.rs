@@ -1,0 +1,166 @@
+//! What Prometheus is told, the health report, and that dashboards and alerts name nothing that does not exist.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use coder_server::metrics;
+
+use super::*;
+
+const DAEMONS: &str = "/api/v2/organizations/default/provisionerdaemons";
+const HEALTH: &str = "/api/v2/debug/health";
+
+async fn scrape(server: &TestServer) -> String {
+    metrics::render(&server.app).await.unwrap()
+}
+
+#[tokio::test]
+async fn queue_daemons_slots_and_waits_are_told_by_tag_set() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let daemon = Daemon::tagged(&server, "d", &[("a", "1")]).await;
+    let first = import(&server, &owner, json!({"a": "1"})).await.1;
+    server.advance(7);
+    daemon.take(first).await;
+    import(&server, &owner, json!({"a": "1"})).await;
+    server.advance(20);
+    import(&server, &owner, json!({"b": "2"})).await;
+    let text = scrape(&server).await;
+    let organization = server.app.default_organization;
+    let has = |name: &str, tags: &str, more: &str, value: &str| {
+        let line = format!("{name}{{organization_id=\"{organization}\",tags=\"{tags}\"{more}}} {value}\n");
+        assert!(text.contains(&line), "{line}\n{text}");
+    };
+    let (a, b) = ("a=1 owner= scope=organization", "b=2 owner= scope=organization");
+    has("coderd_provisioning_jobs_waiting", a, "", "1");
+    has("coderd_provisioning_oldest_waiting_seconds", a, "", "20");
+    has("coderd_provisioning_jobs_waiting", b, "", "1");
+    has("coderd_provisioning_daemons", a, "", "1");
+    has("coderd_provisioning_daemons", b, "", "0");
+    has("coderd_provisioning_slots", a, ",state=\"busy\"", "1");
+    has("coderd_provisioning_slots", a, ",state=\"free\"", "0");
+    has("coderd_provisioning_job_wait_seconds_sum", a, "", "7.0");
+    has("coderd_provisioning_job_wait_seconds_count", a, "", "1");
+    assert!(text.contains("coderd_api_total_user_count{status=\"active\"} 1\n"), "{text}");
+    assert!(text.contains("code=\"201\",method=\"POST\",path=\"/api/v2/files\"}"), "{text}");
+    assert_eq!(text.matches("# EOF").count(), 1);
+    assert!(text.ends_with("# EOF\n"));
+    daemon.fail(first, "x").await.unwrap();
+    drop(daemon);
+    server.advance(91);
+    let text = scrape(&server).await;
+    assert!(!text.contains("state=\"busy\"} 1"), "a daemon that is gone has no slots\n{text}");
+}
+
+#[tokio::test]
+async fn dashboards_and_alerts_name_existing_metrics() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let daemon = Daemon::untagged(&server, "d").await;
+    let posted = import(&server, &owner, json!({})).await.1;
+    daemon.take(posted).await;
+    server.app.metrics.joined(true);
+    server.app.metrics.gave_up("hung");
+    let text = scrape(&server).await;
+    // The daemons' own metrics, by the names in their list.
+    let of_daemons = include_str!("../../../../provisioner/src/metrics.rs");
+    let exists = |name: &str| {
+        let family = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| name.strip_suffix(end));
+        let registered = |name: &str| of_daemons.contains(&format!("\"{name}\""));
+        text.lines()
+            .any(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")))
+            || registered(name)
+            || family.is_some_and(registered)
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana");
+    let mut seen = BTreeSet::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let content = std::fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|end| end == "json") {
+            serde_json::from_str::<Value>(&content).unwrap();
+        }
+        let words = content.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let prefixes = ["coderd_", "process_"];
+        seen.extend(
+            words.filter(|word| prefixes.iter().any(|prefix| word.starts_with(prefix))).map(str::to_owned),
+        );
+    }
+    assert!(seen.len() > 10, "{seen:?}");
+    let missing: Vec<_> = seen.iter().filter(|name| !exists(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} do not exist\n{text}");
+    let guide = include_str!("../../../../../docs/operations.md");
+    let ours = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .filter_map(|line| line.split(' ').next());
+    let unexplained: Vec<_> = ours.filter(|name| !guide.contains(*name)).collect();
+    assert!(unexplained.is_empty(), "docs/operations.md does not say what {unexplained:?} are");
+}
+
+#[tokio::test]
+async fn epd01_and_epd02_health_judges_the_daemons_seen_lately() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let member = server.user(&owner, "member", &[]).await;
+    server.get(&member, HEALTH).await.expect(403);
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    let daemons = &report["provisioner_daemons"];
+    assert_eq!((&report["healthy"], &daemons["severity"]), (&json!(false), &json!("error")));
+    assert!(daemons["error"].as_str().unwrap().starts_with("EPD01"), "{report}");
+    assert_eq!(report["database"]["reachable"], true);
+    let row = |name: &str, version: &str, api: &str| Join {
+        organization_id: server.app.default_organization,
+        name: name.to_owned(),
+        key_id: KeyId::USER_AUTH,
+        provisioners: vec!["terraform".to_owned()],
+        tags: TagSet::untagged(),
+        version: version.to_owned(),
+        api_version: api.to_owned(),
+    };
+    let mut tx = server.app.store.single().await.unwrap();
+    daemons::upsert(&mut tx, &row("same", "v2.30.7", "1.14"), server.app.now()).await.unwrap();
+    daemons::upsert(&mut tx, &row("older", "v2.24.0", "1.9"), server.app.now()).await.unwrap();
+    drop(tx);
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    let daemons = &report["provisioner_daemons"];
+    assert_eq!((&daemons["severity"], &daemons["warnings"][0]["code"]), (&json!("warning"), &json!("EPD02")));
+    assert_eq!(daemons["items"][0]["provisioner_daemon"]["name"], "older");
+    assert_eq!(daemons["items"][0]["warnings"][0]["code"], "EPD02");
+    assert_eq!(daemons["items"][1]["warnings"], json!([]));
+    let shown = server.get(&owner, DAEMONS).await.expect(200);
+    let of = |name: &str| shown.as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
+    assert_eq!(
+        (&of("older")["version_skew"], &of("older")["api_version_skew"]),
+        (&json!("behind"), &json!("behind"))
+    );
+    assert_eq!((&of("same")["version_skew"], &of("same")["draining"]), (&json!("same"), &json!(false)));
+    let mut tx = server.app.store.single().await.unwrap();
+    daemons::upsert(&mut tx, &row("older", "v2.30.0", "2.0"), server.app.now()).await.unwrap();
+    drop(tx);
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    assert_eq!(report["provisioner_daemons"]["warnings"][0]["code"], "EPD03");
+    server.advance(91);
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    assert!(
+        report["provisioner_daemons"]["error"].as_str().unwrap().starts_with("EPD01"),
+        "stale ones do not count"
+    );
+}
+
+#[tokio::test]
+async fn draining_is_for_those_who_may_change_daemons() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let member = server.user(&owner, "member", &[]).await;
+    let daemon = Daemon::untagged(&server, "d").await;
+    let path = format!("{DAEMONS}/d/drain");
+    server.post("", &path, Value::Null).await.expect(401);
+    server.post(&member, &path, Value::Null).await.expect(403);
+    server.post(&owner, &format!("{DAEMONS}/other/drain"), Value::Null).await.expect(404);
+    assert!(daemon.calls.session().end().is_none());
+    server.post(&owner, &format!("{DAEMONS}/{}/drain", daemon.id), Value::Null).await.expect(200);
+    tokio::time::timeout(SOON, daemon.calls.session().closed()).await.unwrap();
+    server.advance(91);
+    server.post(&owner, &path, Value::Null).await.expect(404);
+}
