@@ -301,3 +301,36 @@ fn taken_column(message: &str) -> Error {
     let (table, column) = last.split_once('.').unwrap_or(("?", last));
     Error::Conflict { table: table.to_owned(), column: column.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    /// Planning a statement costs several times what running it does.
+    #[test]
+    fn a_prepared_statement_is_planned_once_whatever_its_values() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = Config::new(crate::Location::Sqlite(folder.path().join("coder.db")));
+        let lanes = Lanes::new(&folder.path().join("coder.db"), &config);
+        for mode in [Mode::Write, Mode::Read] {
+            let conn = lanes.connect(mode).expect("a connection");
+            if mode == Mode::Write {
+                conn.execute_batch(
+                    "create table sets (id bigint primary key);
+                    create table jobs (id text primary key, set_id bigint not null, ended bigint);
+                    create index jobs_open on jobs (set_id) where ended is null;",
+                )
+                .expect("tables");
+            }
+            let text = "select jobs.id from jobs join sets on sets.id = jobs.set_id where jobs.id = $1";
+            for value in ["a", "b", "c"] {
+                let mut statement = conn.prepare_cached(text).expect("a statement");
+                statement.raw_bind_parameter(1, value).expect("bound");
+                assert!(statement.raw_query().next().expect("a result").is_none());
+                assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{mode:?}, {value}");
+            }
+        }
+    }
+}
