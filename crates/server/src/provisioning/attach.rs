@@ -135,9 +135,10 @@ async fn decide(
     now: Timestamp,
     moved: &mut Vec<Moved>,
 ) -> Result<JobVerdict, Refusal> {
-    let shown = (!job.token.is_empty()).then(|| hash(&job.token));
     let fresh = fresh();
-    match jobs::resume(tx, id, session.daemon, presented, shown, hash(&fresh), now).await {
+    // The session proves which process it is. An older token says no more than that the answer with the newer one never
+    // arrived.
+    match jobs::resume(tx, id, session.daemon, presented, None, hash(&fresh), now).await {
         Ok(held) => {
             let verdict = JobVerdict {
                 job_id: job.job_id.clone(),

@@ -78,11 +78,13 @@ async fn of_key(session: &Session) {
             Ok(Standing::Valid(left)) => left,
             Ok(Standing::Ended(Refusal::Expired(_))) => {
                 end(session, shown.key, revoke::Reason::Expired);
-                return session.hand.all_told().await;
+                // That closes the connection, once the daemon has heard why.
+                return std::future::pending().await;
             }
             Ok(Standing::Ended(Refusal::Revoked(_))) => {
                 end(session, shown.key, revoke::Reason::Deleted);
-                return session.hand.all_told().await;
+                // That closes the connection, once the daemon has heard why.
+                return std::future::pending().await;
             }
             Ok(Standing::Ended(Refusal::Superseded(_) | Refusal::Address(_))) => {
                 session.hand.drain("the key's terms have changed: start the daemon with its new secret");
@@ -122,5 +124,6 @@ async fn retired(session: &Session) {
     session.hand.retired().await;
     // A key that has ended takes the jobs away first.
     session.hand.emptied().await;
-    session.hand.all_told().await;
+    // An official daemon hears nothing.
+    let _ = tokio::time::timeout(revoke::FAREWELL, session.hand.all_told()).await;
 }

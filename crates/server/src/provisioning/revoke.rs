@@ -12,7 +12,7 @@ use super::give_up::give_up;
 use crate::context::App;
 
 /// Longest time that a daemon gets to hear why its connection ends.
-const FAREWELL: Duration = Duration::from_millis(300);
+pub(super) const FAREWELL: Duration = Duration::from_millis(300);
 
 /// Why a key is valid no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
