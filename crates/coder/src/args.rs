@@ -131,7 +131,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: cmd::users::Command,
     },
-    /// Show organizations.
+    /// Manage organizations and their members.
     #[command(aliases = ["organization", "orgs", "org"], subcommand_required = true, arg_required_else_help = true)]
     Organizations {
         /// What to do.

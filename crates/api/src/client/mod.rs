@@ -3,6 +3,7 @@
 //! One [`Client`] is one server and at most one session. Redirects are not followed, answers are read up to a limit, and
 //! no error or `Debug` text contains a credential.
 
+mod accounts;
 mod daemons;
 pub mod dial;
 mod error;

@@ -64,9 +64,9 @@ impl Client {
         Ok(key.key)
     }
 
-    /// What tokens the caller may ask for.
-    pub async fn token_config(&self) -> Result<TokenConfig, Error> {
-        self.get(&paths::token_config(paths::ME), &[]).await
+    /// What tokens may be asked for, for a user by name, id, or `me`.
+    pub async fn token_config(&self, user: &str) -> Result<TokenConfig, Error> {
+        self.get(&paths::token_config(user), &[]).await
     }
 
     /// Makes a token; this is the only time it is seen.

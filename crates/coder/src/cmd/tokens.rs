@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coder_api::paths;
 use coder_api::tokens::{ApiKeyWithOwner, CreateTokenRequest};
 
 use crate::context::Context;
@@ -36,6 +37,9 @@ pub(crate) struct CreateArgs {
     /// What it may do; may be repeated. Default: everything you may.
     #[arg(long)]
     scope: Vec<String>,
+    /// Whose token it is to be, by name or id; others than oneself for owners only.
+    #[arg(short, long, default_value = paths::ME)]
+    user: String,
     /// Objects it is limited to, as type:id; may be repeated.
     #[arg(long = "allow", value_name = "TYPE:ID")]
     allow: Vec<String>,
@@ -106,7 +110,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
 
 async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
-    let limits = client.token_config().await?;
+    let limits = client.token_config(&args.user).await?;
     let longest = Duration::from_nanos(u64::try_from(limits.max_token_lifetime).unwrap_or_default());
     let lifetime = args.lifetime.unwrap_or(longest);
     anyhow::ensure!(
@@ -117,7 +121,7 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let mut request = CreateTokenRequest::new(args.name, lifetime);
     request.scopes = args.scope;
     request.allow_list = args.allow;
-    let token = client.create_token(&request).await?;
+    let token = client.create_token_for(&args.user, &request).await?;
     ctx.printer.data(token.expose());
     Ok(())
 }

@@ -11,6 +11,7 @@ mod help;
 mod https;
 mod killed;
 mod outage;
+mod people;
 mod program;
 mod provider;
 mod quickstart;

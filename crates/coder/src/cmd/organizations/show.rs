@@ -1,18 +1,10 @@
-//! `coder organizations show`
+//! `coder organizations show|list`
 
 use coder_api::organizations::Organization;
 
-use crate::args;
+use super::COLUMNS;
 use crate::context::Context;
-use crate::remote;
-use crate::table::{self, Column};
-
-/// Sub-commands.
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
-    /// Show an organization.
-    Show(ShowArgs),
-}
+use crate::{args, remote, table};
 
 /// Arguments of `show`.
 #[derive(Debug, clap::Args)]
@@ -29,16 +21,14 @@ pub(crate) struct ShowArgs {
     table: table::Options,
 }
 
-const COLUMNS: &[Column<Organization>] = &[
-    Column { name: "id", shown: true, cell: |organization| organization.id.to_string() },
-    Column { name: "name", shown: true, cell: |organization| organization.name.clone() },
-    Column { name: "display name", shown: false, cell: |organization| organization.display_name.clone() },
-    Column { name: "description", shown: false, cell: |organization| organization.description.clone() },
-    Column { name: "created at", shown: false, cell: |organization| table::time(organization.created_at) },
-    Column { name: "default", shown: true, cell: |organization| organization.is_default.to_string() },
-];
+/// Arguments of `list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    table: table::Options,
+}
 
-pub(crate) async fn run(ctx: &Context, Command::Show(args): Command) -> anyhow::Result<()> {
+pub(super) async fn show(ctx: &Context, args: ShowArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let rows: Vec<Organization> = match args.which.as_str() {
         "selected" => vec![remote::organization(ctx, &client, args.organization.org.as_deref()).await?],
@@ -50,4 +40,9 @@ pub(crate) async fn run(ctx: &Context, Command::Show(args): Command) -> anyhow::
         return Ok(());
     }
     table::print(&ctx.printer, &args.table, COLUMNS, &rows, "You are in no organization.")
+}
+
+pub(super) async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
+    let rows = remote::connect(ctx)?.organizations().await?;
+    table::print(&ctx.printer, &args.table, COLUMNS, &rows, "There are no organizations that you may see.")
 }

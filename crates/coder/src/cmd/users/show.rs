@@ -1,21 +1,13 @@
 //! `coder users show`
 
-use coder_api::users::User;
-
+use super::role_names;
 use crate::context::Context;
 use crate::remote;
 use crate::table::{self, Format};
 
-/// Sub-commands.
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
-    /// Show one user.
-    Show(ShowArgs),
-}
-
-/// Arguments of `show`.
+/// Arguments.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct Args {
     /// User name, id, or `me`.
     user: String,
     /// Output format.
@@ -23,11 +15,7 @@ pub(crate) struct ShowArgs {
     output: Format,
 }
 
-fn roles(user: &User) -> String {
-    user.roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>().join(",")
-}
-
-pub(crate) async fn run(ctx: &Context, Command::Show(args): Command) -> anyhow::Result<()> {
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let user = client.user(&args.user).await?;
     if args.output == Format::Json {
@@ -36,7 +24,9 @@ pub(crate) async fn run(ctx: &Context, Command::Show(args): Command) -> anyhow::
     }
     let mut names = Vec::new();
     for id in &user.organization_ids {
-        names.push(client.organization(&id.to_string()).await?.name);
+        // Who may see the account need not see all of its organizations.
+        let found = remote::found(client.organization(&id.to_string()).await)?;
+        names.push(found.map_or_else(|| id.to_string(), |organization| organization.name));
     }
     let facts = [
         ("Username", user.username.clone()),
@@ -44,7 +34,7 @@ pub(crate) async fn run(ctx: &Context, Command::Show(args): Command) -> anyhow::
         ("Email", user.email.clone()),
         ("Status", user.status.to_string()),
         ("Created at", table::time(user.created_at)),
-        ("Roles", roles(&user)),
+        ("Roles", role_names(&user)),
         ("Organizations", names.join(", ")),
     ];
     for (name, value) in facts {

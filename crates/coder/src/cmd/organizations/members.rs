@@ -1,0 +1,93 @@
+//! `coder organizations members list|add|remove|edit-roles`
+
+use coder_api::organizations::MemberWithUserData;
+
+use crate::context::Context;
+use crate::table::{self, Column};
+use crate::{args, remote};
+
+/// Sub-commands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// List members.
+    #[command(alias = "ls")]
+    List(ListArgs),
+    /// Add a user.
+    Add(UserArgs),
+    /// Remove a member.
+    #[command(alias = "rm")]
+    Remove(UserArgs),
+    /// Replace a member's roles; none named takes all away.
+    EditRoles(RolesArgs),
+}
+
+/// Arguments of `list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    organization: args::Organization,
+    #[command(flatten)]
+    table: table::Options,
+}
+
+/// Arguments of `add` and `remove`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UserArgs {
+    /// User name or id.
+    user: String,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+/// Arguments of `edit-roles`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RolesArgs {
+    /// User name or id.
+    user: String,
+    /// The complete new set.
+    roles: Vec<String>,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+const COLUMNS: &[Column<MemberWithUserData>] = &[
+    Column { name: "username", shown: true, cell: |row| row.username.clone() },
+    Column { name: "name", shown: false, cell: |row| row.name.clone() },
+    Column { name: "email", shown: false, cell: |row| row.email.clone() },
+    Column { name: "user id", shown: false, cell: |row| row.member.user_id.to_string() },
+    Column { name: "organization id", shown: false, cell: |row| row.member.organization_id.to_string() },
+    Column { name: "created at", shown: false, cell: |row| table::time(row.member.created_at) },
+    Column { name: "updated at", shown: false, cell: |row| table::time(row.member.updated_at) },
+    Column {
+        name: "organization roles",
+        shown: true,
+        cell: |row| row.member.roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>().join(","),
+    },
+];
+
+pub(super) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    match command {
+        Command::List(args) => {
+            let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+            let rows = client.members(organization.id).await?;
+            table::print(&ctx.printer, &args.table, COLUMNS, &rows, "The organization has no members.")?;
+        }
+        Command::Add(args) => {
+            let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+            client.add_member(organization.id, &args.user).await?;
+            ctx.printer.note(&format!("{} belongs to {} now.", args.user, organization.name));
+        }
+        Command::Remove(args) => {
+            let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+            client.remove_member(organization.id, &args.user).await?;
+            ctx.printer.note(&format!("{} belongs to {} no more.", args.user, organization.name));
+        }
+        Command::EditRoles(args) => {
+            let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+            client.update_member_roles(organization.id, &args.user, args.roles).await?;
+            ctx.printer.note(&format!("The roles of {} in {} are changed.", args.user, organization.name));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! `coder organizations`: organizations, their members and roles.
+
+mod change;
+mod members;
+mod roles;
+mod show;
+
+use coder_api::organizations::Organization;
+
+use crate::context::Context;
+use crate::table::{self, Column};
+
+/// Sub-commands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Show an organization.
+    Show(show::ShowArgs),
+    /// List all organizations that you may see.
+    #[command(alias = "ls")]
+    List(show::ListArgs),
+    /// Make an organization, to which you then belong.
+    Create(change::CreateArgs),
+    /// Change what an organization is called and shows.
+    Edit(change::EditArgs),
+    /// Delete an empty organization.
+    #[command(alias = "rm")]
+    Delete(change::DeleteArgs),
+    /// Manage members.
+    #[command(alias = "member", subcommand_required = true, arg_required_else_help = true)]
+    Members {
+        /// What to do.
+        #[command(subcommand)]
+        command: members::Command,
+    },
+    /// Look at the roles there are.
+    #[command(alias = "role", subcommand_required = true, arg_required_else_help = true)]
+    Roles {
+        /// What to do.
+        #[command(subcommand)]
+        command: roles::Command,
+    },
+}
+
+const COLUMNS: &[Column<Organization>] = &[
+    Column { name: "id", shown: true, cell: |organization| organization.id.to_string() },
+    Column { name: "name", shown: true, cell: |organization| organization.name.clone() },
+    Column { name: "display name", shown: false, cell: |organization| organization.display_name.clone() },
+    Column { name: "description", shown: false, cell: |organization| organization.description.clone() },
+    Column { name: "created at", shown: false, cell: |organization| table::time(organization.created_at) },
+    Column { name: "default", shown: true, cell: |organization| organization.is_default.to_string() },
+];
+
+pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Show(args) => show::show(ctx, args).await,
+        Command::List(args) => show::list(ctx, args).await,
+        Command::Create(args) => change::create(ctx, args).await,
+        Command::Edit(args) => change::edit(ctx, args).await,
+        Command::Delete(args) => change::delete(ctx, args).await,
+        Command::Members { command } => members::run(ctx, command).await,
+        Command::Roles { command } => roles::run(ctx, command).await,
+    }
+}

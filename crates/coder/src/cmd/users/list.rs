@@ -1,0 +1,20 @@
+//! `coder users list`
+
+use super::COLUMNS;
+use crate::context::Context;
+use crate::{remote, table};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only accounts that match, for example a part of the name or `status:active`.
+    #[arg(long, default_value = "", value_name = "QUERY")]
+    search: String,
+    #[command(flatten)]
+    table: table::Options,
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let users = remote::connect(ctx)?.users(&args.search).await?;
+    table::print(&ctx.printer, &args.table, COLUMNS, &users, "There are no such users.")
+}

@@ -1,0 +1,64 @@
+//! `coder users`: making, showing and managing accounts.
+
+mod change;
+mod create;
+mod list;
+mod password;
+mod roles;
+mod show;
+
+use coder_api::users::User;
+
+use crate::context::Context;
+use crate::table::{self, Column};
+
+/// Sub-commands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Make an account; without --password a random one is made and shown.
+    Create(create::Args),
+    /// List accounts.
+    #[command(alias = "ls")]
+    List(list::Args),
+    /// Show one account.
+    Show(show::Args),
+    /// Lock an account: nobody can use it until it is activated again.
+    Suspend(change::StatusArgs),
+    /// Unlock an account.
+    Activate(change::StatusArgs),
+    /// Delete an account that owns no workspaces.
+    #[command(alias = "rm")]
+    Delete(change::DeleteArgs),
+    /// Replace an account's site roles.
+    EditRoles(roles::Args),
+    /// Set an account's password; its sessions end.
+    ResetPassword(password::Args),
+}
+
+const COLUMNS: &[Column<User>] = &[
+    Column { name: "id", shown: false, cell: |user| user.id.to_string() },
+    Column { name: "username", shown: true, cell: |user| user.username.clone() },
+    Column { name: "name", shown: false, cell: |user| user.name.clone() },
+    Column { name: "email", shown: true, cell: |user| user.email.clone() },
+    Column { name: "roles", shown: false, cell: role_names },
+    Column { name: "created at", shown: true, cell: |user| table::time(user.created_at) },
+    Column { name: "last seen at", shown: false, cell: |user| table::time_or(user.last_seen_at, "never") },
+    Column { name: "status", shown: true, cell: |user| user.status.to_string() },
+];
+
+fn role_names(user: &User) -> String {
+    user.roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>().join(",")
+}
+
+pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Create(args) => create::run(ctx, args).await,
+        Command::List(args) => list::run(ctx, args).await,
+        Command::Show(args) => show::run(ctx, args).await,
+        Command::Suspend(args) => change::suspend(ctx, args).await,
+        Command::Activate(args) => change::activate(ctx, args).await,
+        Command::Delete(args) => change::delete(ctx, args).await,
+        Command::EditRoles(args) => roles::run(ctx, args).await,
+        Command::ResetPassword(args) => password::run(ctx, args).await,
+    }
+}
