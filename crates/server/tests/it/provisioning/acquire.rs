@@ -160,7 +160,9 @@ async fn a_payload_over_four_mebibytes_fails_the_job_with_both_sizes() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let large = "x".repeat(5 << 20);
-    let file = server.upload(&owner, "application/x-tar", tar(&[("main.tf", &large)])).await;
+    let file = server
+        .upload(&owner, "application/x-tar", tar(&[("main.tf", "resource {}"), ("notes.txt", &large)]))
+        .await;
     let id = file.json()["hash"].as_str().unwrap().to_owned();
     let posted = server.version(&owner, json!({ "file_id": id })).await.1;
     let daemon = Daemon::untagged(&server, "d").await;

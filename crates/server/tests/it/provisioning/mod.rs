@@ -3,6 +3,8 @@
 mod acquire;
 mod away;
 mod explain;
+mod extended;
+mod faults;
 mod idle;
 mod join;
 mod keys;
@@ -10,6 +12,8 @@ mod lists;
 mod metrics;
 mod reap;
 mod report;
+mod sessions;
+mod zero_trust;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

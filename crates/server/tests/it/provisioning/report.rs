@@ -196,6 +196,12 @@ async fn module_archives_go_up_and_come_down() {
     let mut tx = server.app.store.reader().await.unwrap();
     let file = version_details::find_module_file(&mut tx, version).await.unwrap().unwrap().to_string();
     drop(tx);
+    assert!(daemon.calls.download_file(&file, MODULES).await.is_err(), "no job in hand needs it");
+    let request = json!({ "name": "t", "template_version_id": version });
+    let made = server.post(&owner, "/api/v2/organizations/default/templates", request).await.expect(201);
+    let template = made["id"].as_str().unwrap().parse().unwrap();
+    let (_, _, build) = server.workspace(&owner, template, "w").await;
+    daemon.take(build).await;
     assert_eq!(daemon.calls.download_file(&file, MODULES).await.unwrap(), data);
     let sources = job(&server, posted).await.file_id.to_string();
     for unknown in [sources.as_str(), "", "00000000-0000-0000-0000-000000000009"] {

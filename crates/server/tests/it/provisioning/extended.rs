@@ -1,0 +1,182 @@
+//! A daemon process with extensions, over connections that can be cut.
+
+use bytes::Bytes;
+use coder_server::App;
+use coder_server::provisioning::admit::Admitted;
+use coder_wire::drpc;
+use coder_wire::extension::messages::{
+    AttachRequest, AttachResponse, HeldJob, HoldRequest, HoldResponse, LogsRequest, LogsResponse, notice,
+};
+use coder_wire::extension::{self, Extensions, Journal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+
+/// One connection of a daemon.
+pub(super) struct Line {
+    pub(super) id: DaemonId,
+    pub(super) calls: Client,
+    pub(super) ext: extension::Client,
+    cut: tokio::task::AbortHandle,
+}
+
+/// How a daemon joins.
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    pub(super) key: KeyId,
+    pub(super) extensions: Extensions,
+    /// The connection is cut after so many bytes.
+    pub(super) cut_after: usize,
+}
+
+impl Default for Wanted<'_> {
+    fn default() -> Self {
+        Self { name: "d", key: KeyId::USER_AUTH, extensions: Extensions::ALL, cut_after: usize::MAX }
+    }
+}
+
+impl Line {
+    pub(super) async fn open(app: &App, wanted: Wanted<'_>) -> Self {
+        let join = Join {
+            organization_id: app.default_organization,
+            name: wanted.name.to_owned(),
+            key_id: wanted.key,
+            provisioners: vec!["terraform".to_owned()],
+            tags: TagSet::canonical(UserId::NIL, []),
+            version: String::new(),
+            api_version: protocol::CURRENT.to_string(),
+        };
+        let id = daemons::upsert(&mut app.store.single().await.unwrap(), &join, app.now()).await.unwrap();
+        let admitted = Admitted { join, extensions: wanted.extensions, shown: None };
+        let ((near, left), (right, far)) = (duplex(64 << 10), duplex(64 << 10));
+        let session = Session::admitted(app.clone(), id, &admitted, "http://coder.test".to_owned());
+        app.lifecycle.spawn("session", session.run(near));
+        let cut = tokio::spawn(carry(left, right, wanted.cut_after)).abort_handle();
+        let session = mux::Session::client(far, mux::Config::default());
+        Self { id, calls: Client::new(session.clone()), ext: extension::Client::new(session), cut }
+    }
+
+    /// Open, and attached as a new process.
+    pub(super) async fn fresh(app: &App, name: &str) -> (Self, Bytes) {
+        let line = Self::open(app, Wanted { name, ..Wanted::default() }).await;
+        let session = line.attach(&Bytes::new(), vec![]).await.unwrap().session;
+        (line, session)
+    }
+
+    /// Open, and attached as the process of this session with these jobs.
+    pub(super) async fn again(
+        app: &App,
+        name: &str,
+        session: &Bytes,
+        jobs: Vec<HeldJob>,
+    ) -> (Self, AttachResponse) {
+        let line = Self::open(app, Wanted { name, ..Wanted::default() }).await;
+        let answer = line.attach(session, jobs).await.unwrap();
+        (line, answer)
+    }
+
+    pub(super) async fn attach(
+        &self,
+        session: &Bytes,
+        jobs: Vec<HeldJob>,
+    ) -> Result<AttachResponse, drpc::Error> {
+        self.ext.attach(&AttachRequest { session: session.clone(), jobs }).await
+    }
+
+    pub(super) async fn take(&self, want: JobId) {
+        let waiting = self.calls.acquire(std::future::pending());
+        let got = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+        assert_eq!(got.job_id, want.to_string());
+    }
+
+    pub(super) async fn hold(&self, job: JobId) -> Result<HoldResponse, drpc::Error> {
+        self.ext.hold(&HoldRequest { job_id: job.to_string() }).await
+    }
+
+    /// Sends lines with these numbers; their text names the number.
+    pub(super) async fn logs(
+        &self,
+        job: JobId,
+        token: &Bytes,
+        numbers: std::ops::Range<u64>,
+    ) -> Result<LogsResponse, drpc::Error> {
+        let first_sequence = numbers.start;
+        let lines = numbers.map(|number| line(&format!("line {number}"))).collect();
+        let request = LogsRequest { job_id: job.to_string(), token: token.clone(), first_sequence, lines };
+        self.ext.logs(&request).await
+    }
+
+    pub(super) async fn update(&self, job: JobId) -> Result<UpdateJobResponse, Error> {
+        let request = UpdateJobRequest { job_id: job.to_string(), ..UpdateJobRequest::default() };
+        self.calls.update_job(&request).await
+    }
+
+    /// The connection is gone, without a word.
+    pub(super) fn cut(&self) {
+        self.cut.abort();
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.cut.abort();
+    }
+}
+
+/// Carries bytes both ways until its budget is used up.
+async fn carry(mut left: DuplexStream, mut right: DuplexStream, mut budget: usize) {
+    let (mut from_left, mut from_right) = (vec![0; 4096], vec![0; 4096]);
+    while budget > 0 {
+        let carried = tokio::select! {
+            read = left.read(&mut from_left) => forward(&from_left, read, &mut right, budget).await,
+            read = right.read(&mut from_right) => forward(&from_right, read, &mut left, budget).await,
+        };
+        let Some(count) = carried else { return };
+        budget -= count;
+    }
+}
+
+async fn forward(
+    bytes: &[u8],
+    read: std::io::Result<usize>,
+    to: &mut DuplexStream,
+    budget: usize,
+) -> Option<usize> {
+    let count = read.ok().filter(|count| *count > 0)?.min(budget);
+    to.write_all(&bytes[..count]).await.ok()?;
+    Some(count)
+}
+
+pub(super) fn held(job: JobId, token: &Bytes) -> HeldJob {
+    HeldJob { job_id: job.to_string(), token: token.clone(), next_sequence: 1 }
+}
+
+/// A state of this serial.
+pub(super) fn state(job: JobId, token: &Bytes, lineage: &str, serial: u64) -> Journal {
+    let text = format!(r#"{{"serial":{serial},"lineage":"{lineage}"}}"#);
+    Journal {
+        job_id: job.to_string(),
+        token: token.clone(),
+        serial,
+        lineage: lineage.to_owned(),
+        state: text.into(),
+    }
+}
+
+/// The next notice.
+pub(super) async fn heard(notices: &mut extension::Notices) -> notice::Notice {
+    let next = tokio::time::timeout(SOON, notices.next()).await.unwrap();
+    next.unwrap().unwrap().notice.unwrap()
+}
+
+/// The texts of a job's log, page by page.
+pub(super) async fn log(app: &App, job: JobId) -> Vec<String> {
+    let mut tx = app.store.reader().await.unwrap();
+    let (mut texts, mut after) = (Vec::new(), 0);
+    loop {
+        let page = coder_store::job_logs::list(&mut tx, job, after, 1000, 1 << 20).await.unwrap();
+        let Some(last) = page.last() else { return texts };
+        after = last.id;
+        texts.extend(page.into_iter().map(|line| line.line.output));
+    }
+}

@@ -1,0 +1,227 @@
+//! Nobody trusts a daemon's words: every call, with the id of a job that is not its, one that has ended, a forged one, and
+//! absurd lengths. Each is refused, and nothing has changed.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use coder_domain::ids::{FileId, OrganizationId};
+use coder_domain::job::Type;
+use coder_store::jobs::NewJob;
+use coder_store::{Document, organizations};
+use coder_wire::extension::Journal;
+use coder_wire::extension::messages::{SlotsReport, Verdict};
+use coder_wire::messages::provisioner::DataUploadType;
+use coder_wire::messages::provisionerd::{CommitQuotaRequest, failed_job};
+
+use super::extended::{Line, Wanted, held, log};
+use super::*;
+use crate::harness::on_both_engines;
+
+/// Calls that name a job. The others have a test of their own below.
+const OF_JOBS: [&str; 9] =
+    ["CommitQuota", "UpdateJob", "FailJob", "CompleteJob", "Attach", "Hold", "Logs", "Journal", "Salvage"];
+/// Calls that name none: they wait, or are proved by what the daemon has in hand.
+const OTHERS: [&str; 6] =
+    ["AcquireJob", "AcquireJobWithCancel", "UploadFile", "DownloadFile", "ReportSlots", "Notices"];
+
+/// Makes a call about a job; true when it was refused.
+async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token: &Bytes) -> bool {
+    let job_id = id.to_owned();
+    match rpc {
+        "CommitQuota" => {
+            line.calls.commit_quota(&CommitQuotaRequest { job_id, daily_cost: 1 }).await.is_err()
+        }
+        "UpdateJob" => {
+            let request = UpdateJobRequest {
+                job_id,
+                logs: vec![super::line("forged")],
+                readme: b"forged".as_slice().into(),
+                ..UpdateJobRequest::default()
+            };
+            line.calls.update_job(&request).await.is_err()
+        }
+        "FailJob" => {
+            let build = failed_job::WorkspaceBuild { state: b"forged".as_slice().into(), timings: vec![] };
+            let r#type = Some(failed_job::Type::WorkspaceBuild(build));
+            let failed = FailedJob { job_id, error: "forged".to_owned(), r#type, ..FailedJob::default() };
+            line.calls.fail_job(&failed).await.is_err()
+        }
+        "CompleteJob" => {
+            let import = completed_job::TemplateImport {
+                start_resources: vec![resource("forged")],
+                ..completed_job::TemplateImport::default()
+            };
+            let r#type = Some(completed_job::Type::TemplateImport(import));
+            line.calls.complete_job(&CompletedJob { job_id, r#type }).await.is_err()
+        }
+        "Attach" => {
+            // On a connection of its own, with a session that is somebody's or nobody's.
+            let other = Line::open(&server.app, Wanted::default()).await;
+            let job = coder_wire::extension::messages::HeldJob { job_id, ..held(JobId::random(), token) };
+            match other.attach(&Bytes::from(vec![3; 32]), vec![job]).await {
+                Ok(answer) => answer.jobs.iter().all(|verdict| verdict.verdict() == Verdict::Lost),
+                Err(_) => true,
+            }
+        }
+        "Hold" => {
+            let request = coder_wire::extension::messages::HoldRequest { job_id };
+            line.ext.hold(&request).await.is_err()
+        }
+        "Logs" => {
+            let request = coder_wire::extension::messages::LogsRequest {
+                job_id,
+                token: token.clone(),
+                first_sequence: 1,
+                lines: vec![super::line("forged")],
+            };
+            line.ext.logs(&request).await.is_err()
+        }
+        "Journal" | "Salvage" => {
+            let journal = Journal {
+                job_id,
+                token: token.clone(),
+                serial: 99,
+                lineage: "a".to_owned(),
+                state: Bytes::from_static(b"{}"),
+            };
+            let sent = if rpc == "Journal" {
+                line.ext.journal(&journal).await
+            } else {
+                line.ext.salvage(&journal).await
+            };
+            sent.is_err()
+        }
+        other => panic!("no case for {other}"),
+    }
+}
+
+/// A job of another organization, held by a daemon there.
+async fn foreign(server: &TestServer, owner: &str, file: FileId) -> JobId {
+    let now = server.app.now();
+    let organization = organizations::Organization {
+        id: OrganizationId::random(),
+        name: "elsewhere".to_owned(),
+        display_name: String::new(),
+        description: String::new(),
+        icon: String::new(),
+        is_default: false,
+        created_at: now,
+        updated_at: now,
+    };
+    let job = NewJob {
+        id: JobId::random(),
+        organization_id: organization.id,
+        initiator_id: server.user_id(owner).await,
+        automatic: false,
+        kind: Type::TemplateVersionDryRun,
+        provisioner: "terraform".to_owned(),
+        file_id: file,
+        tags: TagSet::untagged(),
+        template_version_id: None,
+        workspace_build_id: None,
+        input: Document::default(),
+        trace_metadata: BTreeMap::new(),
+    };
+    let mut tx = server.app.store.begin().await.unwrap();
+    organizations::insert(&mut tx, &organization).await.unwrap();
+    jobs::insert(&mut tx, &job, now).await.unwrap();
+    tx.commit().await.unwrap();
+    job.id
+}
+
+#[test]
+fn the_matrix_has_every_call() {
+    let protos = [
+        include_str!("../../../../../proto/provisionerd.proto"),
+        include_str!("../../../../../proto/provisionerext.proto"),
+    ];
+    let named = protos.iter().flat_map(|text| text.lines());
+    let named = named.filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+    let named: BTreeSet<_> = named.collect();
+    let covered: BTreeSet<_> = OF_JOBS.into_iter().chain(OTHERS).collect();
+    assert_eq!(named, covered);
+}
+
+on_both_engines! {
+    async fn every_call_about_somebody_elses_job_is_refused_and_changes_nothing(server: TestServer) {
+        let owner = server.owner().await;
+        // What the forger has itself.
+        let own = import(&server, &owner, json!({})).await.1;
+        let (forger, _) = Line::fresh(&server.app, "d").await;
+        forger.take(own).await;
+        let token = forger.hold(own).await.unwrap().token;
+        // Its victims: of another daemon with and without a session, ended, waiting, and of another organization.
+        let ours = import(&server, &owner, json!({})).await.1;
+        let (holder, _) = Line::fresh(&server.app, "holder").await;
+        holder.take(ours).await;
+        let its_token = holder.hold(ours).await.unwrap().token;
+        let theirs = import(&server, &owner, json!({})).await.1;
+        let official = Daemon::untagged(&server, "official").await;
+        official.take(theirs).await;
+        let ended = import(&server, &owner, json!({})).await.1;
+        forger.take(ended).await;
+        let old_token = forger.hold(ended).await.unwrap().token;
+        forger.calls.complete_job(&import_result(ended, vec![])).await.unwrap();
+        let file = job(&server, own).await.file_id;
+        let elsewhere = foreign(&server, &owner, file).await;
+        let waiting = import(&server, &owner, json!({})).await.1;
+
+        let victims = [ours, theirs, ended, elsewhere, waiting];
+        let look = async || {
+            let mut rows = Vec::new();
+            for id in victims.into_iter().chain([own]) {
+                rows.push((job(&server, id).await, log(&server.app, id).await));
+            }
+            rows
+        };
+        let before = look().await;
+        let absurd = "9".repeat(1 << 20);
+        let forged = [String::new(), "nonsense".to_owned(), JobId::random().to_string(), "\0".to_owned(), absurd];
+        let tokens = [token.clone(), its_token, old_token, Bytes::new(), vec![7; 64].into(), vec![7; 1 << 20].into()];
+        for rpc in OF_JOBS {
+            let named = victims.iter().map(ToString::to_string).chain(forged.iter().cloned());
+            for id in named {
+                for token in &tokens {
+                    // The holder's own words are not forged.
+                    let short: String = id.chars().take(40).collect();
+                    assert!(is_refused(&server, rpc, &forger, &id, token).await, "{rpc} {short:?}");
+                    if !matches!(rpc, "Logs" | "Journal" | "Salvage" | "Attach") {
+                        break;
+                    }
+                }
+            }
+        }
+        assert_eq!(look().await, before);
+        forger.update(own).await.unwrap();
+        holder.update(ours).await.unwrap();
+        official.update(theirs, 0).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
+    use DataUploadType::UploadTypeModuleFiles as MODULES;
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (line, _) = Line::fresh(&server.app, "d").await;
+    let data = Bytes::from_static(b"modules");
+    assert!(line.calls.upload_file(MODULES, data.clone()).await.is_err(), "no import in hand");
+    let sources = server.file(&owner).await.to_string();
+    let absurd = "9".repeat(1 << 20);
+    for file in [sources.as_str(), "", "nonsense", "00000000-0000-0000-0000-000000000009", &absurd] {
+        assert!(line.calls.download_file(file, MODULES).await.is_err());
+    }
+    let report = SlotsReport { slots: u32::MAX, busy: u32::MAX, draining: true };
+    assert!(line.ext.report_slots(&report).await.is_err());
+    let row = daemons::find(&mut server.app.store.reader().await.unwrap(), line.id).await.unwrap().unwrap();
+    assert_eq!((row.slots, row.busy, row.draining), (1, 0, false));
+    // Extension calls do not exist for whoever was granted nothing.
+    let official = Daemon::untagged(&server, "official").await;
+    let ext = coder_wire::extension::Client::new(official.calls.session().clone());
+    assert!(
+        ext.hold(&coder_wire::extension::messages::HoldRequest { job_id: JobId::random().to_string() })
+            .await
+            .is_err()
+    );
+    assert!(ext.notices().await.unwrap().next().await.is_err());
+}
