@@ -22,8 +22,6 @@ const FLAGS: &[(&str, &str, bool)] = &[
     ("strict-transport-security-options", "CODER_STRICT_TRANSPORT_SECURITY_OPTIONS", true),
     ("default-oauth-refresh-lifetime", "CODER_DEFAULT_OAUTH_REFRESH_LIFETIME", true),
     ("ssh-keygen-algorithm", "CODER_SSH_KEYGEN_ALGORITHM", true),
-    ("prometheus-enable", "CODER_PROMETHEUS_ENABLE", false),
-    ("prometheus-address", "CODER_PROMETHEUS_ADDRESS", true),
     ("prometheus-collect-agent-stats", "CODER_PROMETHEUS_COLLECT_AGENT_STATS", false),
     ("prometheus-aggregate-agent-stats-by", "CODER_PROMETHEUS_AGGREGATE_AGENT_STATS_BY", true),
     ("prometheus-collect-db-metrics", "CODER_PROMETHEUS_COLLECT_DB_METRICS", false),
