@@ -20,3 +20,4 @@ mod session;
 mod stack;
 mod templates;
 mod terminal;
+mod waiting;

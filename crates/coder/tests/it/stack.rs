@@ -32,7 +32,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn start(home: &Home, args: &[&str], log: &str) -> Self {
+    pub(crate) fn start(home: &Home, args: &[&str], log: &str) -> Self {
         Self::spawn(home, home.command(args), log)
     }
 

@@ -1,0 +1,83 @@
+//! Why a job waits, as people get to see it; keys that end, rotate and show their use; draining; the server's metrics.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::program::Home;
+use crate::stack::{Process, Server};
+
+fn template(home: &Home) -> String {
+    let folder = home.path().join("template");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("main.tf"), "").unwrap();
+    folder.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_push_that_waits_says_why_and_so_does_the_list() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let folder = template(&home);
+    let push = ["templates", "push", "t", "-d", &folder, "-y", "--provisioner-tag", "a=1"];
+    let mut push = Process::start(&home, &push, "push.log");
+    push.says("waiting: No daemon has joined this organization. Start a daemon: coder provisioner start --tag a=1");
+    let out = home.run(&["provisioner", "jobs", "list", "--explain"]).good().out;
+    assert!(out.contains("\n  no_daemons: No daemon has joined this organization.\n"), "{out}");
+    assert!(out.ends_with("    next: Start a daemon: coder provisioner start --tag a=1\n"), "{out}");
+    let out = home.run(&["provisioner", "jobs", "list", "-e", "-o", "json"]).good().out;
+    let jobs: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(jobs[0]["reasons"][0]["code"], "no_daemons");
+    let plain = home.run(&["provisioner", "jobs", "list", "-o", "json"]).good().out;
+    assert!(!plain.contains("reasons"), "{plain}");
+    let job = jobs[0]["id"].as_str().unwrap();
+    home.run(&["provisioner", "jobs", "cancel", job]).good();
+    assert!(!push.end().success());
+    let out = home.run(&["provisioner", "jobs", "list", "--explain"]).good().out;
+    assert!(!out.contains("waits:"), "{out}");
+}
+
+#[test]
+fn keys_end_rotate_and_are_bound_to_networks() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let keys = |args: &[&str]| home.run(&[&["provisioner", "keys"], args].concat());
+    keys(&["create", "k", "--expires-in", "24h", "--allow-address", "127.0.0.0/8,::1"]).good();
+    let first = keys(&["list", "-o", "json"]).good().out;
+    let first: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(first[0]["allow_addresses"], serde_json::json!(["127.0.0.0/8", "::1"]));
+    assert!(first[0]["expires_at"].is_string());
+    let rotated = keys(&["rotate", "K", "--overlap", "90m"]).good().out;
+    let lines: Vec<_> = rotated.lines().collect();
+    assert_eq!((lines.len(), lines[1], lines[2].len()), (3, "", 43), "{rotated}");
+    assert!(lines[0].contains("the old one is valid until "), "{rotated}");
+    let listed = keys(&["list", "-c", "name,expires at,last used at,previous valid until"]).good().out;
+    assert!(listed.starts_with("NAME") && listed.lines().count() == 2, "{listed}");
+    keys(&["create", "x", "--allow-address", "10.0.0.1/8"]).refused("write 10.0.0.0/8");
+    keys(&["create", "x", "--expires-in", "0"]).refused("400");
+    keys(&["rotate", "absent"]).refused("404");
+    home.run(&["provisioner", "drain", "absent"]).refused("no daemon \"absent\" was seen lately");
+}
+
+#[test]
+fn a_daemon_drains_from_afar_and_exits_well() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let mut daemon = server.daemon(&home, "far", &[]);
+    let out = home.run(&["provisioner", "drain", "far"]).good();
+    assert!(out.err.contains("takes no more jobs"), "{}", out.err);
+    assert!(daemon.end().success(), "{}", daemon.log());
+}
+
+#[test]
+fn the_server_tells_prometheus() {
+    let mut server = Server::start(&["--prometheus-enable", "--prometheus-address=127.0.0.1:0"]);
+    server.process.says("starting Prometheus endpoint on http://");
+    let log = server.process.log();
+    let address = log.lines().find_map(|line| line.split_once("Prometheus endpoint on http://")).unwrap().1;
+    let mut stream = TcpStream::connect(address.trim()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK") && text.contains("application/openmetrics-text"), "{text}");
+    assert!(text.contains("coderd_provisioning_sessions 0"), "{text}");
+}
