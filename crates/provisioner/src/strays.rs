@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -14,6 +15,9 @@ pub(crate) const MARKER: &str = "CODER_PROVISIONER_WORK_DIR";
 /// Processes may start others while they are being ended.
 const ROUNDS: usize = 5;
 
+/// A process that is just being started shows no environment for a moment, so one look that finds nothing is not enough.
+const SECOND_LOOK: Duration = Duration::from_millis(5);
+
 /// Kills everything that runs for the job of this directory, and says how many processes that were. Blocks, so call it
 /// off the async threads. Does nothing on systems without `/proc`.
 pub(crate) fn kill(job_dir: &Path) -> usize {
@@ -21,11 +25,18 @@ pub(crate) fn kill(job_dir: &Path) -> usize {
     marker.extend_from_slice(job_dir.as_os_str().as_encoded_bytes());
     // A process shows its environment for a moment after it was killed, so each counts once.
     let mut killed = BTreeSet::new();
+    let mut quiet = false;
     for _ in 0..ROUNDS {
         let found = find(&marker);
         if found.is_empty() {
-            break;
+            if quiet {
+                break;
+            }
+            quiet = true;
+            std::thread::sleep(SECOND_LOOK);
+            continue;
         }
+        quiet = false;
         for pid in found {
             // One that ended meanwhile is no error.
             let _ = kill_process(pid, Signal::KILL);
