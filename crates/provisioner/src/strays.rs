@@ -66,7 +66,7 @@ pub(crate) mod tests {
     pub(crate) fn stray(job_dir: &Path) -> std::process::Child {
         let child = std::process::Command::new("sleep").arg("1000").env(MARKER, job_dir).spawn().unwrap();
         let environment = format!("/proc/{}/environ", child.id());
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = std::time::Instant::now() + Duration::from_secs(20);
         while !String::from_utf8_lossy(&std::fs::read(&environment).unwrap()).contains(MARKER) {
             assert!(std::time::Instant::now() < until, "the process has no environment");
         }

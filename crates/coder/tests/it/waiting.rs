@@ -20,7 +20,9 @@ fn a_push_that_waits_says_why_and_so_does_the_list() {
     let folder = template(&home);
     let push = ["templates", "push", "t", "-d", &folder, "-y", "--provisioner-tag", "a=1"];
     let mut push = Process::start(&home, &push, "push.log");
-    push.says("waiting: No daemon has joined this organization. Start a daemon: coder provisioner start --tag a=1");
+    push.says(
+        "waiting: No daemon has joined this organization. Start a daemon: coder provisioner start --tag a=1",
+    );
     let out = home.run(&["provisioner", "jobs", "list", "--explain"]).good().out;
     assert!(out.contains("\n  no_daemons: No daemon has joined this organization.\n"), "{out}");
     assert!(out.ends_with("    next: Start a daemon: coder provisioner start --tag a=1\n"), "{out}");

@@ -1,6 +1,7 @@
 //! Ends jobs whose daemon fell silent or did not come back, and jobs that nobody can take (scheduling-and-auth 3.6).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use coder_domain::Timestamp;
@@ -127,11 +128,13 @@ async fn unserved(
     now: Timestamp,
     organizations: &mut HashMap<OrganizationId, Seen>,
 ) -> Result<Option<Verdict>, Error> {
-    if !organizations.contains_key(&job.organization_id) {
-        let seen = Seen::load(app, &mut app.store.reader().await?, job.organization_id).await?;
-        organizations.insert(job.organization_id, seen);
-    }
-    let Some(seen) = organizations.get(&job.organization_id) else { return Ok(None) };
+    let seen = match organizations.entry(job.organization_id) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => {
+            let seen = Seen::load(app, &mut app.store.reader().await?, job.organization_id).await?;
+            new.insert(seen)
+        }
+    };
     let (able_seen_at, reason) = seen.of(job, now);
     let after = signed(app.config.provisioning.pending_after);
     if now.duration_since(able_seen_at) < after {
