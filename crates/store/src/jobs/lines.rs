@@ -4,7 +4,7 @@
 use coder_domain::ids::{JobId, OrganizationId, UserId};
 use jiff::Timestamp;
 
-use crate::engine::{Tx, batch, record, sql, statements, values};
+use crate::engine::{Tx, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
 use crate::{Error, Result};
 
@@ -61,13 +61,12 @@ statements! { "queue_lines";
         turn = case when queue_lines.waiting = 0 then excluded.turn else queue_lines.turn end");
     LEAVE = sql("update queue_lines set waiting = waiting - 1 where organization_id = $1 and initiator_id = $2
         and automatic = $3 and provisioner = $4 and tag_set_id = $5");
+    /// $1 to $3 the job's own kind, $4 prebuild, $5 to $7 its buckets of each level, $8 shard, $9 change; the whole
+    /// deployment and the kind each count at every level.
     COUNT = sql("insert into queue_counts
         (organization_id, provisioner, tag_set_id, prebuild, level, bucket, shard, total)
-        select json_extract(item.value, '$.organization_id'), json_extract(item.value, '$.provisioner'),
-        cast(json_extract(item.value, '$.tag_set_id') as bigint), cast(json_extract(item.value, '$.prebuild') as boolean),
-        cast(json_extract(item.value, '$.level') as bigint), cast(json_extract(item.value, '$.bucket') as bigint),
-        cast(json_extract(item.value, '$.shard') as bigint), cast(json_extract(item.value, '$.total') as bigint)
-        from json_each($1) as item where true
+        values ('', '', 0, $4, 1, $5, $8, $9), ('', '', 0, $4, 2, $6, $8, $9), ('', '', 0, $4, 3, $7, $8, $9),
+        ($1, $2, $3, $4, 1, $5, $8, $9), ($1, $2, $3, $4, 2, $6, $8, $9), ($1, $2, $3, $4, 3, $7, $8, $9)
         on conflict (organization_id, provisioner, tag_set_id, level, prebuild, bucket, shard) do update
         set total = queue_counts.total + excluded.total");
     /// A job counts in the same rows when it comes and when it goes, so a row of 0 says nothing.
@@ -120,18 +119,12 @@ pub(crate) async fn leave(tx: &mut Tx, job: &Standing) -> Result<()> {
 /// Adds to the counts of all buckets in which the job lies.
 pub(crate) async fn count(tx: &mut Tx, job: &Standing, change: i64) -> Result<()> {
     let shard = i64::from(job.id.0.as_bytes()[15] % SHARDS);
-    let columns =
-        &["organization_id", "provisioner", "tag_set_id", "prebuild", "level", "bucket", "shard", "total"];
-    let whole = (String::new(), String::new(), 0);
-    let own = (job.organization_id.to_string(), job.provisioner.clone(), job.tag_set_id);
-    let mut rows = Vec::new();
-    for (organization, provisioner, set) in [whole, own] {
-        for level in 1..=LEVELS {
-            let bucket = bucket(job.created_at, level);
-            rows.push(values![organization, provisioner, set, job.prebuild, level, bucket, shard, change]);
-        }
+    let mut row = values![job.organization_id, job.provisioner, job.tag_set_id, job.prebuild];
+    for level in 1..=LEVELS {
+        row.extend(values![bucket(job.created_at, level)]);
     }
-    tx.execute(&COUNT, vec![batch(columns, rows)]).await.map(|_| ())
+    row.extend(values![shard, change]);
+    tx.execute(&COUNT, row).await.map(|_| ())
 }
 
 /// How long a bucket stays after its end: transactions that began in it are over by then, so that tidying waits for
