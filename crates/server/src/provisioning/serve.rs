@@ -274,7 +274,7 @@ impl Service for Session {
         let taker = Taker { daemon: self.daemon, session: self.hand.session() };
         match self.app.scheduler.acquire(&self.domain, taker, cancel).await {
             Ok(Outcome::Canceled) => Ok(()),
-            Ok(Outcome::Job(claimed)) => self.deliver(claimed, call).await,
+            Ok(Outcome::Job(claimed)) => Box::pin(self.deliver(claimed, call)).await,
             Err(error) => {
                 tracing::warn!(daemon = %self.daemon, error = Status::chain(&error).text, "looking for a job failed");
                 Err(Status::new("failed to acquire job: the server's database failed, see its log"))
