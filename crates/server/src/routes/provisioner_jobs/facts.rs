@@ -28,8 +28,20 @@ impl Facts {
     /// # Errors
     /// Only when the database fails.
     pub async fn load(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
+        Self::read(app, tx, organization, MOST).await
+    }
+
+    /// As [`Self::load`], of every daemon: the reaper may overlook none.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn load_all(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
+        Self::read(app, tx, organization, i64::MAX).await
+    }
+
+    async fn read(app: &App, tx: &mut Tx, organization: OrganizationId, most: i64) -> Result<Self, Error> {
         Ok(Self {
-            daemons: daemon_facts::list(tx, organization, MOST).await?,
+            daemons: daemon_facts::list(tx, organization, most).await?,
             connected: app.scheduler.connected().daemons().into_iter().collect(),
             is_shared: app.store.is_postgres(),
             at: app.now(),
