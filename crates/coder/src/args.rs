@@ -85,6 +85,14 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: cmd::provider::Command,
     },
+    /// Commands for authors of templates and for tests; they may change.
+    #[cfg(feature = "server")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Exp {
+        /// What to do.
+        #[command(subcommand)]
+        command: cmd::exp::Command,
+    },
     /// Manage templates.
     #[command(alias = "template", subcommand_required = true, arg_required_else_help = true)]
     Templates {

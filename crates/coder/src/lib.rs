@@ -83,6 +83,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Completion(args) => cmd::completion::run(&args),
         #[cfg(feature = "server")]
         Command::Provider { command } => cmd::provider::run(&command),
+        #[cfg(feature = "server")]
+        Command::Exp { command } => cmd::exp::run(&command),
         command => {
             let ctx = Context::new(global)?;
             match command {
@@ -128,7 +130,7 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::Users { command } => cmd::users::run(ctx, command).await,
         Command::Organizations { command } => cmd::organizations::run(ctx, command).await,
         #[cfg(feature = "server")]
-        Command::Quickstart(_) | Command::Server(_) | Command::Provider { .. } => {
+        Command::Quickstart(_) | Command::Server(_) | Command::Provider { .. } | Command::Exp { .. } => {
             unreachable!("dispatched by run")
         }
         Command::Provisioner { .. } | Command::Version(_) | Command::Completion(_) => {

@@ -35,3 +35,4 @@ pub use protect::protect_process;
 pub use status::{Status, StatusHandle};
 pub use terraform::binary::{Binary, BinaryError, TerraformSource, Version};
 pub use terraform::bootstrap::script as agent_script;
+pub use terraform::convert::text::{Source, TextError, convert_text};

@@ -3,6 +3,8 @@
 pub(crate) mod completion;
 pub(crate) mod create;
 pub(crate) mod delete;
+#[cfg(feature = "server")]
+pub(crate) mod exp;
 pub(crate) mod list;
 pub(crate) mod login;
 pub(crate) mod logout;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod commands;
+mod convert;
 mod daemon;
 mod disk;
 mod examples;

@@ -1,30 +1,41 @@
 //! Agents: their checks, their fields, and which resource owns each (terraform 4.4).
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use coder_wire::messages::provisioner as pb;
 use pb::agent::Auth;
 
 use super::attributes::Attributes;
-use super::index::{Index, label};
-use super::{ConvertError, attached};
+use super::index::Index;
+use super::{ConvertError, address, attached};
 use crate::terraform::graph::{Direction, Graph};
+use crate::terraform::state::Resource;
 
 pub(super) const NAME_PATTERN: &str = "(?i)^[a-z0-9](-?[a-z0-9])*$";
 
-/// Agents that have an owner, with the label of that owner.
-pub(super) struct Agents(Vec<(String, pb::Agent)>);
+/// An agent that has an owner.
+struct Owned {
+    /// The label of its owner.
+    owner: String,
+    /// The agent's own address, which tells the instances of modules it lies in.
+    address: String,
+    agent: pb::Agent,
+}
+
+pub(super) struct Agents(Vec<Owned>);
 
 impl Agents {
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut pb::Agent> {
-        self.0.iter_mut().map(|(_, agent)| agent)
+        self.0.iter_mut().map(|owned| &mut owned.agent)
     }
 
     /// The agents of one instance of the owner; agents that identify by instance get the instance's id when none
     /// was set explicitly (terraform 4.7).
-    pub(super) fn owned_by(&self, owner: &str, instance_id: Option<&str>) -> Vec<pb::Agent> {
+    pub(super) fn owned_by(&self, label: &str, instance: &str, instance_id: Option<&str>) -> Vec<pb::Agent> {
+        let is_owned = |owned: &&Owned| owned.owner == label && address::agree(&owned.address, instance);
         let mut agents: Vec<pb::Agent> =
-            self.0.iter().filter(|(label, _)| label == owner).map(|(_, agent)| agent.clone()).collect();
+            self.0.iter().filter(is_owned).map(|owned| owned.agent.clone()).collect();
         if let Some(id) = instance_id {
             for agent in &mut agents {
                 let unset = match &agent.auth {
@@ -41,21 +52,40 @@ impl Agents {
 }
 
 pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Agents, ConvertError> {
+    // How many instances of modules a block is in; a block's own instances share a name and are duplicates.
+    let mut modules: HashMap<Cow<'_, str>, HashSet<Vec<&str>>> = HashMap::new();
+    for resource in index.managed("coder_agent") {
+        let keys = address::module_keys(&resource.address);
+        modules.entry(index.label(&resource.address)).or_default().insert(keys);
+    }
     let mut agents = Vec::new();
     let mut names = HashSet::new();
     for resource in index.managed("coder_agent") {
         check_name(&resource.name)?;
-        if !names.insert(resource.name.to_ascii_lowercase()) {
-            return Err(ConvertError::DuplicateAgent(resource.name.to_ascii_lowercase()));
+        let label = index.label(&resource.address);
+        let is_repeated = modules.get(&label).is_some_and(|instances| instances.len() > 1);
+        let name = if is_repeated { name_with_keys(resource) } else { resource.name.clone() };
+        if !names.insert(name.to_ascii_lowercase()) {
+            return Err(ConvertError::DuplicateAgent(name.to_ascii_lowercase()));
         }
-        let agent = agent(&resource.name, Attributes::of(resource))?;
-        let label = label(&resource.address);
-        let node = graph.find(label).ok_or_else(|| ConvertError::NoNode(label.to_owned()))?;
+        let agent = agent(&name, Attributes::of(resource))?;
+        let node = graph.find(&label).ok_or_else(|| ConvertError::NoNode(label.clone().into_owned()))?;
         if let Some(owner) = graph.nearest(node, Direction::Up, |label| index.is_owner(label)) {
-            agents.push((owner.to_owned(), agent));
+            agents.push(Owned { owner: owner.to_owned(), address: resource.address.clone(), agent });
         }
     }
     Ok(Agents(agents))
+}
+
+/// A name for one of several agents that differ only in the module instance they are in: that instance's keys follow
+/// the block's name, as far as a name may have them.
+fn name_with_keys(resource: &Resource) -> String {
+    let mut parts = vec![resource.name.as_str()];
+    let keys = address::module_keys(&resource.address);
+    for key in &keys {
+        parts.extend(key.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()));
+    }
+    parts.join("-")
 }
 
 fn check_name(name: &str) -> Result<(), ConvertError> {

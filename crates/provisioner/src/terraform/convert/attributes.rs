@@ -102,7 +102,7 @@ impl<'a> Attributes<'a> {
         match self.value(name) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => items.iter().map(block).collect(),
-            Some(other) => Ok(vec![block(other)?]),
+            Some(_) => Err(self.error(name, "a list of blocks")),
         }
     }
 }

@@ -1,27 +1,30 @@
 //! `coder_metadata`: which resource it describes and what it sets there (terraform 4.6).
 
-use std::collections::HashMap;
-
 use coder_wire::messages::provisioner as pb;
 
-use super::ConvertError;
 use super::attributes::Attributes;
-use super::index::{Index, label};
+use super::index::Index;
+use super::{ConvertError, address};
 use crate::terraform::graph::{Direction, Graph};
 
 struct Described {
+    target: String,
+    /// The address of the metadata, which tells the instances of modules it lies in.
+    address: String,
     items: Vec<pb::resource::Metadata>,
     hide: bool,
     icon: String,
     daily_cost: i32,
 }
 
-pub(super) struct Metadata(HashMap<String, Described>);
+pub(super) struct Metadata(Vec<Described>);
 
 impl Metadata {
     /// Applies to every instance of the label.
-    pub(super) fn apply(&mut self, label: &str, resource: &mut pb::Resource) {
-        if let Some(described) = self.0.get(label) {
+    pub(super) fn apply(&self, label: &str, instance: &str, resource: &mut pb::Resource) {
+        let mut all = self.0.iter();
+        let found = all.find(|one| one.target == label && address::agree(&one.address, instance));
+        if let Some(described) = found {
             resource.metadata = described.items.clone();
             resource.hide = described.hide;
             resource.icon = described.icon.clone();
@@ -31,15 +34,17 @@ impl Metadata {
 }
 
 pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Metadata, ConvertError> {
-    let mut targets = HashMap::new();
-    let mut seen = std::collections::HashSet::new();
+    let mut described: Vec<Described> = Vec::new();
     for resource in index.managed("coder_metadata") {
-        let own = label(&resource.address);
-        let Some(node) = graph.find(own) else { continue };
+        let own = index.label(&resource.address);
+        let Some(node) = graph.find(&own) else { continue };
         let Some(target) = graph.nearest(node, Direction::Down, |label| index.is_owner(label)) else {
             continue;
         };
-        if !seen.insert(target.to_owned()) {
+        let is_taken = described
+            .iter()
+            .any(|one| one.target == target && address::agree(&one.address, &resource.address));
+        if is_taken {
             return Err(ConvertError::DuplicateMetadata(target.to_owned()));
         }
         let from = Attributes::of(resource);
@@ -52,13 +57,14 @@ pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Metadata, Conv
                 is_null: item.boolean("is_null")?,
             });
         }
-        let described = Described {
+        described.push(Described {
+            target: target.to_owned(),
+            address: resource.address.clone(),
             items,
             hide: from.boolean("hide")?,
             icon: from.string("icon")?,
             daily_cost: from.small_integer("daily_cost")?,
-        };
-        targets.insert(target.to_owned(), described);
+        });
     }
-    Ok(Metadata(targets))
+    Ok(Metadata(described))
 }

@@ -1,12 +1,15 @@
 //! From Terraform's module trees and its graph to the messages a job reports (terraform section 4).
 
+mod address;
 mod agents;
 mod attached;
 pub(crate) mod attributes;
 mod index;
+mod json;
 mod metadata;
 mod parameters;
 mod presets;
+pub(crate) mod text;
 
 use coder_wire::messages::provisioner as pb;
 
@@ -67,24 +70,24 @@ pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<Converted, Co
     let index = Index::new(modules);
     let mut agents = agents::collect(&index, graph)?;
     attached::attach(&index, graph, &mut agents)?;
-    let mut metadata = metadata::collect(&index, graph)?;
+    let metadata = metadata::collect(&index, graph)?;
 
     let mut resources = Vec::new();
     for resource in index.by_address() {
         if !is_listed(resource.kind.as_str()) || !resource.is_managed() {
             continue;
         }
-        let label = index::label(&resource.address);
+        let label = index.label(&resource.address);
         let attributes = Attributes::of(resource);
         let mut converted = pb::Resource {
             name: resource.name.clone(),
             r#type: resource.kind.clone(),
             instance_type: instance_type(&resource.kind, attributes),
-            module_path: index::module_path(&resource.address),
-            agents: agents.owned_by(label, instance_id(&resource.kind, attributes)),
+            module_path: address::module_path(&resource.address),
+            agents: agents.owned_by(&label, &resource.address, instance_id(&resource.kind, attributes)),
             ..pb::Resource::default()
         };
-        metadata.apply(label, &mut converted);
+        metadata.apply(&label, &resource.address, &mut converted);
         resources.push(converted);
     }
 
@@ -162,5 +165,7 @@ fn external_auth(index: &Index<'_>) -> Result<Vec<pb::ExternalAuthProviderResour
         .collect())
 }
 
+#[cfg(test)]
+mod rules;
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,16 @@
 //! The conversion against captured outputs where they exist, and against small templates made here.
 
-use coder_wire::messages::provisioner as pb;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::terraform::graph::Graph;
 use crate::terraform::state::Module;
 
-fn module(resources: Value) -> Module {
+pub(super) fn module(resources: Value) -> Module {
     serde_json::from_value(json!({ "resources": resources })).unwrap()
 }
 
-fn resource(address: &str, values: Value) -> Value {
+pub(super) fn resource(address: &str, values: Value) -> Value {
     let local = address.rsplit("module.").next().unwrap();
     let local = local.split_once('.').filter(|_| address.contains("module.")).map_or(local, |(_, rest)| rest);
     let (mode, local) = local.strip_prefix("data.").map_or(("managed", local), |rest| ("data", rest));
@@ -21,7 +20,7 @@ fn resource(address: &str, values: Value) -> Value {
 }
 
 /// A graph of labels, with edges from the dependent to what it depends on.
-fn graph(edges: &[(&str, &str)]) -> Graph {
+pub(super) fn graph(edges: &[(&str, &str)]) -> Graph {
     let mut text = String::from("digraph {\n");
     for label in edges.iter().flat_map(|(a, b)| [a, b]) {
         text.push_str(&format!("\"[root] {label} (expand)\" [label = \"{label}\"]\n"));
@@ -33,7 +32,7 @@ fn graph(edges: &[(&str, &str)]) -> Graph {
     Graph::parse(&text).unwrap()
 }
 
-fn agent(name: &str, id: &str) -> Value {
+pub(super) fn agent(name: &str, id: &str) -> Value {
     resource(
         &format!("coder_agent.{name}"),
         json!({"id": id, "os": "linux", "arch": "amd64", "auth": "token", "token": "t"}),
@@ -210,6 +209,7 @@ mod golden {
     use std::path::{Path, PathBuf};
 
     use super::*;
+    use crate::terraform::convert::text::{Source, convert_text};
 
     fn fixtures() -> Option<PathBuf> {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/terraform");
@@ -229,185 +229,15 @@ mod golden {
         for case in std::fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
             for kind in ["plan", "state"] {
                 let read = |name: String| std::fs::read_to_string(case.path().join(name)).unwrap();
-                let tree: Value = serde_json::from_str(&read(format!("tf{kind}.json"))).unwrap();
-                let graph = Graph::parse(&read(format!("tf{kind}.dot"))).unwrap();
                 let golden: Value = serde_json::from_str(&read(format!("{kind}.golden"))).unwrap();
-                let roots = match kind {
-                    "plan" => vec![
-                        &tree["planned_values"]["root_module"],
-                        &tree["prior_state"]["values"]["root_module"],
-                    ],
-                    _ => vec![&tree["values"]["root_module"]],
-                };
-                let modules: Vec<Module> = roots
-                    .into_iter()
-                    .filter(|root| !root.is_null())
-                    .map(|root| serde_json::from_value(root.clone()).unwrap())
-                    .collect();
-                let ours = match convert(&modules, &graph) {
-                    Ok(converted) => shape(converted),
-                    Err(error) => Value::String(error.to_string()),
-                };
+                let source = if kind == "plan" { Source::Plan } else { Source::State };
+                let (shown, graph) = (read(format!("tf{kind}.json")), read(format!("tf{kind}.dot")));
+                let ours = convert_text(source, shown.as_bytes(), &graph)
+                    .unwrap_or_else(|error| Value::String(error.to_string()));
                 assert_eq!(ours, golden, "{} {kind}", case.path().display());
                 compared += 1;
             }
         }
         assert!(compared > 0);
-    }
-
-    /// The captured results' JSON: zero values are left out, lists are sorted, ids of apps are derived.
-    fn shape(converted: Converted) -> Value {
-        let mut resources: Vec<Value> = converted.resources.into_iter().map(resource).collect();
-        resources.sort_by_key(|r| (r["name"].to_string(), r["type"].to_string()));
-        json!({
-            "Resources": resources,
-            "Parameters": converted.parameters.into_iter().map(parameter).collect::<Vec<_>>(),
-            "Presets": converted.presets.into_iter().map(preset).collect::<Vec<_>>(),
-            "ExternalAuthProviders": converted.external_auth_providers.into_iter()
-                .map(|p| trim(json!({"id": p.id, "optional": p.optional}))).collect::<Vec<_>>(),
-            "AITasks": converted.ai_tasks.into_iter()
-                .map(|t| json!({"id": t.id, "app_id": t.app_id})).collect::<Vec<_>>(),
-            "HasAITasks": converted.has_ai_tasks,
-            "HasExternalAgents": converted.has_external_agents,
-        })
-    }
-
-    /// Without zero values.
-    fn trim(value: Value) -> Value {
-        let Value::Object(map) = value else { return value };
-        let zero = |value: &Value| match value {
-            Value::Null => true,
-            Value::Bool(value) => !value,
-            Value::Number(number) => number.as_i64() == Some(0),
-            Value::String(text) => text.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            Value::Object(map) => map.is_empty(),
-        };
-        Value::Object(map.into_iter().filter(|(_, value)| !zero(value)).collect())
-    }
-
-    fn insert(value: &mut Value, key: &str, entry: Value) {
-        value.as_object_mut().unwrap().insert(key.to_owned(), entry);
-    }
-
-    fn resource(from: pb::Resource) -> Value {
-        let mut agents: Vec<Value> = from.agents.into_iter().map(agent).collect();
-        agents.sort_by_key(|agent| agent["name"].to_string());
-        let metadata: Vec<Value> = from
-            .metadata
-            .into_iter()
-            .map(|m| {
-                trim(json!({"key": m.key, "value": m.value, "sensitive": m.sensitive, "is_null": m.is_null}))
-            })
-            .collect();
-        trim(
-            json!({"name": from.name, "type": from.r#type, "agents": agents, "metadata": metadata, "hide": from.hide,
-            "icon": from.icon, "instance_type": from.instance_type, "daily_cost": from.daily_cost,
-            "module_path": from.module_path}),
-        )
-    }
-
-    fn agent(from: pb::Agent) -> Value {
-        let apps: Vec<Value> = from.apps.into_iter().map(app).collect();
-        let metadata: Vec<Value> = from
-            .metadata
-            .into_iter()
-            .map(|m| {
-                trim(json!({"key": m.key, "display_name": m.display_name, "script": m.script,
-                "interval": m.interval, "timeout": m.timeout, "order": m.order}))
-            })
-            .collect();
-        let scripts: Vec<Value> = from
-            .scripts
-            .into_iter()
-            .map(|s| {
-                trim(
-                    json!({"display_name": s.display_name, "icon": s.icon, "script": s.script, "cron": s.cron,
-                "start_blocks_login": s.start_blocks_login, "run_on_start": s.run_on_start,
-                "run_on_stop": s.run_on_stop, "timeout_seconds": s.timeout_seconds, "log_path": s.log_path}),
-                )
-            })
-            .collect();
-        let devcontainers: Vec<Value> = from
-            .devcontainers
-            .into_iter()
-            .map(|d| trim(json!({"workspace_folder": d.workspace_folder, "config_path": d.config_path, "name": d.name})))
-            .collect();
-        let display = from.display_apps.unwrap();
-        let display = trim(json!({"vscode": display.vscode, "vscode_insiders": display.vscode_insiders,
-            "web_terminal": display.web_terminal, "ssh_helper": display.ssh_helper,
-            "port_forwarding_helper": display.port_forwarding_helper}));
-        let auth = match from.auth.unwrap() {
-            pb::agent::Auth::Token(token) => json!({"Token": token}),
-            pb::agent::Auth::InstanceId(id) => json!({"InstanceId": id}),
-        };
-        assert_eq!(from.resources_monitoring, Some(pb::ResourcesMonitoring::default()));
-        let mut value = trim(json!({"id": from.id, "name": from.name, "env": from.env,
-            "operating_system": from.operating_system, "architecture": from.architecture,
-            "directory": from.directory, "apps": apps, "connection_timeout_seconds": from.connection_timeout_seconds,
-            "troubleshooting_url": from.troubleshooting_url, "motd_file": from.motd_file, "metadata": metadata,
-            "scripts": scripts, "order": from.order, "devcontainers": devcontainers,
-            "api_key_scope": from.api_key_scope}));
-        insert(&mut value, "Auth", auth);
-        insert(&mut value, "display_apps", display);
-        insert(&mut value, "resources_monitoring", json!({}));
-        value
-    }
-
-    fn app(from: pb::App) -> Value {
-        use sha2::{Digest as _, Sha256};
-        let digest = Sha256::digest(format!("{}{}", from.slug, from.display_name));
-        let id = uuid::Uuid::from_slice(&digest[..16]).unwrap();
-        assert!(from.healthcheck.is_none());
-        trim(
-            json!({"slug": from.slug, "display_name": from.display_name, "command": from.command, "url": from.url,
-            "icon": from.icon, "subdomain": from.subdomain, "sharing_level": from.sharing_level,
-            "external": from.external, "order": from.order, "hidden": from.hidden, "open_in": from.open_in,
-            "group": from.group, "id": id.to_string(), "tooltip": from.tooltip}),
-        )
-    }
-
-    fn parameter(from: pb::RichParameter) -> Value {
-        let options: Vec<Value> = from
-            .options
-            .into_iter()
-            .map(|o| {
-                trim(json!({"name": o.name, "description": o.description, "value": o.value, "icon": o.icon}))
-            })
-            .collect();
-        let mut value = trim(json!({"name": from.name, "display_name": from.display_name,
-            "description": from.description, "type": from.r#type, "mutable": from.mutable,
-            "default_value": from.default_value, "icon": from.icon, "options": options,
-            "validation_regex": from.validation_regex, "validation_error": from.validation_error,
-            "validation_monotonic": from.validation_monotonic, "required": from.required, "order": from.order,
-            "ephemeral": from.ephemeral, "form_type": from.form_type}));
-        if let Some(min) = from.validation_min {
-            insert(&mut value, "validation_min", json!(min));
-        }
-        if let Some(max) = from.validation_max {
-            insert(&mut value, "validation_max", json!(max));
-        }
-        value
-    }
-
-    fn preset(from: pb::Preset) -> Value {
-        let prebuild = from.prebuild.unwrap();
-        let scheduling = prebuild.scheduling.map(|s| {
-            let schedule: Vec<Value> =
-                s.schedule.into_iter().map(|s| json!({"cron": s.cron, "instances": s.instances})).collect();
-            json!({"timezone": s.timezone, "schedule": schedule})
-        });
-        let parameters: Vec<Value> =
-            from.parameters.into_iter().map(|p| json!({"name": p.name, "value": p.value})).collect();
-        let mut value = trim(json!({"name": from.name, "parameters": parameters, "default": from.default,
-            "description": from.description, "icon": from.icon}));
-        let policy = prebuild.expiration_policy.map(|policy| json!({"ttl": policy.ttl}));
-        insert(
-            &mut value,
-            "prebuild",
-            trim(json!({"instances": prebuild.instances, "expiration_policy": policy,
-            "scheduling": scheduling})),
-        );
-        value
     }
 }

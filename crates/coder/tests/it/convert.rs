@@ -1,0 +1,70 @@
+//! `coder exp terraform convert`: what Terraform says about a plan or a state, through the binary.
+
+use std::path::{Path, PathBuf};
+
+use crate::program::Home;
+
+/// Captured plans and states with the official conversion of each; they are not part of this repository.
+fn fixtures() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/terraform");
+    let dir = std::env::var_os("CODER_TEST_TERRAFORM_FIXTURES").map_or(beside, PathBuf::from);
+    if dir.is_dir() {
+        return dir.canonicalize().ok();
+    }
+    eprintln!("SKIPPED: no conversion fixtures (set CODER_TEST_TERRAFORM_FIXTURES to their directory)");
+    None
+}
+
+#[test]
+fn captured_plans_and_states_become_the_captured_results() {
+    let Some(dir) = fixtures() else { return };
+    let home = Home::new();
+    let mut compared = 0;
+    for case in std::fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+        for source in ["plan", "state"] {
+            let file = |name: String| case.path().join(name).to_str().unwrap().to_owned();
+            let (shown, graph) = (file(format!("tf{source}.json")), file(format!("tf{source}.dot")));
+            let args =
+                ["exp", "terraform", "convert", "--json", &shown, "--graph", &graph, "--source", source];
+            let out = home.run(&args).good().out;
+            let ours: serde_json::Value = serde_json::from_str(&out).unwrap();
+            let golden = std::fs::read(file(format!("{source}.golden"))).unwrap();
+            let golden: serde_json::Value = serde_json::from_slice(&golden).unwrap();
+            assert_eq!(ours, golden, "{} {source}", case.path().display());
+            compared += 1;
+        }
+    }
+    assert!(compared > 0);
+}
+
+const GRAPH: &str = r#"digraph { "m" [label = "coder_metadata.m"] "n" [label = "coder_metadata.n"] "a" [label = "x.a"]
+    "m" -> "a" "n" -> "a" }"#;
+const STATE: &str = r#"{"values":{"root_module":{"resources":[
+    {"address":"coder_metadata.m","mode":"managed","type":"coder_metadata","name":"m","values":{}},
+    {"address":"coder_metadata.n","mode":"managed","type":"coder_metadata","name":"n","values":{}},
+    {"address":"x.a","mode":"managed","type":"x","name":"a","values":{}}]}}}"#;
+
+#[test]
+fn a_broken_rule_is_the_result_and_an_error() {
+    let home = Home::new();
+    std::fs::write(home.path().join("graph"), GRAPH).unwrap();
+    let outcome = home.answer(
+        &["exp", "terraform", "convert", "--json", "-", "--graph", "graph", "--source", "state"],
+        STATE,
+    );
+    assert_eq!(outcome.status.code(), Some(1));
+    assert_eq!(outcome.out.trim(), "\"duplicate metadata resource: x.a\"");
+    assert!(outcome.err.contains("duplicate metadata resource: x.a"), "{}", outcome.err);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let home = Home::new();
+    std::fs::write(home.path().join("graph"), GRAPH).unwrap();
+    let run = |json: &str, graph: &str| {
+        home.run(&["exp", "terraform", "convert", "--json", json, "--graph", graph, "--source", "plan"])
+    };
+    run("-", "-").refused("only one of --json and --graph");
+    run("missing", "graph").refused("missing");
+    run("graph", "graph").refused("the plan cannot be read");
+}
