@@ -1,6 +1,6 @@
 //! Provisioner daemons. A daemon keeps its row, and so its jobs, as long as organization, name and owner tag stay.
 
-use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId};
+use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use jiff::Timestamp;
@@ -57,6 +57,18 @@ record! {
         pub online: i64,
         /// When one of them was last seen.
         pub last_seen_at: Timestamp = "last_seen_us",
+    }
+}
+
+record! {
+    /// That somebody asked a daemon to leave.
+    pub struct Drain {
+        /// The daemon.
+        pub id: DaemonId,
+        /// Its processes that joined later are not meant.
+        pub asked_at: Timestamp = "drain_asked_us",
+        /// For people.
+        pub reason: String = "drain_reason",
     }
 }
 
@@ -165,6 +177,11 @@ statements! { "provisioner_daemons";
         group by daemon.provisioners, daemon.tags");
     SET_SLOTS = sql("update provisioner_daemons set slots = $2, busy = $3, draining = $4 where id = $1
         and (slots <> $2 or busy <> $3 or draining <> $4)");
+    SET_DRAIN = sql("update provisioner_daemons set draining = true, drain_asked_us = $2, drain_reason = $3 where id = $1");
+    LIST_DRAINS = sql("select id, drain_asked_us, drain_reason from provisioner_daemons
+        where id in (select value from json_each($1)) and drain_asked_us is not null").class(Class::Heartbeat);
+    SET_JOINED_BY = sql("update provisioner_daemons set joined_by = $2 where id = $1");
+    LIST_JOINED = sql("select distinct organization_id from provisioner_daemons where joined_by = $1 and key_id = $2");
     SET_SESSION = sql("update provisioner_daemons set session_hash = $2 where id = $1");
     HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2
         where id in (select value from json_each($1))").class(Class::Heartbeat);
@@ -259,6 +276,41 @@ pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], now: Timestamp) -> Resul
 /// Only when the database fails.
 pub async fn update_slots(tx: &mut Tx, id: DaemonId, slots: i64, busy: i64, draining: bool) -> Result<()> {
     tx.execute(&SET_SLOTS, values![id, slots, busy, draining]).await.map(|_| ())
+}
+
+/// Notes that somebody asked this daemon to leave, so that whichever server it is connected to tells it, now or when it
+/// comes back.
+///
+/// # Errors
+/// [`crate::Error::Stale`] when the row is gone.
+pub async fn update_drain(tx: &mut Tx, id: DaemonId, reason: &str, now: Timestamp) -> Result<()> {
+    tx.change_one(&SET_DRAIN, values![id, now, reason.to_owned()]).await
+}
+
+/// Those of these daemons that were ever asked to leave.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_drains(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<Drain>> {
+    let rows = tx.fetch(&LIST_DRAINS, vec![list_value(ids.iter().copied())]).await?;
+    rows.iter().map(Drain::from_row).collect()
+}
+
+/// Notes whose token a daemon joined with, for one that joined with a user's.
+///
+/// # Errors
+/// [`crate::Error::Stale`] when the row is gone.
+pub async fn update_joined_by(tx: &mut Tx, id: DaemonId, user: UserId) -> Result<()> {
+    tx.change_one(&SET_JOINED_BY, values![id, user]).await
+}
+
+/// The organizations in which daemons joined with a token of this user.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_joined(tx: &mut Tx, user: UserId) -> Result<Vec<OrganizationId>> {
+    let rows = tx.fetch(&LIST_JOINED, values![user, KeyId::USER_AUTH]).await?;
+    rows.iter().map(|row| row.get("organization_id")).collect()
 }
 
 /// Notes the newest session of a row.

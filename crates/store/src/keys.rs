@@ -120,6 +120,8 @@ statements! { "provisioner_keys";
             then previous_until_us else expires_us end as at_us
         from provisioner_keys where revoked_us is null and (expires_us > $1 or previous_until_us > $1)
         order by at_us, id limit $2");
+    LIST_ENDED = sql("select id from provisioner_keys where id in (select value from json_each($1))
+        and (revoked_us is not null or expires_us <= $2)").class(crate::engine::Class::Heartbeat);
     LIST_EXPIRED_IN_USE = sql("select id from provisioner_keys where revoked_us is null and expires_us <= $1
         and exists (select 1 from provisioner_daemons as daemon
             join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
@@ -220,6 +222,16 @@ pub async fn list_ends(tx: &mut Tx, after: Timestamp, limit: i64) -> Result<Vec<
 /// Only when the database fails.
 pub async fn list_expired_in_use(tx: &mut Tx, now: Timestamp) -> Result<Vec<KeyId>> {
     tx.fetch(&LIST_EXPIRED_IN_USE, values![now]).await?.iter().map(|row| row.get("id")).collect()
+}
+
+/// Those of these keys that were deleted or have expired.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_ended(tx: &mut Tx, ids: &[KeyId], now: Timestamp) -> Result<Vec<KeyId>> {
+    let mut parameters = vec![crate::engine::list(ids.iter().copied())];
+    parameters.extend(values![now]);
+    tx.fetch(&LIST_ENDED, parameters).await?.iter().map(|row| row.get("id")).collect()
 }
 
 /// Gives a key a new secret; what was its secret stays valid until `previous_until`, an older one ends at once.

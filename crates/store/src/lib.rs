@@ -40,6 +40,7 @@ pub mod jobs;
 pub mod journals;
 pub mod keys;
 pub mod leases;
+pub mod notifications;
 pub mod organizations;
 pub mod resources;
 pub mod sessions;

@@ -24,6 +24,7 @@ pub fn all() -> Vec<Statement> {
         crate::jobs::list::STATEMENTS,
         crate::jobs::queue::STATEMENTS,
         crate::jobs::reap::STATEMENTS,
+        crate::jobs::wanted::STATEMENTS,
         crate::journals::STATEMENTS,
         crate::keys::STATEMENTS,
         crate::leases::STATEMENTS,

@@ -34,6 +34,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     4 "0004_workspaces",
     5 "0005_records",
     6 "0006_scheduling",
+    7 "0007_replicas",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

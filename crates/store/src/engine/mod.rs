@@ -5,7 +5,7 @@ mod bind;
 pub(crate) mod forks;
 mod lane;
 pub(crate) mod migrate;
-mod postgres;
+pub(crate) mod postgres;
 mod row;
 mod sqlite;
 mod statement;
@@ -100,7 +100,14 @@ impl Engine {
             Self::Sqlite(lanes) => Conn::Sqlite(lanes.lease(mode).await?),
             Self::Postgres(server) => Conn::Postgres(server.lease(mode).await?, Arc::clone(server)),
         };
-        Ok(Tx { conn, mode, conflicted: false, spoiled: false, counters: Arc::clone(counters) })
+        Ok(Tx {
+            conn,
+            mode,
+            conflicted: false,
+            spoiled: false,
+            counters: Arc::clone(counters),
+            after: Vec::new(),
+        })
     }
 
     pub(crate) async fn close(&self) {
@@ -127,9 +134,31 @@ pub struct Tx {
     /// by itself when the disk is full. Such a connection is not used again.
     spoiled: bool,
     counters: Arc<Counters>,
+    /// What to do once the transaction is permanent.
+    after: Vec<After>,
 }
 
+/// Something that must happen only if a transaction is made permanent, such as telling a log of it.
+type After = Box<dyn FnOnce() + Send>;
+
 impl Tx {
+    /// Runs `effect` once this transaction is committed, and never when it is undone; outside of a transaction at
+    /// once. It must be quick, since the connection is held meanwhile.
+    pub fn after_commit(&mut self, effect: impl FnOnce() + Send + 'static) {
+        if self.mode == Mode::Write {
+            self.after.push(Box::new(effect));
+        } else {
+            effect();
+        }
+    }
+
+    fn committed(&mut self) {
+        self.mode = Mode::Single;
+        for effect in self.after.drain(..) {
+            effect();
+        }
+    }
+
     /// All rows of a statement.
     pub(crate) async fn fetch(
         &mut self,
@@ -230,7 +259,7 @@ impl Tx {
         };
         match outcome {
             Ok(()) => {
-                self.mode = Mode::Single;
+                self.committed();
                 Ok(())
             }
             Err(failure) => Err(self.fail(failure)),
@@ -278,7 +307,7 @@ impl Tx {
                 Conn::Postgres(lease, server) => server.commit(lease).await,
             };
             committed.map_err(|failure| self.fail(failure))?;
-            self.mode = Mode::Single;
+            self.committed();
             return outcome;
         }
         let undone = !self.spoiled
@@ -286,6 +315,7 @@ impl Tx {
                 Conn::Sqlite(lease) => sqlite::rollback(lease),
                 Conn::Postgres(lease, server) => server.rollback(lease).await,
             };
+        self.after.clear();
         if undone {
             self.mode = Mode::Single;
         } else {

@@ -78,6 +78,11 @@ impl Server {
         }
     }
 
+    /// How to open a connection beside those of the lane.
+    pub(crate) fn options(&self) -> &PgConnectOptions {
+        &self.options
+    }
+
     pub(super) async fn fetch(
         &self,
         lease: &mut Lease<PgConnection>,
@@ -158,7 +163,9 @@ pub(super) async fn prepare(lease: &mut Lease<PgConnection>, statement: &Stateme
 }
 
 /// Waits for an answer, but not for ever: a connection whose peer vanished never says so.
-async fn within<T>(answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+pub(crate) async fn within<T>(
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
     match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
         Ok(answer) => answer,
         Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
@@ -193,7 +200,7 @@ fn is_broken(error: &sqlx::Error) -> bool {
     }
 }
 
-fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
+pub(crate) fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
     let unavailable = |what, error| Error::Unavailable { what, source: Some(Box::new(error)) };
     if is_broken(&error) {
         return unavailable("the connection to Postgres was lost", error).into();

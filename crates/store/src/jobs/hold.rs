@@ -1,7 +1,7 @@
 //! Who holds a job: signs of life, lost connections, and sessions that come back (`coder_domain::job::life`). A job
 //! that a session of ours holds is fenced by its epoch; official daemons are recognised by their row alone.
 
-use coder_domain::ids::{DaemonId, JobId};
+use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::job::life::Sender;
 use coder_domain::key::Hashed;
 use jiff::Timestamp;
@@ -61,6 +61,8 @@ record! {
         pub session_hash: Option<Hashed>,
         /// Hash of its newest token; none before the first.
         pub token_hash: Option<Hashed>,
+        /// Hash of the token that its daemon may still know instead: the newest was never used.
+        pub previous_token_hash: Option<Hashed>,
         /// When a daemon took it.
         pub started_at: Option<Timestamp> = "started_us",
         /// When a cancel was asked for.
@@ -74,7 +76,7 @@ record! {
 
 macro_rules! held_columns {
     () => {
-        "id, attempt, session_hash, token_hash, started_us, canceled_us, completed_us, logs_sequence"
+        "id, attempt, session_hash, token_hash, previous_token_hash, started_us, canceled_us, completed_us, logs_sequence"
     };
 }
 
@@ -88,15 +90,29 @@ statements! { "provisioner_jobs";
             where json_extract(item.value, '$.id') = provisioner_jobs.id
             and case when json_extract(item.value, '$.epoch') is null then provisioner_jobs.session_hash is null
                 else cast(json_extract(item.value, '$.epoch') as bigint) = provisioner_jobs.attempt end)");
-    RESUME = sql(concat!("update provisioner_jobs set attempt = attempt + 1, updated_us = $4, lost_us = null, token_hash = $5
-        where id = $1 and worker_id = $2 and completed_us is null and session_hash = $3
-        and (cast($6 as blob) is null or token_hash = $6) returning ", held_columns!()));
-    HOLD = sql(concat!("update provisioner_jobs set token_hash = $4
+    /// A token that the session showed is the one it knows; otherwise that is the last one it can have got.
+    RESUME = sql(concat!("update provisioner_jobs set attempt = attempt + 1, updated_us = $4, lost_us = null, token_hash = $5,
+        previous_token_hash = case when token_hash = cast($6 as blob) or previous_token_hash = cast($6 as blob) then $6
+            else coalesce(previous_token_hash, token_hash) end
+        where id = $1 and worker_id = $2 and completed_us is null and session_hash = $3 returning ", held_columns!()));
+    HOLD = sql(concat!("update provisioner_jobs set token_hash = $4,
+        previous_token_hash = case when token_hash = $4 then previous_token_hash
+            else coalesce(previous_token_hash, token_hash) end
         where id = $1 and worker_id = $2 and completed_us is null and session_hash = $3 returning ", held_columns!()));
     FIND_HELD = sql(concat!("select ", held_columns!(), " from provisioner_jobs where id = $1 and worker_id = $2"));
     LIST_OWNED = sql("select id from provisioner_jobs where worker_id = $1 and completed_us is null order by started_us");
     LIST_HELD = sql(concat!("select ", held_columns!(), " from provisioner_jobs
         where worker_id = $1 and completed_us is null order by started_us"));
+    FORGET_PREVIOUS = sql(concat!("update provisioner_jobs set previous_token_hash = null
+        where previous_token_hash is not null and ", held_by!()));
+    LIST_OF_SESSION = sql("select id from provisioner_jobs
+        where session_hash = $1 and started_us is not null and completed_us is null order by started_us");
+    LIST_JOINED_BY = sql("select job.id from provisioner_daemons as daemon
+        join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
+        where daemon.joined_by = $1 and daemon.key_id = $2 and daemon.organization_id = $3 order by job.started_us");
+    LIST_IN_ORGANIZATION = sql("select job.id from provisioner_daemons as daemon
+        join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
+        where daemon.organization_id = $1 order by job.started_us");
     LIST_OF_KEY = sql("select job.id from provisioner_daemons as daemon
         join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
         where daemon.key_id = $1 order by job.started_us");
@@ -135,11 +151,10 @@ pub async fn update_lost(
 }
 
 /// A session comes back for its job and gets it under a new epoch with a new token. `shown` is the hash of the token that
-/// it showed, if it had one: only the newest counts.
+/// it showed, if it had one: that one is good for a salvage until the new one is used ([`update_token_used`]).
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when it is not this session's, has ended, or the token is an old one; see
-/// [`find_held`].
+/// [`Error::Stale`](crate::Error::Stale) when it is not this session's or has ended; see [`find_held`].
 pub async fn resume(
     tx: &mut Tx,
     id: JobId,
@@ -190,6 +205,40 @@ pub async fn list_held(tx: &mut Tx, owner: DaemonId) -> Result<Vec<Held>> {
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_of_key(tx: &mut Tx, key: coder_domain::ids::KeyId) -> Result<Vec<JobId>> {
+pub async fn list_of_key(tx: &mut Tx, key: KeyId) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_OF_KEY, values![key]).await?.iter().map(|row| row.get("id")).collect()
+}
+
+/// The holder has used its newest token, so that an older one is of no use any more.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_token_used(tx: &mut Tx, id: JobId, holder: impl Into<Holder>) -> Result<()> {
+    let Holder { daemon, epoch } = holder.into();
+    tx.execute(&FORGET_PREVIOUS, values![id, daemon, epoch]).await.map(|_| ())
+}
+
+/// The open jobs of a session: they are lost when its process is known to be gone.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_of_session(tx: &mut Tx, session: Hashed) -> Result<Vec<JobId>> {
+    tx.fetch(&LIST_OF_SESSION, values![session]).await?.iter().map(|row| row.get("id")).collect()
+}
+
+/// The open jobs of all daemons of an organization that joined with a token of this user.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_joined_by(tx: &mut Tx, user: UserId, organization: OrganizationId) -> Result<Vec<JobId>> {
+    let rows = tx.fetch(&LIST_JOINED_BY, values![user, KeyId::USER_AUTH, organization]).await?;
+    rows.iter().map(|row| row.get("id")).collect()
+}
+
+/// The open jobs of all daemons of an organization.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_in_organization(tx: &mut Tx, organization: OrganizationId) -> Result<Vec<JobId>> {
+    tx.fetch(&LIST_IN_ORGANIZATION, values![organization]).await?.iter().map(|row| row.get("id")).collect()
 }

@@ -11,6 +11,7 @@ pub mod lines;
 pub mod list;
 pub mod queue;
 pub mod reap;
+pub mod wanted;
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ pub use self::end::{
 };
 pub(crate) use self::hold::held_by;
 pub use self::hold::{
-    Held, Holder, find_held, hold, list_held, list_of_key, list_owned, resume, update_alive, update_lost,
+    Held, Holder, find_held, hold, list_held, list_in_organization, list_joined_by, list_of_key,
+    list_of_session, list_owned, resume, update_alive, update_lost, update_token_used,
 };
 use crate::engine::{Document, Tx, list as list_value, record, sql, statements, values};
 use crate::tag_sets::{self, TagSetId};

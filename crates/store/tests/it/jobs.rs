@@ -17,6 +17,7 @@ on_both_engines!(
     signs_of_life_are_the_owners_only,
     silent_jobs_are_found_and_ended_once,
     a_session_fences_a_job,
+    the_token_that_a_session_shows_stays_good_until_a_newer_one_is_used,
     an_official_daemon_comes_back_by_speaking,
     timings_keep_their_order,
     orphan_deletes_end_without_a_daemon,
@@ -184,12 +185,16 @@ async fn a_session_fences_a_job(fixture: Fixture) {
     assert!(!jobs::update_alive(&mut tx, job, first, at(61)).await.unwrap());
     assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, Some(at(60)));
 
-    let (old, new) = (Some(Hashed::of("token 0")), Hashed::of("token 2"));
-    let stale = jobs::resume(&mut tx, job, daemon, session, old, new, at(70)).await;
-    assert!(matches!(stale, Err(Error::Stale { .. })), "not the newest token");
-    let shown = Some(Hashed::of("token 1"));
+    let (shown, new) = (Some(Hashed::of("token 1")), Hashed::of("token 2"));
     let back = jobs::resume(&mut tx, job, daemon, session, shown, new, at(70)).await.unwrap();
     assert_eq!((back.attempt, back.token_hash, back.logs_sequence), (2, Some(new), 0));
+    assert_eq!(back.previous_token_hash, shown, "it may not know the new one yet");
+    jobs::update_token_used(&mut tx, job, first).await.unwrap();
+    let held = jobs::find_held(&mut tx, job, daemon).await.unwrap().unwrap();
+    assert_eq!(held.previous_token_hash, shown, "a former holder uses nothing");
+    jobs::update_token_used(&mut tx, job, Holder::session(daemon, 2)).await.unwrap();
+    let held = jobs::find_held(&mut tx, job, daemon).await.unwrap().unwrap();
+    assert_eq!(held.previous_token_hash, None);
     assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, None);
     // Whatever the former connection still says changes nothing, not even that it ends.
     assert_eq!(jobs::update_lost(&mut tx, daemon, &[(job, Some(1)), (job, None)], at(71)).await.unwrap(), 0);
@@ -200,6 +205,29 @@ async fn a_session_fences_a_job(fixture: Fixture) {
     assert!(jobs::resume(&mut tx, job, daemon, session, None, new, at(73)).await.is_err());
     let held = jobs::find_held(&mut tx, job, daemon).await.unwrap().unwrap();
     assert_eq!((held.completed_at, held.token_hash), (Some(at(72)), Some(new)));
+    tx.commit().await.unwrap();
+}
+
+/// Answers can be lost several times in a row; the daemon knows the token that it shows.
+async fn the_token_that_a_session_shows_stays_good_until_a_newer_one_is_used(fixture: Fixture) {
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let job = fixture.job(&TagSet::untagged()).await;
+    let session = Hashed::of("session");
+    fixture.claim_as(daemon, Some(session), &[1]).await.unwrap();
+    let mut tx = fixture.store.begin().await.unwrap();
+    let token = |number: i32| Hashed::of(&format!("token {number}"));
+    jobs::hold(&mut tx, job, daemon, session, token(1)).await.unwrap();
+    for (shown, new, previous) in [
+        (Some(1), 2, 1),
+        (Some(1), 3, 1), // the answer with 2 never arrived
+        (Some(3), 4, 3), // the one with 3 did
+        (None, 5, 3),
+        (Some(9), 6, 3), // nonsense
+    ] {
+        let (shown, new) = (shown.map(token), token(new));
+        let back = jobs::resume(&mut tx, job, daemon, session, shown, new, at(70)).await.unwrap();
+        assert_eq!(back.previous_token_hash, Some(token(previous)), "{shown:?}");
+    }
     tx.commit().await.unwrap();
 }
 

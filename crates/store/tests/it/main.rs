@@ -15,6 +15,7 @@ mod journals;
 mod keys;
 mod logs;
 mod migrations;
+mod notifications;
 mod outage;
 mod queue;
 mod reap;

@@ -48,6 +48,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0004_workspaces",
         "0005_records",
         "0006_scheduling",
+        "0007_replicas",
     ]
     .iter()
     .flat_map(|name| {

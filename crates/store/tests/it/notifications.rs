@@ -1,0 +1,55 @@
+//! What servers on one Postgres tell each other.
+
+use std::time::Duration;
+
+use coder_store::testing::Server;
+use coder_store::{Config, Error, Store, notifications};
+
+use crate::fixture::at;
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_hears_what_is_said_until_the_connection_is_lost() {
+    // A server of its own, because it is ended.
+    let Some(server) = Server::start().await else { return };
+    let database = server.database().await;
+    let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
+    let mut one = store.channel("a").await.unwrap().unwrap();
+    let mut two = store.channel("a").await.unwrap().unwrap();
+    let mut other = store.channel("b").await.unwrap().unwrap();
+    one.notifier.say("first").await.unwrap();
+    two.notifier.say("second").await.unwrap();
+    for channel in [&mut one, &mut two] {
+        for expected in ["first", "second"] {
+            let heard = tokio::time::timeout(SOON, channel.listener.next()).await.unwrap();
+            assert_eq!(heard.unwrap(), expected);
+        }
+    }
+    other.notifier.say("third").await.unwrap();
+    let heard = tokio::time::timeout(SOON, other.listener.next()).await.unwrap();
+    assert_eq!(heard.unwrap(), "third", "channels are apart");
+    let long = "x".repeat(notifications::LONGEST);
+    one.notifier.say(&long).await.unwrap();
+    assert_eq!(tokio::time::timeout(SOON, two.listener.next()).await.unwrap().unwrap(), long);
+    let refused = one.notifier.say(&"x".repeat(8001)).await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
+    one.notifier.say("still there").await.unwrap();
+
+    server.crash();
+    let lost = tokio::time::timeout(SOON, two.listener.next()).await.unwrap().unwrap();
+    assert_eq!(lost, "still there");
+    let lost = tokio::time::timeout(SOON, two.listener.next()).await.unwrap().unwrap_err();
+    assert!(lost.is_retryable(), "{lost:?}");
+    assert!(one.notifier.say("x").await.unwrap_err().is_retryable());
+    assert!(store.channel("a").await.err().unwrap().is_retryable());
+    server.resume().await;
+    assert!(store.channel("a").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn sqlite_has_nobody_to_tell() {
+    let database = coder_store::testing::sqlite();
+    let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
+    assert!(store.channel("a").await.unwrap().is_none());
+}
