@@ -14,6 +14,7 @@ use crate::acquire::Slot;
 use crate::cancel::{Shutdown, Stop};
 use crate::connect::{Connector, Dialling};
 use crate::hand::Hand;
+use crate::isolation::{Applied, Confinement, Found, Isolation, Level, Limits};
 use crate::job::Workshop;
 use crate::join::ConnectError;
 use crate::left;
@@ -57,6 +58,12 @@ pub struct Config {
     /// Names of variables that jobs inherit from the daemon, `*` at the end for any ending; none for all but `CODER_*`.
     /// What programs need to run at all (`PATH`, `HOME`, `TMPDIR`, the locale) is always inherited.
     pub job_environment: Option<Vec<String>>,
+    /// Whether jobs are kept apart from the daemon and from each other (docs/isolation.md).
+    pub isolation: Isolation,
+    /// Files and directories that no job may see, beside what the daemon itself hides.
+    pub hidden: Vec<PathBuf>,
+    /// What a job may use of the machine.
+    pub limits: Limits,
 }
 
 impl Config {
@@ -77,6 +84,9 @@ impl Config {
             exit_timeout: Duration::from_secs(180),
             init_retry: Duration::from_secs(1),
             job_environment: None,
+            isolation: Isolation::Auto,
+            hidden: Vec::new(),
+            limits: Limits::default(),
         }
     }
 }
@@ -87,6 +97,9 @@ pub enum RunError {
     /// The server will never let this daemon in with this credential; starting again as it is cannot help.
     #[error(transparent)]
     Refused(#[from] ConnectError),
+    /// Jobs cannot be kept apart on this machine, and [`Isolation::Required`] was asked for.
+    #[error("jobs cannot be kept apart here, as --job-isolation=required asks for: {0}")]
+    NotApart(String),
 }
 
 /// A provisioner daemon.
@@ -96,6 +109,7 @@ pub struct Daemon {
     workshops: Vec<Workshop>,
     status: watch::Sender<Status>,
     metrics: Metrics,
+    found: Found,
 }
 
 impl Daemon {
@@ -106,10 +120,19 @@ impl Daemon {
         }
         let slots = config.slots.clamp(1, extension::SLOTS);
         let metrics = Metrics::new();
+        let confinement = Confinement {
+            found: Found::of(config.isolation),
+            cache: config.cache_dir.clone(),
+            hidden: config.hidden.clone(),
+            limits: Applied::default(),
+        };
         let finder = Arc::new(Finder::new(config.terraform.clone()));
-        let workshops = (0..slots).map(|_| workshop(&config, &environment, &metrics, &finder)).collect();
-        let status = watch::Sender::new(Status { slots, ..Status::default() });
-        Self { config, connector: Arc::new(connector), workshops, status, metrics }
+        let workshops =
+            (0..slots).map(|_| workshop(&config, &environment, &metrics, &finder, &confinement)).collect();
+        let status =
+            watch::Sender::new(Status { slots, isolation: confinement.found.level, ..Status::default() });
+        let found = confinement.found;
+        Self { config, connector: Arc::new(connector), workshops, status, metrics, found }
     }
 
     /// With another source of time for logs and timings.
@@ -141,6 +164,7 @@ impl Daemon {
     /// When the server will never let this daemon in.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
+        self.say_isolation()?;
         if let Some(path) = self.workshops.first().and_then(|workshop| workshop.environment.missing_config())
         {
             tracing::warn!(
@@ -213,6 +237,31 @@ impl Daemon {
         refused.map_or(Ok(()), |error| Err(RunError::Refused(error)))
     }
 
+    /// Says what keeps jobs apart here; an error when that is too little.
+    fn say_isolation(&self) -> Result<(), RunError> {
+        let Found { level, why, .. } = &self.found;
+        let why = why.as_deref().unwrap_or("this system has no namespaces");
+        match (self.config.isolation, level) {
+            (Isolation::Required, Level::None) => return Err(RunError::NotApart(why.to_owned())),
+            (Isolation::None, _) => {
+                tracing::warn!(target: "provisioner", isolation = %level, "jobs are not kept apart, as --job-isolation=none asks for");
+            }
+            (_, Level::None) => {
+                tracing::warn!(target: "provisioner", isolation = %level, %why, "jobs are not kept apart: they can read what the daemon's user can");
+            }
+            _ if self.config.built_in => {
+                tracing::debug!(target: "provisioner", isolation = %level, "jobs are kept apart")
+            }
+            (_, Level::Directories) => {
+                tracing::info!(target: "provisioner", isolation = %level, %why, "jobs are kept apart, but see the processes of others");
+            }
+            (_, Level::Full) => {
+                tracing::info!(target: "provisioner", isolation = %level, "jobs are kept apart")
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps other daemons out of the directory of jobs, and clears away what a killed one left there.
     async fn claim_work_dir(&self) -> Option<Claim> {
         let dir = self.config.cache_dir.join("work");
@@ -244,7 +293,13 @@ async fn finish(slots: &mut JoinSet<()>) {
     }
 }
 
-fn workshop(config: &Config, environment: &Environment, metrics: &Metrics, finder: &Arc<Finder>) -> Workshop {
+fn workshop(
+    config: &Config,
+    environment: &Environment,
+    metrics: &Metrics,
+    finder: &Arc<Finder>,
+    confinement: &Confinement,
+) -> Workshop {
     Workshop {
         metrics: metrics.clone(),
         finder: Arc::clone(finder),
@@ -263,5 +318,6 @@ fn workshop(config: &Config, environment: &Environment, metrics: &Metrics, finde
         force_cancel_after: config.force_cancel_after,
         exit_timeout: config.exit_timeout,
         init_retry: config.init_retry,
+        confinement: confinement.clone(),
     }
 }

@@ -41,6 +41,7 @@ struct Shown<'a> {
     last_error: Option<&'a str>,
     version: &'a str,
     extensions: Vec<&'a str>,
+    isolation: &'a str,
 }
 
 /// Answers on `listener` until the future is dropped. `version` is the program's, for the status.
@@ -134,6 +135,7 @@ impl Desk {
             last_error: status.last_error.as_deref(),
             version: &self.version,
             extensions: status.extensions.iter().map(|extension| extension.name()).collect(),
+            isolation: status.isolation.as_str(),
         };
         let json = serde_json::to_string(&shown).expect("plain values always serialise");
         typed(StatusCode::OK, "application/json", json)

@@ -3,6 +3,7 @@
 use coder_wire::extension::Extensions;
 use tokio::sync::watch;
 
+use crate::isolation::Level;
 use crate::metrics::Metrics;
 
 /// A snapshot of a daemon.
@@ -24,6 +25,8 @@ pub struct Status {
     pub reconnects: u64,
     /// What the server of the present or latest connection granted.
     pub extensions: Extensions,
+    /// What keeps jobs apart.
+    pub isolation: Level,
 }
 
 impl Status {

@@ -21,6 +21,7 @@ use pb::acquired_job::Type;
 pub(crate) use self::outcome::{Failure, Finished, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::hand::{InHand, Over};
+use crate::isolation::Confinement;
 use crate::logs::{Pace, Reporter};
 use crate::mask::Secrets;
 use crate::metrics::Metrics;
@@ -50,6 +51,8 @@ pub(crate) struct Workshop {
     pub(crate) exit_timeout: Duration,
     /// Before `init` is run a second time.
     pub(crate) init_retry: Duration,
+    /// What keeps jobs apart.
+    pub(crate) confinement: Confinement,
 }
 
 /// The parts of a running job that its phases work with.
@@ -227,6 +230,7 @@ async fn work(
         journal,
         prepared: workshop.prepared.clone(),
         init_retry: workshop.init_retry,
+        confinement: &workshop.confinement,
     };
     link.held().keep_record(work_dir.record_file());
     let log_level = match &kind {

@@ -9,7 +9,6 @@ pub(crate) mod environment;
 pub(crate) mod events;
 pub(crate) mod graph;
 pub(crate) mod journal;
-mod limits;
 mod lines;
 mod literal;
 pub(crate) mod modules;

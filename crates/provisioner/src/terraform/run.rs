@@ -9,19 +9,18 @@ use std::time::Duration;
 
 use coder_domain::clock::Clock;
 use coder_wire::messages::provisioner::{LogLevel, Timing};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::environment::{Environment, Variables};
 use super::events::Event;
-use super::limits;
 use super::lines::{Lines, Piece};
 use super::passing;
 use super::stitch::Stitcher;
 use super::timings::{Step, Timings};
 use crate::cancel::{Cancel, Urgency};
+use crate::isolation::{self, Cell, Process};
 use crate::logs::StageLog;
 
 /// Output that is kept whole (plans, states, graphs) may be this long.
@@ -117,6 +116,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) cancel: &'a Cancel,
     /// An interrupted Terraform is killed after this time (terraform 1.2).
     pub(crate) exit_timeout: Duration,
+    /// The place of what runs code of a template; none for commands that run none.
+    pub(crate) cell: Option<Cell<'a>>,
 }
 
 impl Runner<'_> {
@@ -128,7 +129,7 @@ impl Runner<'_> {
         log: &StageLog,
         observer: &mut Observer<'_>,
     ) -> Result<(), RunError> {
-        let (mut child, _group) = self.start(arguments, variables)?;
+        let mut child = self.start(arguments, variables)?;
         let ended = CancellationToken::new();
         let (stdout, stderr) = pipes(&mut child, &ended);
         let mut plain_errors = Vec::new();
@@ -152,7 +153,7 @@ impl Runner<'_> {
         variables: &Variables,
         log: &StageLog,
     ) -> Result<Vec<u8>, RunError> {
-        let (mut child, _group) = self.start(arguments, variables)?;
+        let mut child = self.start(arguments, variables)?;
         let ended = CancellationToken::new();
         let (stdout, stderr) = pipes(&mut child, &ended);
         let mut errors = Vec::new();
@@ -165,7 +166,7 @@ impl Runner<'_> {
         Ok(output)
     }
 
-    fn start(&self, arguments: &[OsString], variables: &Variables) -> Result<(Child, Group), RunError> {
+    fn start(&self, arguments: &[OsString], variables: &Variables) -> Result<Process, RunError> {
         if self.cancel.is_requested() {
             return Err(RunError::Canceled);
         }
@@ -177,41 +178,28 @@ impl Runner<'_> {
             .current_dir(self.dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A group of its own, so that everything below it can be ended together.
-            .process_group(0)
-            .kill_on_drop(true);
-        let child = command
-            .spawn()
-            .map_err(|reason| RunError::Start { program: self.program.display().to_string(), reason })?;
-        if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-            limits::set(pid);
-        }
-        let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
-        Ok((child, group))
+            .stderr(Stdio::piped());
+        isolation::spawn(&mut command, self.cell)
+            .map_err(|reason| RunError::Start { program: self.program.display().to_string(), reason })
     }
 
     /// Reads until the process ends. A cancel interrupts it once, and kills it after the exit time-out.
     async fn finish(
         &self,
-        child: &mut Child,
+        child: &mut Process,
         ended: &CancellationToken,
         reading: impl Future<Output = Result<(), RunError>>,
     ) -> Result<ExitStatus, RunError> {
-        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let reins = child.reins();
         let ending = async {
             self.cancel.reached(Urgency::Graceful).await;
-            if let Some(pid) = pid {
-                // Only Terraform itself: it passes the wish on to providers and provisioners in its own order.
-                let _ = kill_process(pid, Signal::INT);
-            }
+            // Only Terraform itself: it passes the wish on to providers and provisioners in its own order.
+            reins.interrupt();
             tokio::select! {
                 () = self.cancel.reached(Urgency::Forced) => {}
                 () = tokio::time::sleep(self.exit_timeout) => {}
             }
-            if let Some(pid) = pid {
-                let _ = kill_process_group(pid, Signal::KILL);
-            }
+            reins.kill();
             std::future::pending::<Infallible>().await
         };
         let mut reading = std::pin::pin!(reading);
@@ -221,11 +209,9 @@ impl Runner<'_> {
                 tokio::select! {
                     status = child.wait() => return status,
                     result = &mut reading, if read.is_none() => {
-                        if result.is_err()
-                            && let Some(pid) = pid
-                        {
+                        if result.is_err() {
                             // Nobody reads any more, so it would wait for ever with a full pipe.
-                            let _ = kill_process_group(pid, Signal::KILL);
+                            reins.kill();
                         }
                         read = Some(result);
                     }
@@ -236,27 +222,14 @@ impl Runner<'_> {
             status = waiting => status.map_err(RunError::Read)?,
             never = ending => match never {},
         };
-        if let Some(pid) = pid {
-            // Whatever Terraform left running must not outlive it, nor keep its output open.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
+        // Whatever Terraform left running must not outlive it, nor keep its output open.
+        reins.kill();
         ended.cancel();
         match read {
             Some(result) => result?,
             None => reading.await?,
         }
         Ok(status)
-    }
-}
-
-/// Kills the whole group when the command is given up half-way.
-struct Group(Option<Pid>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0 {
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
     }
 }
 
@@ -295,9 +268,8 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
     }
 }
 
-fn pipes(child: &mut Child, ended: &CancellationToken) -> (Pipe<ChildStdout>, Pipe<ChildStderr>) {
-    let stdout = child.stdout.take().expect("stdout is piped when the command is started");
-    let stderr = child.stderr.take().expect("stderr is piped when the command is started");
+fn pipes(child: &mut Process, ended: &CancellationToken) -> (Pipe<ChildStdout>, Pipe<ChildStderr>) {
+    let (stdout, stderr) = child.pipes();
     (Pipe { from: stdout, ended: ended.clone() }, Pipe { from: stderr, ended: ended.clone() })
 }
 

@@ -7,6 +7,7 @@ mod child;
 mod extended;
 mod failures;
 mod imports;
+mod isolation;
 mod killed;
 mod masked;
 mod output;

@@ -18,7 +18,7 @@ use crate::terraform::environment::Variables;
 use crate::terraform::modules::{self, Modules};
 use crate::terraform::parse::{self, RootModule};
 use crate::terraform::prepared::{Key, Purpose, Turn};
-use crate::terraform::run::{Observer, RunError};
+use crate::terraform::run::{Observer, RunError, Runner};
 use crate::terraform::timings::Step;
 
 /// How often `init` is run at most, and by how much the delay in between grows.
@@ -193,7 +193,9 @@ impl Steps<'_> {
         let dir = self.work.template();
         let mut delay = self.tools.init_retry;
         for attempt in 1..=ATTEMPTS {
-            let result = self.runner(&dir)?.stream(arguments, variables, log, observer).await;
+            // It runs no code of the template, and fills the cache that is read-only to jobs.
+            let runner = Runner { cell: None, ..self.runner(&dir)? };
+            let result = runner.stream(arguments, variables, log, observer).await;
             let error = match result {
                 Ok(()) => return Ok(()),
                 Err(error @ RunError::Exit { .. }) if attempt < ATTEMPTS && observer.take_passing() => error,

@@ -31,6 +31,7 @@ use super::run::Runner;
 use super::state;
 use super::timings::{Step, Timings};
 use crate::cancel::Cancel;
+use crate::isolation::Confinement;
 use crate::logs::{Reporter, StageLog};
 use crate::strays;
 use crate::workdir::WorkDir;
@@ -66,6 +67,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) prepared: Prepared,
     pub(crate) init_retry: Duration,
+    pub(crate) confinement: &'a Confinement,
 }
 
 /// One job's Terraform: a directory, a program, and what has been learnt so far.
@@ -123,6 +125,7 @@ impl<'a> Steps<'a> {
             environment: self.tools.environment,
             cancel: self.cancel,
             exit_timeout: self.tools.exit_timeout,
+            cell: Some(self.tools.confinement.of_job(self.work.root())),
         })
     }
 
@@ -151,8 +154,14 @@ impl<'a> Steps<'a> {
     /// What every Terraform command of the job needs: the way to the provider (terraform 6.4), and the mark by which
     /// its processes are recognised.
     fn common_variables(&self) -> Variables {
-        let reattach =
-            |provider: &Listening| ("TF_REATTACH_PROVIDERS".to_owned(), provider.reattach().to_string());
+        let living = self.tools.confinement.living_process();
+        let reattach = |provider: &Listening| {
+            let mut reattach = provider.reattach();
+            if let (Some(pid), Some(providers)) = (living, reattach.as_object_mut()) {
+                providers.values_mut().for_each(|provider| provider["Pid"] = pid.into());
+            }
+            ("TF_REATTACH_PROVIDERS".to_owned(), reattach.to_string())
+        };
         let mut variables: Variables = self.provider.iter().map(reattach).collect();
         variables.push((strays::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
         variables

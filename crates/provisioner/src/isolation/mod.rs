@@ -1,0 +1,154 @@
+//! Keeps the programs of a job apart from the daemon and from other jobs: they see a machine in which the daemon's
+//! secrets, the directories of other jobs and, where possible, all other processes are missing (docs/isolation.md).
+//!
+//! Terraform is started in namespaces of its own, once per command. Nothing stays running for it, and nothing is copied:
+//! what is not for the job is covered by empty directories that only the job sees.
+
+#[cfg(target_os = "linux")]
+mod enter;
+mod limits;
+mod process;
+#[cfg(target_os = "linux")]
+mod view;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub(crate) use limits::Applied;
+pub use limits::Limits;
+pub(crate) use process::{Process, spawn};
+
+/// Whether jobs are kept apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// As far as the machine allows it.
+    #[default]
+    Auto,
+    /// Not at all.
+    None,
+    /// The daemon does not start where it is not possible.
+    Required,
+}
+
+impl FromStr for Isolation {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            "required" => Ok(Self::Required),
+            _ => Err("must be auto, none or required"),
+        }
+    }
+}
+
+/// What holds on this machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Jobs run like the daemon.
+    #[default]
+    None,
+    /// Directories are hidden. Other processes are visible, but their memory and environment cannot be read.
+    Directories,
+    /// Directories are hidden, and a job sees no process but its own.
+    Full,
+}
+
+impl Level {
+    /// The word in `/status`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Directories => "directories",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a daemon has found out about isolation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What holds.
+    pub level: Level,
+    /// Why it is not more; none when it is all, or when nobody asked for it.
+    pub why: Option<String>,
+    /// It takes a user namespace.
+    own_users: bool,
+}
+
+impl Found {
+    /// Tries what the kernel allows, once per process; the answer does not change while it runs.
+    pub(crate) fn of(wanted: Isolation) -> Self {
+        if wanted == Isolation::None { Self::default() } else { probe().clone() }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn probe() -> &'static Found {
+    static FOUND: std::sync::OnceLock<Found> = std::sync::OnceLock::new();
+    FOUND.get_or_init(process::probe)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn probe() -> &'static Found {
+    const FOUND: &Found = &Found { level: Level::None, why: None, own_users: false };
+    FOUND
+}
+
+/// How a daemon starts the programs of its jobs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Confinement {
+    pub(crate) found: Found,
+    /// The daemon's cache: readable for jobs, but for the directories of jobs and what was prepared.
+    pub(crate) cache: PathBuf,
+    /// Files and directories that jobs must not see.
+    pub(crate) hidden: Vec<PathBuf>,
+    pub(crate) limits: Applied,
+}
+
+impl Confinement {
+    /// The number by which a job's Terraform knows a process that lives as long as the daemon: it looks whether the
+    /// process of a provider is alive, and sees only its own.
+    pub(crate) const fn living_process(&self) -> Option<u32> {
+        match self.found.level {
+            // In namespaces of its own Terraform is the first process.
+            Level::Full => Some(1),
+            Level::None | Level::Directories => None,
+        }
+    }
+
+    /// How the commands of one job are started.
+    pub(crate) fn of_job<'a>(&'a self, job: &'a Path) -> Cell<'a> {
+        Cell { confinement: self, job }
+    }
+}
+
+/// The place of one job.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cell<'a> {
+    pub(crate) confinement: &'a Confinement,
+    /// The job's directory: all it sees of the directories of jobs.
+    pub(crate) job: &'a Path,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_choose_the_isolation() {
+        assert_eq!("auto".parse(), Ok(Isolation::Auto));
+        assert_eq!("none".parse(), Ok(Isolation::None));
+        assert_eq!("required".parse(), Ok(Isolation::Required));
+        assert!("full".parse::<Isolation>().is_err());
+    }
+}

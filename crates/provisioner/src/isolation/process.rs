@@ -1,0 +1,328 @@
+//! A program of a job while it runs: started in its namespaces, waited for, and never left behind.
+
+use std::io;
+use std::process::ExitStatus;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+use super::Cell;
+
+/// A running program; dropping it kills it with everything that it started.
+pub(crate) struct Process {
+    child: Child,
+    group: Option<Pid>,
+    /// The first process of a namespace, which is no child that the runtime knows.
+    #[cfg(target_os = "linux")]
+    first: Option<linux::First>,
+}
+
+/// Starts a program, without a cell as the daemon itself runs. It leads a process group of its own, so that everything
+/// below it can be ended together.
+pub(crate) fn spawn(command: &mut Command, cell: Option<Cell<'_>>) -> io::Result<Process> {
+    command.process_group(0).kill_on_drop(true);
+    #[cfg(target_os = "linux")]
+    {
+        linux::spawn(command, cell)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = cell;
+        Ok(Process::new(command.spawn()?))
+    }
+}
+
+impl Process {
+    fn new(child: Child) -> Self {
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Self {
+            child,
+            group,
+            #[cfg(target_os = "linux")]
+            first: None,
+        }
+    }
+
+    /// What it writes; once.
+    pub(crate) fn pipes(&mut self) -> (ChildStdout, ChildStderr) {
+        let stdout = self.child.stdout.take().expect("stdout is piped when the command is started");
+        let stderr = self.child.stderr.take().expect("stderr is piped when the command is started");
+        (stdout, stderr)
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        #[cfg(target_os = "linux")]
+        if let Some(first) = &mut self.first {
+            return first.wait().await;
+        }
+        self.child.wait().await
+    }
+
+    /// How to signal it while somebody waits for it.
+    pub(crate) fn reins(&self) -> Reins {
+        Reins {
+            group: self.group,
+            #[cfg(target_os = "linux")]
+            first: self.first.as_ref().and_then(linux::First::handle),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.reins().kill();
+    }
+}
+
+/// Signals a program. One that has ended is left in peace.
+pub(crate) struct Reins {
+    group: Option<Pid>,
+    #[cfg(target_os = "linux")]
+    first: Option<std::os::fd::OwnedFd>,
+}
+
+impl Reins {
+    /// Asks the program alone to end: it passes the wish on in its own order.
+    pub(crate) fn interrupt(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(first) = &self.first {
+            let _ = rustix::process::pidfd_send_signal(first, Signal::INT);
+            return;
+        }
+        if let Some(pid) = self.group {
+            let _ = kill_process(pid, Signal::INT);
+        }
+    }
+
+    /// Kills it and everything that it started, as far as that is still in its group or namespace.
+    pub(crate) fn kill(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(first) = &self.first {
+            // With the first process of a namespace all others end.
+            let _ = rustix::process::pidfd_send_signal(first, Signal::KILL);
+            return;
+        }
+        if let Some(pid) = self.group {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub(super) use linux::probe;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::ffi::CString;
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+    use std::path::Path;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+    use rustix::process::{PidfdFlags, Resource, WaitId, WaitIdOptions, pidfd_open, waitid};
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    use super::{Cell, Command, ExitStatus, Pid, Process, io};
+    use crate::isolation::enter::{Entry, Identity, Stage, TRIED, Walls};
+    use crate::isolation::view::{Step, View, c_string};
+    use crate::isolation::{Found, Level};
+
+    /// A process that is waited for by a descriptor of its own.
+    pub(super) struct First {
+        fd: Option<AsyncFd<OwnedFd>>,
+    }
+
+    pub(super) fn spawn(command: &mut Command, cell: Option<Cell<'_>>) -> io::Result<Process> {
+        let entry = Entry {
+            // They would hold the secrets of a job, and may be large.
+            limits: vec![(Resource::Core, 0)],
+            cell: cell.and_then(|cell| walls(cell, command.as_std().get_current_dir())),
+            ..Entry::default()
+        };
+        let has_first = entry.cell.as_ref().is_some_and(|walls| walls.processes);
+        let reported = enter(command, entry)?;
+        match command.spawn() {
+            Ok(child) => {
+                let mut process = Process::new(child);
+                if has_first {
+                    let pid = Report::read(&reported).first.ok_or(io::ErrorKind::UnexpectedEof)?;
+                    process.first = Some(First::new(pid)?);
+                }
+                Ok(process)
+            }
+            Err(error) => Err(explain(error, Report::read(&reported))),
+        }
+    }
+
+    fn walls(cell: Cell<'_>, dir: Option<&Path>) -> Option<Walls> {
+        let found = &cell.confinement.found;
+        let dir = c_string(dir.unwrap_or(Path::new("/")))?;
+        let as_root = rustix::process::geteuid().is_root();
+        (found.level != Level::None).then(|| Walls {
+            identity: found.own_users.then(identity),
+            processes: found.level == Level::Full,
+            view: View::of(cell, as_root),
+            dir,
+        })
+    }
+
+    fn identity() -> Identity {
+        let line = |id: u32| CString::new(format!("{id} {id} 1")).expect("digits and blanks");
+        Identity {
+            users: line(rustix::process::geteuid().as_raw()),
+            groups: line(rustix::process::getegid().as_raw()),
+        }
+    }
+
+    /// Has the command's process do this before it runs its program. Returns where it reports to.
+    fn enter(command: &mut Command, entry: Entry) -> io::Result<OwnedFd> {
+        let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // SAFETY: `Entry::enter` makes system calls only; what it uses was made before.
+        #[expect(unsafe_code, reason = "there is no other way to namespaces for a child")]
+        unsafe {
+            command.as_std_mut().pre_exec(move || entry.enter(writes.as_fd()));
+        }
+        Ok(reads)
+    }
+
+    /// What a process said of itself on its way.
+    #[derive(Default)]
+    struct Report {
+        first: Option<Pid>,
+        failed: Option<i32>,
+    }
+
+    impl Report {
+        /// Both writers are past their words when a start has succeeded or failed.
+        fn read(reported: &OwnedFd) -> Self {
+            let mut report = Self::default();
+            let mut bytes = [0; 4];
+            while rustix::io::read(reported, &mut bytes) == Ok(bytes.len()) {
+                let number = i32::from_ne_bytes(bytes);
+                if number < 0 {
+                    report.failed = Some(-number);
+                } else {
+                    report.first = Pid::from_raw(number);
+                }
+            }
+            report
+        }
+    }
+
+    /// Why a start failed; what was left of it is waited for.
+    fn explain(error: io::Error, report: Report) -> io::Error {
+        if let Some(pid) = report.first {
+            // It has said all and is about to end.
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+        }
+        match report.failed {
+            Some(code) => io::Error::new(error.kind(), format!("{}: {error}", Stage::words(code))),
+            None => error,
+        }
+    }
+
+    impl First {
+        fn new(pid: Pid) -> io::Result<Self> {
+            // It is our child and nobody has waited for it, so the number is still its own.
+            let fd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+            // SAFETY: the descriptor is owned here, and nobody closes it or makes it another before it is dropped.
+            #[expect(
+                unsafe_code,
+                reason = "there is no safe way to wait for a process that is no child of the runtime"
+            )]
+            let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+            Ok(Self { fd: Some(fd.map_err(io::Error::from)?) })
+        }
+
+        pub(super) fn handle(&self) -> Option<OwnedFd> {
+            self.fd.as_ref().and_then(|fd| fd.get_ref().try_clone().ok())
+        }
+
+        pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+            let Some(fd) = &self.fd else { return Err(io::ErrorKind::NotFound.into()) };
+            let _ready = fd.readable().await?;
+            let status = reap(fd.get_ref())?.ok_or(io::ErrorKind::WouldBlock)?;
+            self.fd = None;
+            Ok(status)
+        }
+    }
+
+    impl Drop for First {
+        fn drop(&mut self) {
+            let Some(fd) = self.fd.take() else { return };
+            let _ = rustix::process::pidfd_send_signal(fd.get_ref(), rustix::process::Signal::KILL);
+            let is_over = !matches!(reap(fd.get_ref()), Ok(None));
+            // Without a runtime this process is ending too, and the system reaps.
+            if !is_over && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move {
+                    if fd.readable().await.is_ok() {
+                        let _ = reap(fd.get_ref());
+                    }
+                });
+            }
+        }
+    }
+
+    /// How it ended, if it has.
+    fn reap(fd: &OwnedFd) -> io::Result<Option<ExitStatus>> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let status = match waitid(WaitId::PidFd(fd.as_fd()), options) {
+            Ok(status) => status,
+            Err(rustix::io::Errno::AGAIN) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(status.map(|status| {
+            let raw = match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => code << 8,
+                (None, Some(signal)) => signal,
+                (None, None) => 0,
+            };
+            ExitStatus::from_raw(raw)
+        }))
+    }
+
+    /// Tries what the kernel allows, the best first.
+    pub(in crate::isolation) fn probe() -> Found {
+        let mut why = None;
+        for (level, own_users) in [(Level::Full, false), (Level::Full, true), (Level::Directories, true)] {
+            match attempt(level, own_users) {
+                Ok(()) => {
+                    let why = why.filter(|_| level != Level::Full);
+                    return Found { level, why, own_users };
+                }
+                // Ordinary users never have the right to namespaces without one of users.
+                Err(_) if !own_users => {}
+                Err(words) => why = why.or(Some(words)),
+            }
+        }
+        Found { level: Level::None, why, own_users: false }
+    }
+
+    fn attempt(level: Level, own_users: bool) -> Result<(), String> {
+        let devices = CString::new("/dev").expect("no zero in it");
+        let steps = vec![Step::Cover(devices.clone()), Step::Show { path: devices, missing: Vec::new() }];
+        let walls = Walls {
+            identity: own_users.then(identity),
+            processes: level == Level::Full,
+            view: View { steps },
+            dir: CString::new("/").expect("no zero in it"),
+        };
+        let entry = Entry { cell: Some(walls), only_tries: true, ..Entry::default() };
+        let mut command = Command::new("/proc/self/exe");
+        let reported = enter(&mut command, entry).map_err(|error| error.to_string())?;
+        let error = match command.as_std_mut().spawn() {
+            Err(error) => error,
+            // Cannot be: it fails before it would run anything.
+            Ok(mut child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err("a process that only tries was started".to_owned());
+            }
+        };
+        let tried = error.raw_os_error() == Some(TRIED.raw_os_error());
+        let error = explain(error, Report::read(&reported));
+        if tried { Ok(()) } else { Err(error.to_string()) }
+    }
+}

@@ -1,0 +1,127 @@
+//! What a template's own commands can see of the daemon and of other jobs.
+
+use std::time::Duration;
+
+use coder_provisioner::{Isolation, Level};
+
+use crate::server::Server;
+use crate::setup::{Running, start, tar, terraform};
+
+/// Runs a script in an apply and gives what it printed.
+async fn said(server: &Server, script: &str) -> Vec<String> {
+    let template = format!(
+        "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = <<-EOT\n{script}\n    EOT\n  }}\n}}\n"
+    );
+    server.give(start(tar(&[("main.tf", &template)])));
+    server.wait_for("the end of the job", |record| record.is_over()).await;
+    let record = server.record();
+    record.lines().map(|line| line.output.clone()).collect()
+}
+
+fn has(lines: &[String], wanted: &str) -> bool {
+    lines.iter().any(|line| line.contains(wanted))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_reads_neither_the_daemon_nor_another_job() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let running = Running::with(&server, |config, dir| {
+        let (config_dir, other) = (dir.join("config"), dir.join("cache/work/Session-other/template"));
+        std::fs::create_dir_all(&config_dir).unwrap();
+        std::fs::write(config_dir.join("session"), "SECRET-OF-THE-DAEMON").unwrap();
+        std::fs::create_dir_all(&other).unwrap();
+        std::fs::write(other.join("terraform.tfstate"), r#"{"SECRET-OF-ANOTHER-JOB": 1}"#).unwrap();
+        std::fs::create_dir_all(dir.join("cache/init/entry")).unwrap();
+        std::fs::create_dir_all(dir.join("cache/plugins")).unwrap();
+        config.hidden = vec![config_dir];
+    });
+    let level = running.status.get().isolation;
+    if level == Level::None {
+        eprintln_skip("namespaces are not to be had here");
+        return;
+    }
+    let cache = running.dir.path().join("cache");
+    let dir = running.dir.path().display();
+    let pid = std::process::id();
+    let script = format!(
+        "echo begin\n\
+         cat {dir}/config/session || true\n\
+         cat {dir}/cache/work/*/template/terraform.tfstate || true\n\
+         echo work $(ls ../.. | wc -l)\n\
+         echo up $(ls -a ../../.. | tr '\\n' ' ')\n\
+         echo prepared $(ls {dir}/cache/init | wc -l)\n\
+         touch {dir}/cache/plugins/touched && echo written || echo refused\n\
+         touch own && echo own\n\
+         umount {dir}/cache/work 2>/dev/null && echo unmounted\n\
+         unshare -Urm sh -c 'umount {dir}/cache/work' 2>/dev/null && echo unmounted\n\
+         cat /proc/{pid}/environ >/dev/null 2>&1 && echo environ\n\
+         cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c '^CARGO_PKG_NAME=' | sed 's/^/daemons /'\n\
+         echo processes $(ls -d /proc/[0-9]* | wc -l)\n\
+         echo end"
+    );
+    let lines = said(&server, &script).await;
+    assert!(has(&lines, "end") && has(&lines, "own"), "{lines:#?}");
+    for forbidden in ["SECRET-OF", "written", "unmounted", "environ"] {
+        let found = lines.iter().find(|line| {
+            line.contains(forbidden) && line.contains("local-exec): ") && !line.contains("Executing")
+        });
+        assert!(found.is_none(), "{found:?}");
+    }
+    assert!(has(&lines, "work 1") && has(&lines, "prepared 0") && has(&lines, "refused"), "{lines:#?}");
+    assert!(!cache.join("plugins/touched").exists());
+    if level == Level::Full {
+        let seen =
+            lines.iter().find_map(|line| line.split_once("processes ")?.1.trim().parse::<usize>().ok());
+        assert!(seen.is_some_and(|seen| seen < 8), "{lines:#?}");
+    }
+    assert!(cache.join("work/Session-other/template/terraform.tfstate").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_job_started_outlives_it() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let running = Running::start(&server);
+    if running.status.get().isolation != Level::Full {
+        eprintln_skip("namespaces of processes are not to be had here");
+        return;
+    }
+    // Out of its group, out of its session, and without the mark in its environment.
+    let stray = running.dir.path().join("alive");
+    let script = format!(
+        "env -i setsid sh -c 'while :; do date +%s%N > {}; sleep 0.02; done' >/dev/null 2>&1 &\nsleep 0.1\necho started",
+        stray.display()
+    );
+    let lines = said(&server, &script).await;
+    assert!(has(&lines, "started"));
+    let last = std::fs::read(&stray).unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(std::fs::read(&stray).unwrap(), last, "a process of the job still writes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_isolation_jobs_run_like_the_daemon() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let running = Running::with(&server, |config, dir| {
+        config.isolation = Isolation::None;
+        std::fs::create_dir_all(dir.join("cache/init/entry")).unwrap();
+    });
+    assert_eq!(running.status.get().isolation, Level::None);
+    let lines =
+        said(&server, &format!("echo prepared $(ls {}/cache/init | wc -l)", running.dir.path().display()))
+            .await;
+    assert!(!has(&lines, "prepared 0") && has(&lines, "prepared "), "{lines:#?}");
+}
+
+#[expect(clippy::print_stderr, reason = "a skip has to be seen")]
+fn eprintln_skip(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}
