@@ -38,8 +38,9 @@ impl Lifecycle {
     /// Runs `task` until it ends or the hard stop; a panic inside is logged, not spread.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let hard = self.hard.clone();
+        // On the heap once: each layer below would keep a place of the task's size twice.
+        let work = AssertUnwindSafe(Box::pin(task)).catch_unwind();
         self.tasks.spawn(async move {
-            let work = AssertUnwindSafe(task).catch_unwind();
             if let Some(Err(_)) = hard.run_until_cancelled(work).await {
                 tracing::error!(task = name, "a task panicked");
             }

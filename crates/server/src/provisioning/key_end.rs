@@ -74,7 +74,8 @@ async fn of_key(session: &Session) {
     let Some(shown) = &session.shown else { return std::future::pending().await };
     loop {
         let standing = async { session.standing(&mut session.app.store.reader().await?, shown).await };
-        let left = match standing.await {
+        // Asked seldom; the connection shall not keep room for it.
+        let left = match Box::pin(standing).await {
             Ok(Standing::Valid(left)) => left,
             Ok(Standing::Ended(Refusal::Expired(_))) => {
                 end(session, shown.key, revoke::Reason::Expired);

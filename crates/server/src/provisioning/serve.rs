@@ -129,7 +129,7 @@ impl Session {
             },
         };
         tracing::info!(%daemon, %reason, "provisioner daemon left");
-        lost::connection(&this).await;
+        Box::pin(lost::connection(&this)).await;
     }
 
     /// Whether its jobs outlive the connection.

@@ -23,7 +23,8 @@ pub enum Event {
 
 /// A byte stream of a caller.
 pub struct Exchange {
-    stream: Stream<BoxedStream>,
+    /// Boxed, because an exchange is handed from layer to layer and each keeps a place for it.
+    stream: Box<Stream<BoxedStream>>,
     /// A packet that belongs to a later call.
     stashed: Option<Packet>,
     /// The current call has ended on this side.
@@ -34,7 +35,7 @@ impl Exchange {
     /// Serves a byte stream of a caller.
     #[must_use]
     pub fn new(io: BoxedStream) -> Self {
-        Self { stream: Stream::new(io, 0), stashed: None, over: true }
+        Self { stream: Box::new(Stream::new(io, 0)), stashed: None, over: true }
     }
 
     /// Sets the longest time a caller may take nothing of its answer; none for ever.
