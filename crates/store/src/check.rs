@@ -124,6 +124,9 @@ statements! { "check";
     DAEMON_ORGANIZATION = sql("select daemon.id, '' as detail from provisioner_daemons as daemon
         join provisioner_keys as joined on joined.id = daemon.key_id
         where length(joined.hashed_secret) > 0 and joined.organization_id <> daemon.organization_id");
+    DAEMON_TAG_SET = sql("select daemon.id, '' as detail from provisioner_daemons as daemon
+        left join tag_sets as interned on interned.id = daemon.tag_set_id
+        where interned.tags is null or interned.tags <> daemon.tags");
     LOWER_CASE = sql("select id, 'users' as detail from users where length(username_lower) <> length(username)
         union all select id, 'templates' as detail from templates where length(name_lower) <> length(name)
         union all select id, 'workspaces' as detail from workspaces where length(name_lower) <> length(name)");
@@ -161,6 +164,7 @@ const BY_STATEMENT: &[(&str, &Statement)] = &[
     ("there is one default organization", &DEFAULT_ORGANIZATION),
     ("the three reserved keys exist", &RESERVED_KEYS),
     ("a daemon belongs to its key's organization", &DAEMON_ORGANIZATION),
+    ("a daemon's tag set has its tags", &DAEMON_TAG_SET),
     ("lower-case names belong to their names", &LOWER_CASE),
 ];
 

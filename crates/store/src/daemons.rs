@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::Result;
 use crate::engine::{Class, Tx, list as list_value, optional_list, record, sql, statements, values};
+use crate::tag_sets::{self, TagSetId};
 
 record! {
     /// A daemon's row.
@@ -157,9 +158,11 @@ macro_rules! select {
 
 statements! { "provisioner_daemons";
     UPSERT = sql("insert into provisioner_daemons (id, organization_id, name, owner_tag, key_id, provisioners, tags,
-        version, api_version, created_us, last_seen_us) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
+        version, api_version, created_us, last_seen_us, tag_set_id)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)
         on conflict (organization_id, name, owner_tag) do update set key_id = excluded.key_id,
-        provisioners = excluded.provisioners, tags = excluded.tags, version = excluded.version,
+        provisioners = excluded.provisioners, tags = excluded.tags, tag_set_id = excluded.tag_set_id,
+        version = excluded.version,
         api_version = excluded.api_version, last_seen_us = excluded.last_seen_us, slots = 1, busy = 0, draining = false
         returning id, created_us");
     GET = sql(concat!(select!(), " where daemon.id = $1"));
@@ -170,11 +173,12 @@ statements! { "provisioner_daemons";
         and ($5 or joined.revoked_us is null or exists (select 1 from provisioner_jobs as job
             where job.worker_id = daemon.id and job.completed_us is null))
         order by daemon.created_us desc, daemon.id desc"));
-    SUMMARY = sql("select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
+    ALIKE = sql("select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
         sum(case when daemon.last_seen_us >= $2 then 1 else 0 end) as online
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
-        where daemon.organization_id = $1 and daemon.last_seen_us is not null and joined.revoked_us is null
-        group by daemon.provisioners, daemon.tags");
+        where daemon.organization_id = $1 and daemon.tag_set_id in (select cast(value as bigint) from json_each($3))
+        and daemon.last_seen_us is not null and joined.revoked_us is null
+        group by daemon.provisioners, daemon.tag_set_id, daemon.tags");
     SET_SLOTS = sql("update provisioner_daemons set slots = $2, busy = $3, draining = $4 where id = $1
         and (slots <> $2 or busy <> $3 or draining <> $4)");
     SET_DRAIN = sql("update provisioner_daemons set draining = true, drain_asked_us = $2, drain_reason = $3 where id = $1");
@@ -217,6 +221,7 @@ statements! { "provisioner_daemons";
 /// # Errors
 /// A missing key is [`crate::Error::Reference`].
 pub async fn upsert(tx: &mut Tx, join: &Join, now: Timestamp) -> Result<DaemonId> {
+    let tag_set = tag_sets::intern(tx, &join.tags).await?;
     let row = values![
         DaemonId::random(),
         join.organization_id,
@@ -228,6 +233,7 @@ pub async fn upsert(tx: &mut Tx, join: &Join, now: Timestamp) -> Result<DaemonId
         join.version,
         join.api_version,
         now,
+        tag_set,
     ];
     tx.fetch_one(&UPSERT, row).await?.get("id")
 }
@@ -251,13 +257,20 @@ pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
     tx.fetch(&LIST, parameters).await?.iter().map(Daemon::from_row).collect()
 }
 
-/// The daemons of an organization that were ever seen, counted by what they can run; online are those seen at or after
-/// `since`.
+/// The daemons of an organization with one of these tag sets that were ever seen, counted by what they can run; online
+/// are those seen at or after `since`.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn summary(tx: &mut Tx, organization: OrganizationId, since: Timestamp) -> Result<Vec<Alike>> {
-    tx.fetch(&SUMMARY, values![organization, since]).await?.iter().map(Alike::from_row).collect()
+pub async fn list_alike(
+    tx: &mut Tx,
+    organization: OrganizationId,
+    tag_sets: &[TagSetId],
+    since: Timestamp,
+) -> Result<Vec<Alike>> {
+    let mut parameters = values![organization, since];
+    parameters.push(list_value(tag_sets.iter().copied()));
+    tx.fetch(&ALIKE, parameters).await?.iter().map(Alike::from_row).collect()
 }
 
 /// Notes that these daemons are connected: one statement for all of a server.

@@ -101,6 +101,12 @@ impl<K: Copy + Ord> Offers<K> {
         candidates.filter(|entry| self.sets.get(entry).is_some_and(|tags| tags.satisfies(job))).copied()
     }
 
+    /// The set of an entry.
+    #[must_use]
+    pub fn get(&self, entry: K) -> Option<&TagSet> {
+        self.sets.get(&entry)
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> usize {

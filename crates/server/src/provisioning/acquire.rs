@@ -10,14 +10,14 @@ use coder_domain::Timestamp;
 use coder_domain::clock::Clock;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::key::Hashed;
-use coder_domain::tags::{Demand, Demands, TagSet};
+use coder_domain::tags::{Demand, TagSet};
 use coder_store::jobs::{self, Claim, Claimed as Taken, Holder};
-use coder_store::tag_sets::{self, Interned, TagSetId};
 use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::connected::Connected;
+use super::tag_sets::TagSets;
 use super::waiting::{Domain, Next, Waiter, Waiting};
 use crate::events::Events;
 
@@ -33,20 +33,13 @@ struct Inner {
     clock: Arc<dyn Clock>,
     events: Events,
     waiting: Mutex<Shared>,
-    sets: Mutex<Sets>,
+    tag_sets: TagSets,
     watched_since: Timestamp,
     connected: Connected,
     tasks: TaskTracker,
     /// How many jobs were announced, and at which count no open job was left.
     announced: AtomicU64,
     quiet_at: AtomicU64,
-}
-
-/// Interned tag sets, as far as they were read.
-#[derive(Default)]
-struct Sets {
-    demands: Demands<TagSetId>,
-    last: TagSetId,
 }
 
 #[derive(Default)]
@@ -98,7 +91,7 @@ impl Scheduler {
             watched_since,
             events,
             waiting: Mutex::default(),
-            sets: Mutex::default(),
+            tag_sets: TagSets::default(),
             connected: Connected::default(),
             tasks: TaskTracker::new(),
             announced: AtomicU64::new(1),
@@ -110,6 +103,12 @@ impl Scheduler {
     #[must_use]
     pub fn connected(&self) -> &Connected {
         &self.0.connected
+    }
+
+    /// The tag sets of all jobs and daemons.
+    #[must_use]
+    pub fn tag_sets(&self) -> &TagSets {
+        &self.0.tag_sets
     }
 
     /// Wakes one waiter of every domain that may run such a job. Call it after the commit of the job (ACQ-11).
@@ -226,9 +225,7 @@ impl Scheduler {
 
     async fn claim(&self, domain: &Domain, taker: Taker) -> Result<Option<Taken>, Error> {
         let store = &self.0.store;
-        let known = self.sets().last;
-        let fresh = tag_sets::since(&mut store.reader().await?, known).await?;
-        let wanted = self.matching(domain, fresh);
+        let wanted = self.0.tag_sets.satisfied_by(&mut store.reader().await?, &domain.tags).await?;
         let claim = Claim {
             organization_id: domain.organization,
             provisioners: &domain.provisioners,
@@ -237,19 +234,6 @@ impl Scheduler {
             session: taker.session,
         };
         jobs::claim(&mut store.single().await?, &claim, self.0.clock.now()).await
-    }
-
-    /// Ids of the tag sets that the domain satisfies, by the one predicate through its index.
-    fn matching(&self, domain: &Domain, fresh: Vec<Interned>) -> Vec<TagSetId> {
-        let mut sets = self.sets();
-        for set in fresh {
-            // Another claim may have read the same ones meanwhile.
-            if set.id > sets.last {
-                sets.last = set.id;
-                sets.demands.insert(set.id, set.tags);
-            }
-        }
-        sets.demands.satisfied_by(&domain.tags).collect()
     }
 
     fn fail_undelivered(&self, job: JobId, taker: Taker) {
@@ -273,10 +257,6 @@ impl Scheduler {
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sets(&self) -> MutexGuard<'_, Sets> {
-        self.0.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -23,6 +23,7 @@ pub mod revoke;
 pub mod serve;
 pub mod session_token;
 mod states;
+pub mod tag_sets;
 pub mod update;
 pub mod upgrade;
 pub mod waiting;

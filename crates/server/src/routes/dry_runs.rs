@@ -90,7 +90,7 @@ pub async fn matched(
 ) -> Result<Json<MatchedProvisioners>> {
     let mut tx = app.store.reader().await?;
     let job = find(&mut tx, &caller, names).await?.1;
-    Ok(Json(matched::for_job(&mut tx, &job, app.now()).await?))
+    Ok(Json(matched::for_job(&app, &mut tx, &job, app.now()).await?))
 }
 
 /// `GET …/dry-run/{job}/resources`

@@ -1,15 +1,16 @@
 //! How a provisioner job looks inside versions, dry runs and builds. The jobs list is in `provisioner_jobs`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use coder_api::jobs::{ProvisionerJob, ProvisionerJobInput, ProvisionerJobMetadata};
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
+use coder_store::Tx;
 use coder_store::jobs::queue::{self, Place, Taker};
 use coder_store::jobs::{self, Job};
-use coder_store::{Tx, daemons, tag_sets};
 
-use super::matched::STALE_AFTER;
+use super::matched;
 use crate::context::App;
 use crate::http::{Error, Result};
 use crate::provisioning::cancel;
@@ -51,20 +52,31 @@ pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<Job
     if waiting.is_empty() {
         return Ok(HashMap::new());
     }
-    let seen_since = app.now().checked_sub(STALE_AFTER).ok();
-    let online = daemons::list(tx, &daemons::Filter { seen_since, ..daemons::Filter::default() }).await?;
-    let sets = tag_sets::since(tx, 0).await?;
-    let taker = |daemon: daemons::Daemon| {
-        let satisfied = |set: &&tag_sets::Interned| daemon.tags.satisfies(&set.tags);
-        let tag_sets: HashSet<_> = sets.iter().filter(satisfied).map(|set| set.id).collect();
-        Taker { organization_id: daemon.organization_id, provisioners: daemon.provisioners, tag_sets }
-    };
-    let takers: Vec<_> = online.into_iter().map(taker).collect();
-    let mut places = HashMap::new();
+    let (mut takers, mut places) = (HashMap::new(), HashMap::new());
     for job in waiting {
-        places.insert(job.id, queue::place(tx, job, &takers).await?);
+        let kind = (job.organization_id, &job.provisioner, job.tag_set_id);
+        if let Entry::Vacant(unknown) = takers.entry(kind) {
+            unknown.insert(able(app, tx, job).await?);
+        }
+        places.insert(job.id, queue::place(tx, job, &takers[&kind]).await?);
     }
     Ok(places)
+}
+
+/// The daemons that could take a job and are online, alike ones once.
+async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<Taker>> {
+    let mut takers = Vec::new();
+    for alike in matched::able(app, tx, &matched::demand(job), app.now()).await? {
+        if alike.online > 0 {
+            let tag_sets = app.scheduler.tag_sets().satisfied_by(tx, &alike.tags).await?;
+            takers.push(Taker {
+                organization_id: job.organization_id,
+                provisioners: alike.provisioners,
+                tag_sets: tag_sets.into_iter().collect(),
+            });
+        }
+    }
+    Ok(takers)
 }
 
 /// One job with its place.

@@ -35,6 +35,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     5 "0005_records",
     6 "0006_scheduling",
     7 "0007_replicas",
+    8 "0008_daemon_tag_sets",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

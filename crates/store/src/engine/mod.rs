@@ -240,6 +240,12 @@ impl Tx {
         outcome.map_err(|failure| self.fail(failure))
     }
 
+    /// Whether what is read here may still be undone.
+    #[must_use]
+    pub fn is_transaction(&self) -> bool {
+        self.mode == Mode::Write
+    }
+
     /// Whether rows live in Postgres.
     pub(crate) const fn is_postgres(&self) -> bool {
         matches!(self.conn, Conn::Postgres(..))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use coder_domain::ids::{DaemonId, JobId, UserId};
 use coder_domain::queue::{Fair, Job};
 use coder_store::jobs::queue;
-use coder_store::{Error, check, jobs, users};
+use coder_store::{Error, check, jobs, tag_sets, users};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -156,9 +156,11 @@ async fn a_new_initiator_waits_for_each_other_once(fixture: Fixture) {
             world.enqueue(*person, "s", false).await;
         }
     }
+    let sets = tag_sets::since(&mut world.fixture.store.reader().await.unwrap(), 0).await.unwrap();
+    let sets: Vec<_> = sets.iter().map(|set| set.id).collect();
     let mut owners = BTreeMap::new();
     for _ in 0..7 {
-        let job = world.fixture.claim(world.daemon, &[1]).await.unwrap();
+        let job = world.fixture.claim(world.daemon, &sets).await.unwrap();
         *owners.entry(world.fixture.get_job(job).await.initiator_id).or_insert(0) += 1;
     }
     assert!(owners.values().all(|jobs| (2..=3).contains(jobs)), "{owners:?}");
@@ -166,7 +168,7 @@ async fn a_new_initiator_waits_for_each_other_once(fixture: Fixture) {
     let k = world.people.len();
     let mut found = Vec::new();
     for _ in 0..k {
-        found.push(world.fixture.claim(world.daemon, &[1]).await.unwrap());
+        found.push(world.fixture.claim(world.daemon, &sets).await.unwrap());
     }
     assert!(found.contains(&new), "within {k} acquisitions");
 }

@@ -4,7 +4,7 @@ use coder_domain::ids::{DaemonId, KeyId};
 use coder_domain::key::{AllowList, Generation, Hashed};
 use coder_domain::tags::TagSet;
 use coder_store::keys::Key;
-use coder_store::{Error, Tx, daemons, jobs, keys};
+use coder_store::{Error, Tx, daemons, jobs, keys, tag_sets};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 
@@ -118,6 +118,12 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     let key = inserted(&fixture, &mut tx, "edge").await;
     let daemon = joined(&fixture, &mut tx, &key).await;
+    let sets: Vec<_> = tag_sets::since(&mut tx, 0).await.unwrap().iter().map(|set| set.id).collect();
+    let able = async |tx: &mut Tx| daemons::list_alike(tx, fixture.organization, &sets, at(0)).await.unwrap();
+    assert_eq!(
+        able(&mut tx).await.iter().map(|alike| (alike.daemons, alike.online)).collect::<Vec<_>>(),
+        [(1, 1)]
+    );
     let revoke = async |tx: &mut Tx, name| keys::revoke(tx, fixture.organization, name, at(9)).await.unwrap();
     assert_eq!(revoke(&mut tx, "psk").await, None, "reserved");
     assert_eq!(revoke(&mut tx, "EDGE").await, Some(key.id));
@@ -133,7 +139,7 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     assert_eq!(listed(&mut tx, daemons::Filter::default()).await, [], "nobody sees them any more");
     let all = daemons::Filter { with_revoked: true, ..daemons::Filter::default() };
     assert_eq!(listed(&mut tx, all).await, [daemon]);
-    assert_eq!(daemons::summary(&mut tx, fixture.organization, at(0)).await.unwrap(), []);
+    assert_eq!(able(&mut tx).await, []);
     assert_eq!(keys::purge(&mut tx, at(9)).await.unwrap(), 0);
     assert_eq!(keys::purge(&mut tx, at(10)).await.unwrap(), 1);
     assert_eq!(daemons::find(&mut tx, daemon).await.unwrap(), None);

@@ -145,7 +145,7 @@ pub async fn make(
     };
     let build =
         write(tx, caller.user.id, workspace, wanted, &job, &version, last.as_ref(), &values, now).await?;
-    let finished = wanted.orphan && finish_orphan(tx, workspace, &job, now).await?;
+    let finished = wanted.orphan && finish_orphan(app, tx, workspace, &job, now).await?;
     Ok(Made { build, job, finished })
 }
 
@@ -272,9 +272,15 @@ async fn write(
 }
 
 /// Ends an orphan delete here when no daemon could take it (BLD-3).
-async fn finish_orphan(tx: &mut Tx, workspace: &Workspace, job: &NewJob, now: Timestamp) -> Result<bool> {
+async fn finish_orphan(
+    app: &App,
+    tx: &mut Tx,
+    workspace: &Workspace,
+    job: &NewJob,
+    now: Timestamp,
+) -> Result<bool> {
     let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
-    if matched::count(tx, &demand, now).await?.available > 0 {
+    if matched::count(app, tx, &demand, now).await?.available > 0 {
         return Ok(false);
     }
     jobs::finish_unclaimed(tx, job.id, "", now).await?;

@@ -43,7 +43,7 @@ pub async fn load(
         };
         let waits = with_matches && job.status() == Status::Pending;
         let matching = if waits {
-            matched::for_job(tx, job, row.created_at).await?
+            matched::for_job(app, tx, job, row.created_at).await?
         } else {
             MatchedProvisioners::default()
         };

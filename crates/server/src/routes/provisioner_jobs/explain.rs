@@ -8,9 +8,9 @@ use coder_domain::explain::{self, Queue};
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
+use coder_store::Tx;
 use coder_store::jobs::queue::fair_place;
 use coder_store::jobs::{self, Job};
-use coder_store::{Tx, tag_sets};
 
 use super::facts::Facts;
 use super::object;
@@ -51,7 +51,7 @@ async fn of(app: &App, tx: &mut Tx, job: &Job) -> Result<JobExplanation> {
         initiator: job.initiator_id,
     };
     let facts = Facts::load(app, tx, job.organization_id).await?;
-    let queue = queue(tx, job, &about, &facts).await?;
+    let queue = queue(app, tx, job, &about, &facts).await?;
     let reasons = explain::explain(&about, &facts.daemons(), queue, app.now(), STALE_AFTER);
     explanation.reasons = reasons
         .iter()
@@ -66,15 +66,17 @@ async fn of(app: &App, tx: &mut Tx, job: &Job) -> Result<JobExplanation> {
 }
 
 /// The place among the jobs that its daemons could take, in the order in which they really are handed out.
-async fn queue(tx: &mut Tx, job: &Job, about: &explain::Job<'_>, facts: &Facts) -> Result<Queue> {
+async fn queue(app: &App, tx: &mut Tx, job: &Job, about: &explain::Job<'_>, facts: &Facts) -> Result<Queue> {
     let able: Vec<_> = facts.able(about).collect();
     if able.is_empty() {
         return Ok(Queue::default());
     }
-    let sets = tag_sets::since(tx, 0).await?;
     let offers: HashSet<_> = able.iter().map(|daemon| &daemon.tags).collect();
-    let is_served = |set: &&tag_sets::Interned| offers.iter().any(|tags| tags.satisfies(&set.tags));
-    let sets: Vec<_> = sets.iter().filter(is_served).map(|set| set.id).collect();
+    let mut sets = BTreeSet::new();
+    for tags in offers {
+        sets.extend(app.scheduler.tag_sets().satisfied_by(tx, tags).await?);
+    }
+    let sets: Vec<_> = sets.into_iter().collect();
     let kinds: BTreeSet<_> = able.iter().flat_map(|daemon| daemon.provisioners.iter().cloned()).collect();
     let kinds: Vec<_> = kinds.into_iter().collect();
     let place = fair_place(tx, job, &kinds, &sets).await?;

@@ -6,7 +6,6 @@ use coder_domain::ids::JobId;
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
 use coder_store::jobs::list::Filter;
-use coder_store::tag_sets;
 
 use super::{load, object};
 use crate::context::App;
@@ -36,10 +35,7 @@ pub async fn list(
     let tag_sets = match tags {
         None => None,
         // The job's tags are what the filter must be contained in (TAG-10).
-        Some(tags) => {
-            let all = tag_sets::since(&mut tx, 0).await?;
-            Some(all.into_iter().filter(|set| set.tags.satisfies(&tags)).map(|set| set.id).collect())
-        }
+        Some(tags) => Some(app.scheduler.tag_sets().that_satisfy(&mut tx, &tags).await?),
     };
     let filter = Filter { organization_id: Some(organization.id), status, ids, tag_sets, initiator_id };
     Ok(Json(load(&mut tx, organization.id, &filter, limit).await?))

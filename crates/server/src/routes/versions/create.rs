@@ -77,7 +77,7 @@ pub async fn create(
     };
     let demand = Demand { organization, provisioner: &job.provisioner, tags: &job.tags };
     let mut tx = app.store.reader().await?;
-    let matching = matched::count(&mut tx, &demand, now).await?;
+    let matching = matched::count(&app, &mut tx, &demand, now).await?;
     drop(tx);
     let chosen = !request.name.is_empty();
     let mut version = versions::Version {

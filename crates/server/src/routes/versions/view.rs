@@ -42,7 +42,7 @@ pub async fn load_one(app: &App, tx: &mut Tx, row: Version) -> Result<TemplateVe
     let (mut place, mut matching) = (Place::default(), None);
     if job.status() == Status::Pending {
         place = jobs::places(app, tx, &[&job]).await?.remove(&job.id).unwrap_or_default();
-        matching = Some(matched::for_job(tx, &job, app.now()).await?);
+        matching = Some(matched::for_job(app, tx, &job, app.now()).await?);
     }
     Ok(one(row, &job, place, author, matching))
 }

@@ -1,0 +1,79 @@
+//! The interned tag sets, under both indexes of the matching predicate: which daemons may run a job, and which jobs a
+//! daemon may run, as lists of ids for the database.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use coder_domain::tags::{Demands, Offers, TagSet};
+use coder_store::tag_sets::{self, Interned, TagSetId};
+use coder_store::{Error, Tx};
+
+/// All sets, as far as they were read; ids are given in the order of commits, so that newer ones are found by asking
+/// beyond the last.
+#[derive(Debug, Default)]
+pub struct TagSets(Mutex<Indexes>);
+
+#[derive(Debug, Default)]
+struct Indexes {
+    demands: Demands<TagSetId>,
+    offers: Offers<TagSetId>,
+    last: TagSetId,
+}
+
+impl TagSets {
+    /// The sets whose jobs a daemon with these tags may run.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn satisfied_by(&self, tx: &mut Tx, daemon: &TagSet) -> Result<Vec<TagSetId>, Error> {
+        let fresh = self.fresh(tx).await?;
+        let also = fresh.iter().filter(|set| daemon.satisfies(&set.tags)).map(|set| set.id);
+        Ok(self.indexes().demands.satisfied_by(daemon).chain(also).collect())
+    }
+
+    /// The sets whose daemons may run a job with these tags.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn that_satisfy(&self, tx: &mut Tx, job: &TagSet) -> Result<Vec<TagSetId>, Error> {
+        let fresh = self.fresh(tx).await?;
+        let also = fresh.iter().filter(|set| set.tags.satisfies(job)).map(|set| set.id);
+        Ok(self.indexes().offers.that_satisfy(job).chain(also).collect())
+    }
+
+    /// The set of this id; none when there is no such set.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn get(&self, tx: &mut Tx, id: TagSetId) -> Result<Option<TagSet>, Error> {
+        if let Some(tags) = self.indexes().offers.get(id) {
+            return Ok(Some(tags.clone()));
+        }
+        let fresh = self.fresh(tx).await?;
+        let also = fresh.into_iter().find(|set| set.id == id).map(|set| set.tags);
+        Ok(also.or_else(|| self.indexes().offers.get(id).cloned()))
+    }
+
+    /// Reads what is new. Inside a transaction it is returned instead of kept: it may never be committed, and its ids
+    /// would then be given again.
+    async fn fresh(&self, tx: &mut Tx) -> Result<Vec<Interned>, Error> {
+        let known = self.indexes().last;
+        let fresh = tag_sets::since(tx, known).await?;
+        if tx.is_transaction() {
+            return Ok(fresh);
+        }
+        let mut indexes = self.indexes();
+        for set in fresh {
+            // Somebody else may have read the same ones meanwhile.
+            if set.id > indexes.last {
+                indexes.last = set.id;
+                indexes.demands.insert(set.id, set.tags.clone());
+                indexes.offers.insert(set.id, set.tags);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn indexes(&self) -> MutexGuard<'_, Indexes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
