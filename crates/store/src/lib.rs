@@ -29,6 +29,7 @@ pub mod agents;
 pub mod audit;
 mod bootstrap;
 pub mod builds;
+pub mod census;
 pub mod check;
 pub mod daemon_facts;
 pub mod daemons;

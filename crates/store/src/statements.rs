@@ -10,6 +10,7 @@ pub fn all() -> Vec<Statement> {
         crate::audit::STATEMENTS,
         crate::bootstrap::STATEMENTS,
         crate::builds::STATEMENTS,
+        crate::census::STATEMENTS,
         crate::check::STATEMENTS,
         crate::daemon_facts::STATEMENTS,
         crate::daemons::STATEMENTS,
