@@ -1,6 +1,8 @@
 //! The audit log: who did what to what, when and from where. An entry is written in the transaction of the change itself,
 //! so there is neither a change without an entry nor an entry without a change (scheduling-and-auth 5.4).
 
+pub mod ended;
+
 use std::convert::Infallible;
 use std::net::IpAddr;
 
@@ -74,6 +76,10 @@ pub enum Verb {
     Logout,
     /// The first account was made.
     Register,
+    /// A workspace was started, by a build that has ended.
+    Start,
+    /// A workspace was stopped, by a build that has ended.
+    Stop,
 }
 
 impl Verb {
@@ -85,11 +91,14 @@ impl Verb {
             Self::Login => "login",
             Self::Logout => "logout",
             Self::Register => "register",
+            Self::Start => "start",
+            Self::Stop => "stop",
         }
     }
 }
 
-/// Kinds of things in the log. The official log knows no provisioner keys; that word is ours.
+/// Kinds of things in the log. The official log knows neither provisioner keys and daemons nor files; those words are
+/// ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An account.
@@ -104,6 +113,16 @@ pub enum Kind {
     ProvisionerKey,
     /// A provisioner daemon.
     ProvisionerDaemon,
+    /// A template.
+    Template,
+    /// A version of a template.
+    TemplateVersion,
+    /// A workspace.
+    Workspace,
+    /// A build of a workspace.
+    WorkspaceBuild,
+    /// An uploaded archive.
+    File,
 }
 
 impl Kind {
@@ -115,6 +134,11 @@ impl Kind {
             Self::Member => "organization_member",
             Self::ProvisionerKey => "provisioner_key",
             Self::ProvisionerDaemon => "provisioner_daemon",
+            Self::Template => "template",
+            Self::TemplateVersion => "template_version",
+            Self::Workspace => "workspace",
+            Self::WorkspaceBuild => "workspace_build",
+            Self::File => "file",
         }
     }
 }
@@ -127,6 +151,7 @@ pub struct Event {
     kind: Kind,
     id: Uuid,
     target: String,
+    icon: String,
     organization: OrganizationId,
     diff: Map<String, Value>,
     more: Map<String, Value>,
@@ -146,6 +171,7 @@ impl Event {
             kind,
             id,
             target: target.into(),
+            icon: String::new(),
             organization: OrganizationId::NIL,
             diff: Map::new(),
             more: Map::new(),
@@ -156,6 +182,12 @@ impl Event {
     /// It belongs to this organization, whose auditors may see the entry.
     pub const fn in_organization(mut self, organization: OrganizationId) -> Self {
         self.organization = organization;
+        self
+    }
+
+    /// The icon of the thing.
+    pub fn icon(mut self, icon: impl Into<String>) -> Self {
+        self.icon = icon.into();
         self
     }
 
@@ -216,13 +248,37 @@ impl Event {
             resource_type: self.kind.as_str().to_owned(),
             resource_id: self.id,
             resource_target: self.target,
-            resource_icon: String::new(),
+            resource_icon: self.icon,
             action: self.verb.as_str().to_owned(),
             diff: Value::Object(self.diff),
             status_code: i64::from(self.status.as_u16()),
             additional_fields: Value::Object(self.more),
             request_id: origin.request,
         };
-        audit::insert(tx, &entry).await
+        audit::insert(tx, &entry).await?;
+        tx.after_commit(move || tell(&entry));
+        Ok(())
     }
+}
+
+/// Every entry is a line of the server's log, too, so that it reaches whatever collects logs (scheduling-and-auth 5.4).
+fn tell(entry: &audit::Entry) {
+    tracing::info!(
+        ID = %entry.id,
+        Time = %entry.created_at,
+        UserID = %entry.user_id,
+        OrganizationID = %entry.organization_id,
+        Ip = entry.ip,
+        UserAgent = entry.user_agent,
+        ResourceType = entry.resource_type,
+        ResourceID = %entry.resource_id,
+        ResourceTarget = entry.resource_target,
+        Action = entry.action,
+        Diff = %entry.diff,
+        StatusCode = entry.status_code,
+        AdditionalFields = %entry.additional_fields,
+        RequestID = %entry.request_id,
+        ResourceIcon = entry.resource_icon,
+        "audit_log"
+    );
 }

@@ -55,7 +55,9 @@ macro_rules! filter {
         "(cast($1 as text) is null or organization_id = $1) and (cast($2 as text) is null or user_id = $2)
         and (cast($3 as text) is null or resource_type = $3) and (cast($4 as text) is null or resource_id = $4)
         and (cast($5 as text) is null or resource_target = $5) and (cast($6 as text) is null or action = $6)
-        and (cast($7 as bigint) is null or created_us >= $7) and (cast($8 as bigint) is null or created_us < $8)"
+        and (cast($7 as bigint) is null or created_us >= $7) and (cast($8 as bigint) is null or created_us < $8)
+        and (cast($9 as text) is null or request_id = $9)
+        and (cast($10 as text) is null or json_extract(additional_fields, '$.build_reason') = $10)"
     };
 }
 
@@ -63,9 +65,9 @@ statements! { "audit_logs";
     INSERT = sql(concat!("insert into audit_logs (", columns!(),
         ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"));
     LIST = sql(concat!("select ", columns!(), " from audit_logs where ", filter!(),
-        " order by created_us desc, id desc limit $9 offset $10"));
+        " order by created_us desc, id desc limit $11 offset $12"));
     LIST_OF = sql(concat!("select ", columns!(), " from audit_logs where organization_id = $1 and ", filter!(),
-        " order by created_us desc, id desc limit $9 offset $10"));
+        " order by created_us desc, id desc limit $11 offset $12"));
     COUNT = sql(concat!("select count(*) as total from audit_logs where ", filter!()));
     PURGE = sql("delete from audit_logs where created_us < $1");
 }
@@ -97,6 +99,10 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Only made before this instant.
     pub until: Option<Timestamp>,
+    /// Only of this request, or of this job.
+    pub request_id: Option<Uuid>,
+    /// Only of builds made for this reason.
+    pub build_reason: Option<String>,
 }
 
 impl Filter {
@@ -110,6 +116,8 @@ impl Filter {
             self.action,
             self.since,
             self.until,
+            self.request_id,
+            self.build_reason,
         ]
     }
 }

@@ -8,8 +8,8 @@ use coder_domain::key::ApiToken;
 use coder_domain::rbac::{Scopes, Subject};
 use coder_domain::secret::Secret;
 use coder_store::sessions::{self, Session};
-use coder_store::tokens;
 use coder_store::users::{self, LoginType, Status};
+use coder_store::{tokens, transaction};
 use http::{HeaderMap, Uri, header};
 use jiff::SignedDuration;
 
@@ -156,18 +156,20 @@ async fn note_use(
     if extend {
         key.expires_at = extended;
     }
-    let mut tx = app.store.begin().await?;
-    // A token removed at this very moment is nothing to complain about; the next request will be refused.
-    for outcome in [
-        tokens::update_used(&mut tx, &key.id, now, key.expires_at, &key.ip_address).await,
-        users::update_seen(&mut tx, session.user.id, now).await,
-    ] {
-        match outcome {
-            Ok(()) | Err(coder_store::Error::Stale { .. }) => {}
-            Err(error) => return Err(error.into()),
+    let (key, user) = (&session.key, session.user.id);
+    transaction!(app.store, coder_store::Error, |tx| {
+        // A token removed at this very moment is nothing to complain about; the next request will be refused.
+        for outcome in [
+            tokens::update_used(tx, &key.id, now, key.expires_at, &key.ip_address).await,
+            users::update_seen(tx, user, now).await,
+        ] {
+            match outcome {
+                Ok(()) | Err(coder_store::Error::Stale { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
-    }
-    tx.commit().await?;
+        Ok(())
+    })?;
     if dormant {
         session.user.status = Status::Active;
     }

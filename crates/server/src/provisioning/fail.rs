@@ -10,6 +10,7 @@ use super::give_up::keep_state;
 use super::refuse::{self, Refusal};
 use super::results::Results;
 use super::serve::Session;
+use crate::audit;
 
 /// Longest error text kept, in bytes.
 const ERROR_BYTES: usize = 64 << 10;
@@ -55,6 +56,7 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
         if let Err(error) = jobs::fail(tx, job, holder, &error, &code, now).await {
             return Err(refuse::explain(tx, job, holder, error).await);
         }
+        audit::ended::job(tx, &found, &error, now).await?;
         if found.session_hash.is_some() {
             // A session that comes back is told that this arrived.
             jobs::update_input(tx, job, &remember(&found.input, &digest)).await?;

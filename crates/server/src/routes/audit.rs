@@ -27,6 +27,8 @@ const KEYS: &[&str] = &[
     "organization",
     "date_from",
     "date_to",
+    "build_reason",
+    "request_id",
 ];
 /// Entries of an answer when the request names no number, and at most.
 const PAGE: i64 = 100;
@@ -57,6 +59,8 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
             .read::<Date>("date_to")?
             .map(|day| day.tomorrow().map_err(|_| bad_date()).and_then(midnight))
             .transpose()?,
+        request_id: search.read("request_id")?,
+        build_reason: search.get("build_reason").map(str::to_owned),
     };
     let limit = if page.limit == 0 { PAGE } else { page.limit.min(LONGEST_PAGE) };
     let count = audit::count(&mut tx, &filter).await?;
@@ -151,6 +155,8 @@ fn describe(entry: &audit::Entry) -> String {
         ("create" | "register", true) => format!("{{user}} created {kind} {{target}}"),
         ("write", true) => format!("{{user}} updated {kind} {{target}}"),
         ("delete", true) => format!("{{user}} deleted {kind} {{target}}"),
+        ("start", true) => format!("{{user}} started {kind} {{target}}"),
+        ("stop", true) => format!("{{user}} stopped {kind} {{target}}"),
         (action, _) => format!("{{user}} {tried}{action} {kind} {{target}}"),
     }
 }

@@ -17,6 +17,7 @@ use coder_store::{Document, Tx, transaction};
 use http::StatusCode;
 use serde_json::json;
 
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::{Id, Names, id};
 use crate::http::{Caller, Error, Json, Result, body};
@@ -70,9 +71,19 @@ pub async fn create(
         })),
         trace_metadata: BTreeMap::new(),
     };
-    transaction!(app.store, Error, |tx| { Ok(store::insert(tx, &job, now).await?) })?;
+    transaction!(app.store, coder_store::Error, |tx| {
+        store::insert(tx, &job, now).await?;
+        event(&version, job.id).status(StatusCode::CREATED).by(tx, &caller, now).await
+    })?;
     announce::job_waiting(&app, &job);
     Ok(body::Created(jobs::view(&versions::create::waiting(job, now), Place::default())))
+}
+
+/// A dry run leaves nothing behind; the log says with which version it ran.
+fn event(version: &Version, job: JobId) -> Event {
+    Event::new(Verb::Write, Kind::TemplateVersion, version.id.0, version.name.as_str())
+        .in_organization(version.organization_id)
+        .note("dry_run", job.to_string())
 }
 
 /// `GET …/dry-run/{job}`
@@ -120,7 +131,8 @@ pub async fn cancel(State(app): State<App>, caller: Caller, names: Names) -> Res
         versions::find::require(&mut tx, &caller, &version, Action::Update).await?;
     }
     drop(tx);
-    jobs::cancel(&app, job.id, None).await?;
+    let event = event(&version, job.id).change("canceled", false, true);
+    jobs::cancel(&app, &caller, job.id, None, event).await?;
     Ok(body::message("Job has been marked as canceled."))
 }
 

@@ -6,13 +6,14 @@ use std::collections::hash_map::Entry;
 use coder_api::jobs::{ProvisionerJob, ProvisionerJobInput, ProvisionerJobMetadata};
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
-use coder_store::Tx;
 use coder_store::jobs::queue::{self, Place, Taker};
 use coder_store::jobs::{self, Job};
+use coder_store::{Tx, transaction};
 
 use super::matched;
+use crate::audit::Event;
 use crate::context::App;
-use crate::http::{Error, Result};
+use crate::http::{Caller, Error, Result};
 use crate::provisioning::cancel;
 
 /// A job on the wire, without the fields that only the jobs endpoints fill (http-api 11).
@@ -89,9 +90,20 @@ pub async fn view_with_place(app: &App, tx: &mut Tx, job: &Job) -> Result<Provis
 pub use coder_store::jobs::Expected;
 
 /// Cancels a job, and says why not otherwise (scheduling-and-auth 3.5). One statement decides against a daemon that
-/// takes the job at the same moment.
-pub async fn cancel(app: &App, id: JobId, expected: Option<Expected>) -> Result<()> {
-    let outcome = jobs::cancel(&mut app.store.single().await?, id, expected, app.now()).await;
+/// takes the job at the same moment; the entry of the audit log belongs to it.
+pub async fn cancel(
+    app: &App,
+    caller: &Caller,
+    id: JobId,
+    expected: Option<Expected>,
+    event: Event,
+) -> Result<()> {
+    let now = app.now();
+    let outcome = transaction!(app.store, coder_store::Error, |tx| {
+        let ended = jobs::cancel(tx, id, expected, now).await?;
+        event.clone().by(tx, caller, now).await?;
+        Ok(ended)
+    });
     match outcome {
         Ok(ended) => {
             super::announce::job_changed(app, id);

@@ -8,6 +8,7 @@ use coder_store::templates;
 use http::StatusCode;
 
 use super::find;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::{Id, Query};
 use crate::http::{Caller, Error, Json, Result, body};
@@ -45,7 +46,13 @@ pub async fn cancel(
         ));
     }
     caller.require(Action::Update, workspaces::find::object(&workspace))?;
-    jobs::cancel(&app, build.job_id, expected).await?;
+    let event = Event::new(Verb::Write, Kind::WorkspaceBuild, build.id.0, workspace.name.as_str())
+        .in_organization(workspace.organization_id)
+        .change("canceled", false, true)
+        .note("workspace_id", workspace.id.to_string())
+        .note("build_number", build.build_number.to_string())
+        .note("build_reason", build.reason.as_str());
+    jobs::cancel(&app, &caller, build.job_id, expected, event).await?;
     announce::workspace_changed(&app, workspace.id);
     Ok(body::message("Job has been marked as canceled..."))
 }

@@ -15,11 +15,12 @@ use coder_store::jobs::NewJob;
 use coder_store::templates::Template;
 use coder_store::versions::Version;
 use coder_store::workspaces::Workspace;
-use coder_store::{Document, Tx, builds, jobs, versions, workspaces};
+use coder_store::{Document, Tx, builds, jobs, users, versions, workspaces};
 use http::StatusCode;
 use serde_json::json;
 
 use super::{parameters, tags};
+use crate::audit::ended::{self, Asked};
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
 use crate::routes::{matched, templates};
@@ -125,6 +126,13 @@ pub async fn make(
     let values = parameters::resolve(tx, version.id, &given).await?;
     let tags = tags::resolve(tx, template, &version, &import, workspace.owner_id, &values, now).await?;
     let build_id = BuildId::random();
+    let mut input = json!({
+        "workspace_build_id": build_id,
+        "dry_run": false,
+        "log_level": if wanted.debug { "debug" } else { "" },
+    });
+    let owner = users::find(tx, workspace.owner_id).await?.map(|owner| owner.username).unwrap_or_default();
+    Asked::new(&workspace.name, &owner, &caller.origin).keep_in(&mut input);
     let job = NewJob {
         id: JobId::random(),
         organization_id: workspace.organization_id,
@@ -136,16 +144,12 @@ pub async fn make(
         tags,
         template_version_id: Some(version.id),
         workspace_build_id: Some(build_id),
-        input: Document(json!({
-            "workspace_build_id": build_id,
-            "dry_run": false,
-            "log_level": if wanted.debug { "debug" } else { "" },
-        })),
+        input: Document(input),
         trace_metadata: BTreeMap::new(),
     };
     let build =
         write(tx, caller.user.id, workspace, wanted, &job, &version, last.as_ref(), &values, now).await?;
-    let finished = wanted.orphan && finish_orphan(app, tx, workspace, &job, now).await?;
+    let finished = wanted.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
     Ok(Made { build, job, finished })
 }
 
@@ -162,7 +166,7 @@ async fn version_for(
             .field("template_version_id", "template version not found")
     };
     let active = template.active_version_id;
-    let free = caller.may(Action::Update, templates::find::object(template.organization_id));
+    let free = caller.may(Action::Update, templates::find::of(template));
     let bound = wanted.transition == Transition::Start && template.settings.require_active_version && !free;
     let id = match (wanted.version, last) {
         (Some(id), _) => id,
@@ -186,8 +190,7 @@ async fn version_for(
 
 /// State, orphaning and debug logs need more than the right to build.
 fn extras(app: &App, caller: &Caller, template: &Template, wanted: &Wanted) -> Result<()> {
-    if (wanted.state.is_some() || wanted.orphan)
-        && !caller.may(Action::Update, templates::find::object(template.organization_id))
+    if (wanted.state.is_some() || wanted.orphan) && !caller.may(Action::Update, templates::find::of(template))
     {
         return Err(Error::new(StatusCode::FORBIDDEN, "Only template managers may provide custom state."));
     }
@@ -276,6 +279,7 @@ async fn finish_orphan(
     app: &App,
     tx: &mut Tx,
     workspace: &Workspace,
+    build: &Build,
     job: &NewJob,
     now: Timestamp,
 ) -> Result<bool> {
@@ -285,6 +289,8 @@ async fn finish_orphan(
     }
     jobs::finish_unclaimed(tx, job.id, "", now).await?;
     workspaces::delete(tx, workspace.id, now).await?;
+    let job = jobs::get(tx, job.id).await?;
+    ended::build(tx, &job, build, "", now).await?;
     Ok(true)
 }
 

@@ -6,9 +6,12 @@ use coder_api::builds::UpdateBuildStateRequest;
 use coder_domain::ids::BuildId;
 use coder_domain::rbac::Action;
 use coder_store::builds::{self, Build};
-use coder_store::{Tx, jobs, workspaces};
+use coder_store::workspaces::{self, Workspace};
+use coder_store::{Tx, jobs, transaction};
+use http::StatusCode;
 use http::header::{self, HeaderValue};
 
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::body::STATE_BYTES;
 use crate::http::params::Id;
@@ -18,7 +21,7 @@ use crate::routes::templates;
 /// `GET /workspacebuilds/{build}/state`
 pub async fn get(State(app): State<App>, caller: Caller, Id(id): Id<BuildId>) -> Result<Response> {
     let mut tx = app.store.reader().await?;
-    let build = find(&mut tx, &caller, id).await?;
+    let (build, _) = find(&mut tx, &caller, id).await?;
     let state = builds::find_state(&mut tx, build.id).await?.unwrap_or_default();
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(([kind, (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], state).into_response())
@@ -31,25 +34,33 @@ pub async fn update(
     Id(id): Id<BuildId>,
     Json(request): Json<UpdateBuildStateRequest, STATE_BYTES>,
 ) -> Result<NoContent> {
-    let mut tx = app.store.begin().await?;
-    let build = find(&mut tx, &caller, id).await?;
-    if jobs::get(&mut tx, build.job_id).await?.completed_at.is_none() {
-        return Err(Error::conflict(
-            "The build's job has not ended, its state will be replaced by the result.",
-        ));
-    }
-    builds::update_state(&mut tx, build.id, request.state.0).await?;
-    tx.commit().await?;
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let (build, workspace) = find(tx, &caller, id).await?;
+        if jobs::get(tx, build.job_id).await?.completed_at.is_none() {
+            return Err(Error::conflict(
+                "The build's job has not ended, its state will be replaced by the result.",
+            ));
+        }
+        builds::update_state(tx, build.id, request.state.0.clone()).await?;
+        Event::new(Verb::Write, Kind::WorkspaceBuild, build.id.0, workspace.name)
+            .in_organization(workspace.organization_id)
+            .secret("provisioner_state")
+            .note("workspace_id", workspace.id.to_string())
+            .note("build_number", build.build_number.to_string())
+            .note("build_reason", build.reason.as_str())
+            .status(StatusCode::NO_CONTENT)
+            .by(tx, &caller, now)
+            .await?;
+        Ok(())
+    })?;
     Ok(NoContent)
 }
 
 /// 404 for everybody who may not change the template: the state holds secrets.
-async fn find(tx: &mut Tx, caller: &Caller, id: BuildId) -> Result<Build> {
+async fn find(tx: &mut Tx, caller: &Caller, id: BuildId) -> Result<(Build, Workspace)> {
     let build = builds::find(tx, id).await?.ok_or_else(Error::not_found)?;
     let workspace = workspaces::find(tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;
-    if caller.may(Action::Update, templates::find::object(workspace.organization_id)) {
-        Ok(build)
-    } else {
-        Err(Error::not_found())
-    }
+    let template = templates::find::object(workspace.organization_id).with_id(workspace.template_id.0);
+    if caller.may(Action::Update, template) { Ok((build, workspace)) } else { Err(Error::not_found()) }
 }

@@ -8,6 +8,7 @@ use coder_store::files;
 use http::{StatusCode, header};
 
 use super::archive;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::{Caller, Error, Result, body};
 
@@ -44,8 +45,14 @@ pub async fn upload(State(app): State<App>, caller: Caller, request: Request) ->
     if let Some(known) = files::find_by_hash(&mut app.store.reader().await?, &hash, owner).await? {
         return Ok(body::json(StatusCode::OK, &UploadResponse { id: known.id }));
     }
+    let (now, bytes) = (app.now(), data.len());
+    // Not one that is repeated, which would need a second copy of the archive: nothing can be in the way of new rows.
     let mut tx = app.store.begin().await?;
-    let (file, is_new) = files::insert(&mut tx, &hash, owner, TAR, data, app.now()).await?;
+    let (file, is_new) = files::insert(&mut tx, &hash, owner, TAR, data, now).await?;
+    if is_new {
+        let event = Event::new(Verb::Create, Kind::File, file.id.0, hash.as_str());
+        event.note("bytes", bytes).by(&mut tx, &caller, now).await?;
+    }
     tx.commit().await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(body::json(status, &UploadResponse { id: file.id }))

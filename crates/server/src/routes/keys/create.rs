@@ -5,13 +5,14 @@ use std::time::Duration;
 use axum::extract::State;
 use coder_api::json::ZERO_TIME;
 use coder_api::tokens::{ALLOW_ALL, CreateTokenRequest, NewKey, SCOPE_ALL};
+use coder_domain::Timestamp;
 use coder_domain::ids::UserId;
 use coder_domain::names;
 use coder_domain::rbac::scope::{self, Unknown};
 use coder_domain::rbac::{Action, Scopes, SiteRole};
 use coder_domain::secret::Secret;
 use coder_store::users::LoginType;
-use coder_store::{Tx, tokens, users};
+use coder_store::{Tx, tokens, transaction, users};
 use jiff::SignedDuration;
 
 use super::object;
@@ -134,32 +135,32 @@ pub async fn open_session(app: &App, user: UserId, login_type: LoginType, origin
         scopes: vec![SCOPE_ALL.to_owned()],
         allow_list: vec![ALLOW_ALL.to_owned()],
     };
-    let mut tx = app.store.begin().await?;
-    let token = issue(app, &mut tx, &wanted, origin).await?;
-    let event = Event::new(Verb::Login, Kind::ApiKey, user.0, "");
-    event.write(&mut tx, user, origin, app.now()).await?;
-    tx.commit().await?;
-    Ok(token)
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let token = issue(tx, &wanted, origin, now).await?;
+        Event::new(Verb::Login, Kind::ApiKey, user.0, "").write(tx, user, origin, now).await?;
+        Ok(token)
+    })
 }
 
 async fn make(app: &App, caller: &Caller, user: &users::User, wanted: &Wanted) -> Result<Secret> {
     if user.is_system {
         return Err(Error::bad_request("System users cannot have keys."));
     }
-    let mut tx = app.store.begin().await?;
-    let token = issue(app, &mut tx, wanted, &caller.origin).await?;
-    let event = Event::new(Verb::Create, Kind::ApiKey, user.id.0, wanted.name.as_str())
-        .change("scopes", "", &wanted.scopes)
-        .change("allow_list", "", &wanted.allow_list)
-        .change("lifetime_seconds", 0, wanted.lifetime.as_secs())
-        .note("owner", user.username.as_str());
-    event.by(&mut tx, caller, app.now()).await?;
-    tx.commit().await?;
-    Ok(token)
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let token = issue(tx, wanted, &caller.origin, now).await?;
+        let event = Event::new(Verb::Create, Kind::ApiKey, user.id.0, wanted.name.as_str())
+            .change("scopes", "", &wanted.scopes)
+            .change("allow_list", "", &wanted.allow_list)
+            .change("lifetime_seconds", 0, wanted.lifetime.as_secs())
+            .note("owner", user.username.as_str());
+        event.by(tx, caller, now).await?;
+        Ok(token)
+    })
 }
 
-async fn issue(app: &App, tx: &mut Tx, wanted: &Wanted, origin: &Origin) -> Result<Secret> {
-    let now = app.now();
+async fn issue(tx: &mut Tx, wanted: &Wanted, origin: &Origin, now: Timestamp) -> Result<Secret> {
     let lifetime = SignedDuration::try_from(wanted.lifetime).ok();
     let ends = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
     let token = credential::generate();

@@ -4,12 +4,12 @@ use axum::extract::State;
 use coder_api::organizations::{CreateOrganizationRequest, Organization};
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::organizations as store;
+use coder_store::{organizations as store, transaction};
 
 use super::{check, taken, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
-use crate::http::{Caller, Json, Result, body};
+use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::users::create::membership;
 
 /// `POST /organizations`: the caller becomes a plain member of it.
@@ -33,18 +33,20 @@ pub async fn create(
     };
     check(&organization)?;
     let id = organization.id;
-    let mut tx = app.store.begin().await?;
-    store::insert(&mut tx, &organization).await.map_err(taken)?;
-    store::insert_member(&mut tx, &membership(id, caller.user.id, now)).await?;
-    Event::new(Verb::Create, Kind::Organization, id.0, organization.name.as_str())
-        .in_organization(id)
-        .change("display_name", "", &organization.display_name)
-        .by(&mut tx, &caller, now)
-        .await?;
-    Event::new(Verb::Create, Kind::Member, caller.user.id.0, caller.user.username.as_str())
-        .in_organization(id)
-        .by(&mut tx, &caller, now)
-        .await?;
-    tx.commit().await?;
+    transaction!(app.store, Error, |tx| {
+        store::insert(tx, &organization).await.map_err(taken)?;
+        store::insert_member(tx, &membership(id, caller.user.id, now)).await?;
+        Event::new(Verb::Create, Kind::Organization, id.0, organization.name.as_str())
+            .in_organization(id)
+            .icon(organization.icon.as_str())
+            .change("display_name", "", &organization.display_name)
+            .by(tx, &caller, now)
+            .await?;
+        Event::new(Verb::Create, Kind::Member, caller.user.id.0, caller.user.username.as_str())
+            .in_organization(id)
+            .by(tx, &caller, now)
+            .await?;
+        Ok(())
+    })?;
     Ok(body::Created(view(&organization)))
 }

@@ -4,7 +4,7 @@ use axum::extract::State;
 use coder_api::error::Message;
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::Action;
-use coder_store::{Tx, UNLIMITED, keys, organizations as store, templates, workspaces};
+use coder_store::{Tx, UNLIMITED, keys, organizations as store, templates, transaction, workspaces};
 
 use super::{named, object};
 use crate::audit::{Event, Kind, Verb};
@@ -15,31 +15,33 @@ use crate::http::{Caller, Error, Json, Result, body};
 /// `DELETE /organizations/{organization}`: 400 for the default one, 409 while something is in it.
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
     let [name] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let organization = named(&app, &mut tx, &caller, &name).await?;
-    caller.require(Action::Delete, object(&organization))?;
-    if organization.is_default {
-        return Err(Error::bad_request("The default organization cannot be deleted."));
-    }
-    let id = organization.id;
-    let members = store::list_members(&mut tx, id, UNLIMITED, 0).await?;
-    let others = members.iter().filter(|member| member.user_id != caller.user.id).count();
-    let mut left = contents(&mut tx, id).await?;
-    left.push(("members", others));
-    left.retain(|(_, count)| *count > 0);
-    if !left.is_empty() {
-        let left: Vec<_> = left.iter().map(|(what, count)| format!("{count} {what}")).collect();
-        return Err(Error::conflict("The organization is not empty.")
-            .detail(format!("Remove them first: {}.", left.join(", "))));
-    }
-    // The row stays; without memberships nobody's lists show the organization any more.
-    for member in members {
-        store::delete_member(&mut tx, id, member.user_id).await?;
-    }
-    store::delete(&mut tx, id, app.now()).await?;
-    let event = Event::new(Verb::Delete, Kind::Organization, id.0, organization.name);
-    event.in_organization(id).by(&mut tx, &caller, app.now()).await?;
-    tx.commit().await?;
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let organization = named(&app, tx, &caller, &name).await?;
+        caller.require(Action::Delete, object(&organization))?;
+        if organization.is_default {
+            return Err(Error::bad_request("The default organization cannot be deleted."));
+        }
+        let id = organization.id;
+        let members = store::list_members(tx, id, UNLIMITED, 0).await?;
+        let others = members.iter().filter(|member| member.user_id != caller.user.id).count();
+        let mut left = contents(tx, id).await?;
+        left.push(("members", others));
+        left.retain(|(_, count)| *count > 0);
+        if !left.is_empty() {
+            let left: Vec<_> = left.iter().map(|(what, count)| format!("{count} {what}")).collect();
+            return Err(Error::conflict("The organization is not empty.")
+                .detail(format!("Remove them first: {}.", left.join(", "))));
+        }
+        // The row stays; without memberships nobody's lists show the organization any more.
+        for member in members {
+            store::delete_member(tx, id, member.user_id).await?;
+        }
+        store::delete(tx, id, now).await?;
+        let event = Event::new(Verb::Delete, Kind::Organization, id.0, organization.name);
+        event.in_organization(id).icon(organization.icon).by(tx, &caller, now).await?;
+        Ok(())
+    })?;
     Ok(body::message("Organization has been deleted."))
 }
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use coder_api::organizations::{MemberWithUserData, OrganizationMember, PaginatedMembers};
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::{Tx, UNLIMITED, organizations as store, users};
+use coder_store::{Tx, UNLIMITED, organizations as store, transaction, users};
 use http::StatusCode;
 
 use super::named;
@@ -97,51 +97,54 @@ async fn load(app: &App, caller: &Caller, names: Names) -> Result<Vec<MemberWith
 /// `POST /organizations/{organization}/members/{user}`
 pub async fn add(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<OrganizationMember>> {
     let [name, user] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let organization = named(&app, &mut tx, &caller, &name).await?;
-    caller.require(Action::Create, object(organization.id))?;
-    let user = match accounts::find::by_name(&mut tx, &user).await? {
-        Some(user) if !user.is_system => user,
-        _ => return Err(accounts::find::unknown()),
-    };
     let taken = || {
         Error::bad_request("User is already an organization member")
             .field("user", "The user belongs to this organization already.")
     };
-    if store::find_member(&mut tx, organization.id, user.id).await?.is_some() {
-        return Err(taken());
-    }
     let now = app.now();
-    let member = accounts::create::membership(organization.id, user.id, now);
-    store::insert_member(&mut tx, &member).await.map_err(|error| match error {
-        coder_store::Error::Conflict { .. } => taken(),
-        other => other.into(),
+    let member = transaction!(app.store, Error, |tx| {
+        let organization = named(&app, tx, &caller, &name).await?;
+        caller.require(Action::Create, object(organization.id))?;
+        let user = match accounts::find::by_name(tx, &user).await? {
+            Some(user) if !user.is_system => user,
+            _ => return Err(accounts::find::unknown()),
+        };
+        if store::find_member(tx, organization.id, user.id).await?.is_some() {
+            return Err(taken());
+        }
+        let member = accounts::create::membership(organization.id, user.id, now);
+        store::insert_member(tx, &member).await.map_err(|error| match error {
+            coder_store::Error::Conflict { .. } => taken(),
+            other => other.into(),
+        })?;
+        let event = Event::new(Verb::Create, Kind::Member, user.id.0, user.username).status(StatusCode::OK);
+        event.in_organization(organization.id).by(tx, &caller, now).await?;
+        Ok(member)
     })?;
-    let event = Event::new(Verb::Create, Kind::Member, user.id.0, user.username).status(StatusCode::OK);
-    event.in_organization(organization.id).by(&mut tx, &caller, now).await?;
-    tx.commit().await?;
     Ok(Json(view(member)))
 }
 
 /// `DELETE /organizations/{organization}/members/{user}`
 pub async fn remove(State(app): State<App>, caller: Caller, names: Names) -> Result<NoContent> {
     let [name, user] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let organization = named(&app, &mut tx, &caller, &name).await?;
-    caller.require(Action::Delete, object(organization.id))?;
-    let (user, member) = find(&mut tx, &caller, organization.id, &user).await?;
-    if user.id == caller.user.id {
-        return Err(Error::bad_request("You cannot remove yourself from an organization."));
-    }
-    // Taking somebody's membership takes their roles, too.
-    super::roles::require_assignable(&caller, organization.id, &member.roles)?;
-    store::delete_member(&mut tx, organization.id, user.id).await?;
-    Event::new(Verb::Delete, Kind::Member, user.id.0, user.username)
-        .in_organization(organization.id)
-        .change("roles", &member.roles, [""; 0])
-        .status(StatusCode::NO_CONTENT)
-        .by(&mut tx, &caller, app.now())
-        .await?;
-    tx.commit().await?;
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let organization = named(&app, tx, &caller, &name).await?;
+        caller.require(Action::Delete, object(organization.id))?;
+        let (user, member) = find(tx, &caller, organization.id, &user).await?;
+        if user.id == caller.user.id {
+            return Err(Error::bad_request("You cannot remove yourself from an organization."));
+        }
+        // Taking somebody's membership takes their roles, too.
+        super::roles::require_assignable(&caller, organization.id, &member.roles)?;
+        store::delete_member(tx, organization.id, user.id).await?;
+        Event::new(Verb::Delete, Kind::Member, user.id.0, user.username)
+            .in_organization(organization.id)
+            .change("roles", &member.roles, [""; 0])
+            .status(StatusCode::NO_CONTENT)
+            .by(tx, &caller, now)
+            .await?;
+        Ok(())
+    })?;
     Ok(NoContent)
 }

@@ -5,7 +5,7 @@ use coder_api::organizations::OrganizationMember;
 use coder_api::users::{AssignableRole, UpdateRolesRequest};
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::{Action, Object, OrgRole, Resource, may_assign_organization};
-use coder_store::organizations as store;
+use coder_store::{organizations as store, transaction};
 
 use super::{members, named};
 use crate::audit::{Event, Kind, Verb};
@@ -63,28 +63,29 @@ pub async fn update(
     Json(request): Json<UpdateRolesRequest>,
 ) -> Result<Json<OrganizationMember>> {
     let [name, user] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let organization = named(&app, &mut tx, &caller, &name).await?;
-    caller.require(Action::Update, members::object(organization.id))?;
-    let (user, member) = members::find(&mut tx, &caller, organization.id, &user).await?;
-    if user.id == caller.user.id {
-        return Err(Error::bad_request("You cannot change your own organization roles."));
-    }
     let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != IMPLIED).collect();
     roles.sort();
     roles.dedup();
-    if let Some(unknown) = roles.iter().find(|role| role.parse::<OrgRole>().is_err()) {
-        return Err(Error::bad_request("One or more organization roles are invalid.")
-            .field("roles", format!("unknown organization role {unknown:?}")));
-    }
-    require_assignable(&caller, organization.id, changed(&member.roles, &roles))?;
     let now = app.now();
-    store::update_member_roles(&mut tx, organization.id, user.id, &roles, now).await?;
-    Event::new(Verb::Write, Kind::Member, user.id.0, user.username)
-        .in_organization(organization.id)
-        .change("roles", &member.roles, &roles)
-        .by(&mut tx, &caller, now)
-        .await?;
-    tx.commit().await?;
+    let member = transaction!(app.store, Error, |tx| {
+        let organization = named(&app, tx, &caller, &name).await?;
+        caller.require(Action::Update, members::object(organization.id))?;
+        let (user, member) = members::find(tx, &caller, organization.id, &user).await?;
+        if user.id == caller.user.id {
+            return Err(Error::bad_request("You cannot change your own organization roles."));
+        }
+        if let Some(unknown) = roles.iter().find(|role| role.parse::<OrgRole>().is_err()) {
+            return Err(Error::bad_request("One or more organization roles are invalid.")
+                .field("roles", format!("unknown organization role {unknown:?}")));
+        }
+        require_assignable(&caller, organization.id, changed(&member.roles, &roles))?;
+        store::update_member_roles(tx, organization.id, user.id, &roles, now).await?;
+        Event::new(Verb::Write, Kind::Member, user.id.0, user.username)
+            .in_organization(organization.id)
+            .change("roles", &member.roles, &roles)
+            .by(tx, &caller, now)
+            .await?;
+        Ok(member)
+    })?;
     Ok(Json(members::view(store::Member { roles, updated_at: now, ..member })))
 }

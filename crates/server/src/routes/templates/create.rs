@@ -5,10 +5,11 @@ use coder_api::templates::{CreateTemplateRequest, Template};
 use coder_domain::ids::TemplateId;
 use coder_domain::rbac::Action;
 use coder_store::templates::Settings;
-use coder_store::{templates, versions};
+use coder_store::{templates, transaction, versions};
 use http::StatusCode;
 
 use super::{find, settings, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
@@ -29,7 +30,7 @@ pub async fn create(
         .version_id
         .ok_or_else(|| Error::invalid("template_version_id", "A template version is required."))?;
     let now = app.now();
-    let mut row = templates::Template {
+    let row = templates::Template {
         id: TemplateId::random(),
         organization_id: organization.id,
         name: request.name.clone(),
@@ -47,26 +48,33 @@ pub async fn create(
     };
     settings::check(&row)?;
 
-    let mut tx = app.store.begin().await?;
-    let version =
-        versions::find(&mut tx, version_id).await?.filter(|found| found.organization_id == organization.id);
-    let version = version.ok_or_else(|| {
-        Error::new(StatusCode::NOT_FOUND, "Template version does not exist.")
-            .field("template_version_id", "Template version does not exist")
+    let created = transaction!(app.store, Error, |tx| {
+        let version = versions::find(tx, version_id).await?;
+        let version = version.filter(|found| found.organization_id == organization.id).ok_or_else(|| {
+            Error::new(StatusCode::NOT_FOUND, "Template version does not exist.")
+                .field("template_version_id", "Template version does not exist")
+        })?;
+        if version.template_id.is_some() {
+            return Err(Error::bad_request("Template version is already part of a template.")
+                .field("template_version_id", "The version belongs to a template already."));
+        }
+        if version.archived {
+            return Err(Error::bad_request("Template version is archived.")
+                .field("template_version_id", "Unarchive the version first."));
+        }
+        let mut row = row.clone();
+        row.provisioner = coder_store::jobs::get(tx, version.job_id).await?.provisioner;
+        templates::insert(tx, &row).await.map_err(settings::taken(&row.name))?;
+        versions::update_template(tx, version_id, row.id, now).await?;
+        Event::new(Verb::Create, Kind::Template, row.id.0, row.name.as_str())
+            .in_organization(row.organization_id)
+            .icon(row.icon.as_str())
+            .change("name", "", &row.name)
+            .change("active_version_id", (), version_id)
+            .by(tx, &caller, now)
+            .await?;
+        Ok(view::load_one(tx, row).await?)
     })?;
-    if version.template_id.is_some() {
-        return Err(Error::bad_request("Template version is already part of a template.")
-            .field("template_version_id", "The version belongs to a template already."));
-    }
-    if version.archived {
-        return Err(Error::bad_request("Template version is archived.")
-            .field("template_version_id", "Unarchive the version first."));
-    }
-    row.provisioner = coder_store::jobs::get(&mut tx, version.job_id).await?.provisioner;
-    templates::insert(&mut tx, &row).await.map_err(settings::taken(&row.name))?;
-    versions::update_template(&mut tx, version_id, row.id, now).await?;
-    let created = view::load_one(&mut tx, row).await?;
-    tx.commit().await?;
     Ok(body::Created(created))
 }
 

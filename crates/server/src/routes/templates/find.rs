@@ -12,9 +12,14 @@ pub const fn object(organization: OrganizationId) -> Object {
     Object::in_organization(Resource::Template, organization)
 }
 
+/// What protects one template and its versions; a token may be limited to it.
+pub const fn of(template: &Template) -> Object {
+    object(template.organization_id).with_id(template.id.0)
+}
+
 /// Whether the caller may do this to the template. Members reach it through "everyone", unless that was taken away.
 pub fn may(caller: &Caller, action: Action, template: &Template) -> bool {
-    let object = object(template.organization_id).with_id(template.id.0);
+    let object = of(template);
     let through_role = caller.may(Action::Update, object)
         || caller.may(Action::Read, Object::site(Resource::Template).with_id(template.id.0));
     caller.may(action, object) && (template.settings.everyone_may_use || through_role)

@@ -4,12 +4,13 @@ use axum::extract::State;
 use coder_api::templates::{Template, UpdateTemplateRequest};
 use coder_domain::ids::TemplateId;
 use coder_domain::rbac::Action;
-use coder_store::templates;
+use coder_store::{templates, transaction};
 
 use super::{find, settings, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
-use crate::http::{Caller, Json, Result};
+use crate::http::{Caller, Error, Json, Result};
 
 /// `PATCH /templates/{template}`. Nothing to change is 200 too, because the command line takes 304 for an error.
 pub async fn update(
@@ -18,17 +19,56 @@ pub async fn update(
     Id(id): Id<TemplateId>,
     Json(request): Json<UpdateTemplateRequest>,
 ) -> Result<Json<Template>> {
-    let mut tx = app.store.begin().await?;
-    let before = find::by_id(&mut tx, &caller, id, Action::Update).await?;
-    let mut row = apply(before.clone(), request);
-    settings::check(&row)?;
-    if row != before {
-        row.updated_at = app.now();
-        templates::update(&mut tx, &row).await.map_err(settings::taken(&row.name))?;
-    }
-    let updated = view::load_one(&mut tx, row).await?;
-    tx.commit().await?;
+    let now = app.now();
+    let updated = transaction!(app.store, Error, |tx| {
+        let before = find::by_id(tx, &caller, id, Action::Update).await?;
+        let mut row = apply(before.clone(), request.clone());
+        settings::check(&row)?;
+        if row != before {
+            row.updated_at = now;
+            templates::update(tx, &row).await.map_err(settings::taken(&row.name))?;
+            changed(&before, &row).by(tx, &caller, now).await?;
+        }
+        Ok(view::load_one(tx, row).await?)
+    })?;
     Ok(Json(updated))
+}
+
+/// What changed, for the audit log.
+fn changed(before: &templates::Template, after: &templates::Template) -> Event {
+    let (old, new) = (&before.settings, &after.settings);
+    Event::new(Verb::Write, Kind::Template, after.id.0, after.name.as_str())
+        .in_organization(after.organization_id)
+        .icon(after.icon.as_str())
+        .change("name", &before.name, &after.name)
+        .change("display_name", &before.display_name, &after.display_name)
+        .change("description", &before.description, &after.description)
+        .change("icon", &before.icon, &after.icon)
+        .change("deprecated", &before.deprecated, &after.deprecated)
+        .change("default_ttl", old.default_ttl_ms, new.default_ttl_ms)
+        .change("activity_bump", old.activity_bump_ms, new.activity_bump_ms)
+        .change("failure_ttl", old.failure_ttl_ms, new.failure_ttl_ms)
+        .change("time_til_dormant", old.time_til_dormant_ms, new.time_til_dormant_ms)
+        .change(
+            "time_til_dormant_autodelete",
+            old.time_til_dormant_autodelete_ms,
+            new.time_til_dormant_autodelete_ms,
+        )
+        .change("autostop_requirement_days_of_week", &old.autostop_days, &new.autostop_days)
+        .change("autostop_requirement_weeks", old.autostop_weeks, new.autostop_weeks)
+        .change("autostart_block_days_of_week", &old.autostart_days, &new.autostart_days)
+        .change("allow_user_autostart", old.allow_user_autostart, new.allow_user_autostart)
+        .change("allow_user_autostop", old.allow_user_autostop, new.allow_user_autostop)
+        .change(
+            "allow_user_cancel_workspace_jobs",
+            old.allow_user_cancel_workspace_jobs,
+            new.allow_user_cancel_workspace_jobs,
+        )
+        .change("require_active_version", old.require_active_version, new.require_active_version)
+        .change("max_port_sharing_level", &old.max_port_share_level, &new.max_port_share_level)
+        .change("cors_behavior", &old.cors_behavior, &new.cors_behavior)
+        .change("use_classic_parameter_flow", old.use_classic_parameter_flow, new.use_classic_parameter_flow)
+        .change("everyone_may_use", old.everyone_may_use, new.everyone_may_use)
 }
 
 /// Absent texts stay; absent numbers and flags mean zero and false (http-api 6.2).

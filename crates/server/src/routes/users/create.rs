@@ -7,7 +7,7 @@ use coder_domain::ids::{OrganizationId, UserId};
 use coder_domain::rbac::{Action, Resource};
 use coder_domain::secret::Secret;
 use coder_domain::{names, password};
-use coder_store::{organizations, users};
+use coder_store::{organizations, transaction, users};
 
 use super::view;
 use crate::audit::{Event, Kind, Verb};
@@ -63,29 +63,30 @@ pub async fn create(
     user.status = status;
     user.login_type = login_type;
     user.password_hash = hash;
-    let mut tx = app.store.begin().await?;
-    for organization in &wanted {
-        if organizations::find(&mut tx, *organization).await?.is_none() {
-            return Err(Error::new(http::StatusCode::NOT_FOUND, "Organization does not exist."));
+    transaction!(app.store, Error, |tx| {
+        for organization in &wanted {
+            if organizations::find(tx, *organization).await?.is_none() {
+                return Err(Error::new(http::StatusCode::NOT_FOUND, "Organization does not exist."));
+            }
         }
-    }
-    users::insert(&mut tx, &user).await.map_err(taken)?;
-    for organization in &wanted {
-        organizations::insert_member(&mut tx, &membership(*organization, user.id, now)).await?;
-    }
-    Event::new(Verb::Create, Kind::User, user.id.0, user.username.as_str())
-        .change("email", "", &user.email)
-        .change("login_type", "", user.login_type.as_str())
-        .change("status", "", user.status.as_str())
-        .by(&mut tx, &caller, now)
-        .await?;
-    for organization in &wanted {
-        Event::new(Verb::Create, Kind::Member, user.id.0, user.username.as_str())
-            .in_organization(*organization)
-            .by(&mut tx, &caller, now)
+        users::insert(tx, &user).await.map_err(taken)?;
+        for organization in &wanted {
+            organizations::insert_member(tx, &membership(*organization, user.id, now)).await?;
+        }
+        Event::new(Verb::Create, Kind::User, user.id.0, user.username.as_str())
+            .change("email", "", &user.email)
+            .change("login_type", "", user.login_type.as_str())
+            .change("status", "", user.status.as_str())
+            .by(tx, &caller, now)
             .await?;
-    }
-    tx.commit().await?;
+        for organization in &wanted {
+            Event::new(Verb::Create, Kind::Member, user.id.0, user.username.as_str())
+                .in_organization(*organization)
+                .by(tx, &caller, now)
+                .await?;
+        }
+        Ok(())
+    })?;
     Ok(body::Created(view::user(&user, wanted)))
 }
 

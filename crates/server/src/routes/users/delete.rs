@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use coder_api::error::Message;
-use coder_domain::rbac::{Action, Resource};
-use coder_store::{tokens, users, workspaces};
+use coder_domain::rbac::{Action, Resource, SiteRole};
+use coder_store::{tokens, transaction, users, workspaces};
 use http::StatusCode;
 
 use super::find;
@@ -15,26 +15,27 @@ use crate::http::{Caller, Error, Json, Result, body};
 /// `DELETE /users/{user}`
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
     let [name] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let user = find::visible(&mut tx, &caller, &name).await?;
-    caller.require_site(Action::Delete, Resource::User)?;
-    if user.id == caller.user.id {
-        return Err(Error::new(StatusCode::FORBIDDEN, "You cannot delete yourself!"));
-    }
-    let owner_role = user.site_roles.iter().any(|role| role == coder_domain::rbac::SiteRole::Owner.as_str());
-    if owner_role && !caller.is_owner() {
-        return Err(Error::forbidden());
-    }
-    if workspaces::count_of_owner(&mut tx, user.id).await? > 0 {
-        return Err(Error::new(
-            StatusCode::EXPECTATION_FAILED,
-            "You cannot delete a user that has workspaces. Delete their workspaces and try again!",
-        ));
-    }
-    users::delete(&mut tx, user.id, app.now()).await?;
-    tokens::delete_of_user(&mut tx, user.id).await?;
-    let event = Event::new(Verb::Delete, Kind::User, user.id.0, user.username);
-    event.by(&mut tx, &caller, app.now()).await?;
-    tx.commit().await?;
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let user = find::visible(tx, &caller, &name).await?;
+        caller.require_site(Action::Delete, Resource::User)?;
+        if user.id == caller.user.id {
+            return Err(Error::new(StatusCode::FORBIDDEN, "You cannot delete yourself!"));
+        }
+        let owner_role = user.site_roles.iter().any(|role| role == SiteRole::Owner.as_str());
+        if owner_role && !caller.is_owner() {
+            return Err(Error::forbidden());
+        }
+        if workspaces::count_of_owner(tx, user.id).await? > 0 {
+            return Err(Error::new(
+                StatusCode::EXPECTATION_FAILED,
+                "You cannot delete a user that has workspaces. Delete their workspaces and try again!",
+            ));
+        }
+        users::delete(tx, user.id, now).await?;
+        tokens::delete_of_user(tx, user.id).await?;
+        Event::new(Verb::Delete, Kind::User, user.id.0, user.username).by(tx, &caller, now).await?;
+        Ok(())
+    })?;
     Ok(body::message("User has been deleted!"))
 }

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use coder_api::users::{CreateFirstUserRequest, CreateFirstUserResponse};
 use coder_domain::ids::UserId;
 use coder_domain::rbac::SiteRole;
-use coder_store::{organizations, users};
+use coder_store::{organizations, transaction, users};
 use http::StatusCode;
 
 use super::create::{self, check_identity, check_password};
@@ -43,16 +43,17 @@ pub async fn create(
     user.site_roles = vec![SiteRole::Owner.as_str().to_owned()];
     let organization = app.default_organization;
 
-    let mut tx = app.store.begin().await?;
-    // Looked at again inside the transaction: of two requests at the same moment one loses.
-    if users::any(&mut tx).await? {
-        return Err(exists());
-    }
-    users::insert(&mut tx, &user).await?;
-    organizations::insert_member(&mut tx, &create::membership(organization, user.id, now)).await?;
-    let event = Event::new(Verb::Register, Kind::User, user.id.0, user.username.as_str());
-    event.change("roles", [""; 0], &user.site_roles).write(&mut tx, user.id, &origin, now).await?;
-    tx.commit().await?;
+    transaction!(app.store, Error, |tx| {
+        // Looked at again inside the transaction: of two requests at the same moment one loses.
+        if users::any(tx).await? {
+            return Err(exists());
+        }
+        users::insert(tx, &user).await?;
+        organizations::insert_member(tx, &create::membership(organization, user.id, now)).await?;
+        let event = Event::new(Verb::Register, Kind::User, user.id.0, user.username.as_str());
+        event.change("rbac_roles", [""; 0], &user.site_roles).write(tx, user.id, &origin, now).await?;
+        Ok(())
+    })?;
     tracing::info!(user_id = %user.id, username = user.username, "the first user was created");
     Ok(body::Created(CreateFirstUserResponse { user_id: user.id, organization_id: organization }))
 }

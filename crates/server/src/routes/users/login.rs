@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use coder_api::users::{AuthMethod, AuthMethods, LoginRequest, LoginResponse};
 use coder_domain::secret::Secret;
-use coder_store::{tokens, users};
+use coder_store::{tokens, transaction, users};
 use http::StatusCode;
 use http::header::SET_COOKIE;
 
@@ -70,11 +70,12 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) 
 
 /// `POST /users/logout`
 pub async fn logout(State(app): State<App>, caller: Caller) -> Result<Response> {
-    let mut tx = app.store.begin().await?;
-    tokens::delete(&mut tx, &caller.key.id).await?;
-    let event = Event::new(Verb::Logout, Kind::ApiKey, caller.user.id.0, caller.key.token_name.as_str());
-    event.by(&mut tx, &caller, app.now()).await?;
-    tx.commit().await?;
+    let now = app.now();
+    transaction!(app.store, coder_store::Error, |tx| {
+        tokens::delete(tx, &caller.key.id).await?;
+        let event = Event::new(Verb::Logout, Kind::ApiKey, caller.user.id.0, caller.key.token_name.as_str());
+        event.by(tx, &caller, now).await
+    })?;
     let mut response = body::message("Logged out!").into_response();
     if let Some(cookie) = cookies::clear_session(&app.config.sessions) {
         response.headers_mut().append(SET_COOKIE, cookie);

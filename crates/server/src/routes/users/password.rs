@@ -3,7 +3,7 @@
 use axum::extract::State;
 use coder_api::users::UpdatePasswordRequest;
 use coder_domain::rbac::Action;
-use coder_store::{sessions, users};
+use coder_store::{sessions, transaction, users};
 
 use super::create::check_password;
 use super::find;
@@ -48,11 +48,15 @@ pub async fn update(
         }
     }
     let hash = app.passwords.hash(request.password).await.map_err(failed)?;
-    let mut tx = app.store.begin().await?;
-    users::update_password(&mut tx, user.id, &hash, app.now()).await?;
-    sessions::delete_others(&mut tx, user.id, &caller.key.id).await?;
-    let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username).secret("hashed_password");
-    event.status(http::StatusCode::NO_CONTENT).by(&mut tx, &caller, app.now()).await?;
-    tx.commit().await?;
+    let now = app.now();
+    transaction!(app.store, coder_store::Error, |tx| {
+        users::update_password(tx, user.id, &hash, now).await?;
+        sessions::delete_others(tx, user.id, &caller.key.id).await?;
+        Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str())
+            .secret("hashed_password")
+            .status(http::StatusCode::NO_CONTENT)
+            .by(tx, &caller, now)
+            .await
+    })?;
     Ok(NoContent)
 }

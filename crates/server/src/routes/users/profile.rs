@@ -4,7 +4,7 @@ use axum::extract::State;
 use coder_api::users::{UpdateProfileRequest, User};
 use coder_domain::names;
 use coder_domain::rbac::Action;
-use coder_store::{organizations, users};
+use coder_store::{organizations, transaction, users};
 
 use super::{create, find, view};
 use crate::audit::{Event, Kind, Verb};
@@ -20,24 +20,26 @@ pub async fn update(
     Json(request): Json<UpdateProfileRequest>,
 ) -> Result<Json<User>> {
     let [name] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let mut user = find::visible(&mut tx, &caller, &name).await?;
-    let own = user.id == caller.user.id;
-    caller.require(if own { Action::UpdatePersonal } else { Action::Update }, find::object(&user))?;
-    names::name(&request.username).map_err(|e| Error::invalid("username", format!("The user name {e}.")))?;
-    names::real_name(request.name.trim()).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
-    let name = request.name.trim().to_owned();
-    let event = Event::new(Verb::Write, Kind::User, user.id.0, request.username.as_str())
-        .change("username", &user.username, &request.username)
-        .change("name", &user.name, &name);
-    user.username = request.username;
-    user.name = name;
-    user.updated_at = app.now();
-    users::update_profile(&mut tx, user.id, &user.username, &user.name, user.updated_at)
-        .await
-        .map_err(create::taken)?;
-    let memberships = organizations::list_of_user(&mut tx, user.id).await?;
-    event.by(&mut tx, &caller, user.updated_at).await?;
-    tx.commit().await?;
+    let now = app.now();
+    let (user, memberships) = transaction!(app.store, Error, |tx| {
+        let mut user = find::visible(tx, &caller, &name).await?;
+        let own = user.id == caller.user.id;
+        caller.require(if own { Action::UpdatePersonal } else { Action::Update }, find::object(&user))?;
+        names::name(&request.username)
+            .map_err(|e| Error::invalid("username", format!("The user name {e}.")))?;
+        names::real_name(request.name.trim())
+            .map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
+        let shown = request.name.trim().to_owned();
+        let event = Event::new(Verb::Write, Kind::User, user.id.0, request.username.as_str())
+            .change("username", &user.username, &request.username)
+            .change("name", &user.name, &shown);
+        user.username.clone_from(&request.username);
+        user.name = shown;
+        user.updated_at = now;
+        users::update_profile(tx, user.id, &user.username, &user.name, now).await.map_err(create::taken)?;
+        let memberships = organizations::list_of_user(tx, user.id).await?;
+        event.by(tx, &caller, now).await?;
+        Ok((user, memberships))
+    })?;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }

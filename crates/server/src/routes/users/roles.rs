@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use coder_api::users::{AssignableRole, UpdateRolesRequest, User, UserRoles};
 use coder_domain::rbac::{Action, Object, Resource, SiteRole, may_assign_site};
-use coder_store::{organizations, users};
+use coder_store::{organizations, transaction, users};
 
 use super::{find, permissions, view};
 use crate::audit::{Event, Kind, Verb};
@@ -49,8 +49,8 @@ pub async fn update(
     Json(request): Json<UpdateRolesRequest>,
 ) -> Result<Json<User>> {
     let [name] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let mut user = find::visible(&mut tx, &caller, &name).await?;
+    let now = app.now();
+    let user = find::visible(&mut app.store.reader().await?, &caller, &name).await?;
     if user.id == caller.user.id {
         return Err(Error::bad_request("You cannot change your own roles."));
     }
@@ -62,29 +62,32 @@ pub async fn update(
         return Err(Error::bad_request("One or more roles are invalid.")
             .field("roles", format!("unknown role {unknown:?}")));
     }
-    for word in changed(&user.site_roles, &roles) {
-        // A role of a newer release is not ours to judge: only who may assign any role takes it.
-        let role = word.parse().unwrap_or(SiteRole::Owner);
-        if !may_assign_site(&caller.subject, role) {
-            return Err(
-                Error::forbidden().detail(format!("You may neither give nor take the role {word:?}."))
-            );
+    let (user, memberships) = transaction!(app.store, Error, |tx| {
+        let mut user = find::visible(tx, &caller, &name).await?;
+        for word in changed(&user.site_roles, &roles) {
+            // A role of a newer release is not ours to judge: only who may assign any role takes it.
+            let role = word.parse().unwrap_or(SiteRole::Owner);
+            if !may_assign_site(&caller.subject, role) {
+                return Err(
+                    Error::forbidden().detail(format!("You may neither give nor take the role {word:?}."))
+                );
+            }
         }
-    }
-    let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
-        "rbac_roles",
-        &user.site_roles,
-        &roles,
-    );
-    user.site_roles = roles;
-    user.updated_at = app.now();
-    users::update_roles(&mut tx, user.id, &user.site_roles, user.updated_at).await?;
-    if !has_owner(&mut tx).await? {
-        return Err(Error::conflict("The last owner cannot be taken away."));
-    }
-    event.by(&mut tx, &caller, user.updated_at).await?;
-    let memberships = organizations::list_of_user(&mut tx, user.id).await?;
-    tx.commit().await?;
+        let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
+            "rbac_roles",
+            &user.site_roles,
+            &roles,
+        );
+        user.site_roles.clone_from(&roles);
+        user.updated_at = now;
+        users::update_roles(tx, user.id, &roles, now).await?;
+        if !has_owner(tx).await? {
+            return Err(Error::conflict("The last owner cannot be taken away."));
+        }
+        event.by(tx, &caller, now).await?;
+        let memberships = organizations::list_of_user(tx, user.id).await?;
+        Ok((user, memberships))
+    })?;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use coder_api::users::User;
 use coder_domain::rbac::{Action, Resource, SiteRole};
-use coder_store::{organizations, users};
+use coder_store::{organizations, transaction, users};
 
 use super::{find, view};
 use crate::audit::{Event, Kind, Verb};
@@ -23,29 +23,31 @@ pub async fn activate(State(app): State<App>, caller: Caller, names: Names) -> R
 
 async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) -> Result<Json<User>> {
     let [name] = names.take()?;
-    let mut tx = app.store.begin().await?;
-    let mut user = find::visible(&mut tx, caller, &name).await?;
-    caller.require_site(Action::Update, Resource::User)?;
-    if status == users::Status::Suspended {
-        if user.id == caller.user.id {
-            return Err(Error::bad_request("You cannot suspend yourself."));
+    let now = app.now();
+    let (user, memberships) = transaction!(app.store, Error, |tx| {
+        let mut user = find::visible(tx, caller, &name).await?;
+        caller.require_site(Action::Update, Resource::User)?;
+        if status == users::Status::Suspended {
+            if user.id == caller.user.id {
+                return Err(Error::bad_request("You cannot suspend yourself."));
+            }
+            if user.site_roles.iter().any(|role| role == SiteRole::Owner.as_str()) {
+                return Err(Error::bad_request(
+                    "You cannot suspend a user with the \"owner\" role. Remove the role first.",
+                ));
+            }
         }
-        if user.site_roles.iter().any(|role| role == SiteRole::Owner.as_str()) {
-            return Err(Error::bad_request(
-                "You cannot suspend a user with the \"owner\" role. Remove the role first.",
-            ));
-        }
-    }
-    let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
-        "status",
-        user.status.as_str(),
-        status.as_str(),
-    );
-    user.status = status;
-    user.updated_at = app.now();
-    users::update_status(&mut tx, user.id, user.status, user.updated_at).await?;
-    let memberships = organizations::list_of_user(&mut tx, user.id).await?;
-    event.by(&mut tx, caller, user.updated_at).await?;
-    tx.commit().await?;
+        let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
+            "status",
+            user.status.as_str(),
+            status.as_str(),
+        );
+        user.status = status;
+        user.updated_at = now;
+        users::update_status(tx, user.id, status, now).await?;
+        let memberships = organizations::list_of_user(tx, user.id).await?;
+        event.by(tx, caller, now).await?;
+        Ok((user, memberships))
+    })?;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }

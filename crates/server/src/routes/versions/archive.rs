@@ -5,9 +5,10 @@ use coder_api::templates::{ArchiveVersionsRequest, ArchiveVersionsResponse};
 use coder_domain::ids::{TemplateId, TemplateVersionId};
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
-use coder_store::{jobs, versions};
+use coder_store::{jobs, transaction, versions};
 
 use super::find;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, Result};
@@ -34,23 +35,33 @@ pub async fn unarchive(
 }
 
 async fn set(app: &App, caller: &Caller, id: TemplateVersionId, archived: bool) -> Result<()> {
-    let mut tx = app.store.begin().await?;
-    let version = find::by_id(&mut tx, caller, id, Action::Update).await?;
-    if version.template_id.is_none() {
-        return Err(Error::bad_request("Cannot archive template versions not associate with a template."));
-    }
-    if version.archived == archived {
-        let state = if archived { "already archived" } else { "not archived" };
-        return Err(Error::bad_request(format!("Template version {state}.")));
-    }
-    match versions::update_archived(&mut tx, id, archived, app.now()).await {
-        Ok(()) => Ok(tx.commit().await?),
-        Err(coder_store::Error::Stale { .. }) => Err(Error::new(
-            http::StatusCode::NOT_FOUND,
-            "Unable to archive template version: it is active or a workspace uses it.",
-        )),
-        Err(error) => Err(error.into()),
-    }
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let version = find::by_id(tx, caller, id, Action::Update).await?;
+        if version.template_id.is_none() {
+            return Err(Error::bad_request(
+                "Cannot archive template versions not associate with a template.",
+            ));
+        }
+        if version.archived == archived {
+            let state = if archived { "already archived" } else { "not archived" };
+            return Err(Error::bad_request(format!("Template version {state}.")));
+        }
+        match versions::update_archived(tx, id, archived, now).await {
+            Ok(()) => Ok(event(&version, archived).by(tx, caller, now).await?),
+            Err(coder_store::Error::Stale { .. }) => Err(Error::new(
+                http::StatusCode::NOT_FOUND,
+                "Unable to archive template version: it is active or a workspace uses it.",
+            )),
+            Err(error) => Err(error.into()),
+        }
+    })
+}
+
+fn event(version: &versions::Version, archived: bool) -> Event {
+    Event::new(Verb::Write, Kind::TemplateVersion, version.id.0, version.name.as_str())
+        .in_organization(version.organization_id)
+        .change("archived", version.archived, archived)
 }
 
 /// `POST /templates/{template}/versions/archive`: failed versions, or every unused one.
@@ -60,23 +71,28 @@ pub async fn archive_unused(
     Id(id): Id<TemplateId>,
     Json(request): Json<ArchiveVersionsRequest>,
 ) -> Result<Json<ArchiveVersionsResponse>> {
-    let mut tx = app.store.begin().await?;
-    let template = templates::find::by_id(&mut tx, &caller, id, Action::Update).await?;
-    let candidates = versions::list(&mut tx, template.id, versions::Page::default()).await?;
-    let imports: Vec<_> = candidates.iter().map(|version| version.job_id).collect();
-    let imports = jobs::find_many(&mut tx, &imports).await?;
-    let mut archived_ids = Vec::new();
-    for version in candidates {
-        let status = imports.iter().find(|job| job.id == version.job_id).map(jobs::Job::status);
-        if !request.all && status != Some(Status::Failed) {
-            continue;
+    let now = app.now();
+    let archived_ids = transaction!(app.store, Error, |tx| {
+        let template = templates::find::by_id(tx, &caller, id, Action::Update).await?;
+        let candidates = versions::list(tx, template.id, versions::Page::default()).await?;
+        let imports: Vec<_> = candidates.iter().map(|version| version.job_id).collect();
+        let imports = jobs::find_many(tx, &imports).await?;
+        let mut archived_ids = Vec::new();
+        for version in candidates {
+            let status = imports.iter().find(|job| job.id == version.job_id).map(jobs::Job::status);
+            if !request.all && status != Some(Status::Failed) {
+                continue;
+            }
+            match versions::update_archived(tx, version.id, true, now).await {
+                Ok(()) => {
+                    event(&version, true).by(tx, &caller, now).await?;
+                    archived_ids.push(version.id);
+                }
+                Err(coder_store::Error::Stale { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        match versions::update_archived(&mut tx, version.id, true, app.now()).await {
-            Ok(()) => archived_ids.push(version.id),
-            Err(coder_store::Error::Stale { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    tx.commit().await?;
+        Ok(archived_ids)
+    })?;
     Ok(Json(ArchiveVersionsResponse { template_id: id, archived_ids }))
 }

@@ -6,6 +6,7 @@ use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
 
 use super::find;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Json, Result, body};
@@ -18,6 +19,9 @@ pub async fn cancel(
     Id(id): Id<TemplateVersionId>,
 ) -> Result<Json<Message>> {
     let version = find::by_id(&mut app.store.reader().await?, &caller, id, Action::Update).await?;
-    jobs::cancel(&app, version.job_id, None).await?;
+    let event = Event::new(Verb::Write, Kind::TemplateVersion, version.id.0, version.name)
+        .in_organization(version.organization_id)
+        .change("canceled", false, true);
+    jobs::cancel(&app, &caller, version.job_id, None, event).await?;
     Ok(body::message("Job has been marked as canceled..."))
 }

@@ -15,6 +15,8 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{tags as source_tags, view};
+use crate::audit::ended::Asked;
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
@@ -35,7 +37,11 @@ pub async fn create(
     let [organization] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?.id;
-    caller.require(Action::Create, templates::find::object(organization))?;
+    // A version of a template is a change of it, which its own rights allow.
+    match request.template_id {
+        Some(_) => {}
+        None => caller.require(Action::Create, templates::find::object(organization))?,
+    }
     check(&request)?;
     let file = source(&mut tx, &caller, organization, &request).await?;
     let mut template = None;
@@ -57,7 +63,7 @@ pub async fn create(
     drop(tx);
     let user = caller.user.id;
     let tags = source_tags::for_import(archive, flow, variables, user, &request.tags, now).await?;
-    let job = NewJob {
+    let mut job = NewJob {
         id: JobId::random(),
         organization_id: organization,
         initiator_id: caller.user.id,
@@ -97,7 +103,8 @@ pub async fn create(
         updated_at: now,
     };
     loop {
-        match insert(&app, &job, &version, now).await {
+        Asked::new(&version.name, "", &caller.origin).keep_in(&mut job.input.0);
+        match insert(&app, &caller, &job, &version, now).await {
             Ok(()) => break,
             Err(error) if error.is_conflict_on("template_versions", "name") => {
                 if chosen {
@@ -123,13 +130,21 @@ pub async fn create(
 
 async fn insert(
     app: &App,
+    caller: &Caller,
     job: &NewJob,
     version: &versions::Version,
     now: Timestamp,
 ) -> std::result::Result<(), coder_store::Error> {
     transaction!(app.store, coder_store::Error, |tx| {
         jobs::insert(tx, job, now).await?;
-        versions::insert(tx, version).await
+        versions::insert(tx, version).await?;
+        Event::new(Verb::Create, Kind::TemplateVersion, version.id.0, version.name.as_str())
+            .in_organization(version.organization_id)
+            .change("template_id", (), version.template_id)
+            .change("file_id", (), job.file_id)
+            .change("provisioner_tags", (), job.tags.as_map())
+            .by(tx, caller, now)
+            .await
     })
 }
 

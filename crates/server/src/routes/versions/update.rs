@@ -3,11 +3,12 @@
 use axum::extract::State;
 use coder_api::versions::{TemplateVersion, UpdateTemplateVersionRequest};
 use coder_domain::ids::TemplateVersionId;
-use coder_domain::names;
 use coder_domain::rbac::Action;
-use coder_store::versions;
+use coder_domain::{Timestamp, names};
+use coder_store::{transaction, versions};
 
 use super::{find, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, Result};
@@ -19,33 +20,48 @@ pub async fn update(
     Id(id): Id<TemplateVersionId>,
     Json(request): Json<UpdateTemplateVersionRequest>,
 ) -> Result<Json<TemplateVersion>> {
-    let mut tx = app.store.begin().await?;
-    let mut version = find::by_id(&mut tx, &caller, id, Action::Update).await?;
+    let now = app.now();
+    let view = transaction!(app.store, Error, |tx| {
+        let before = find::by_id(tx, &caller, id, Action::Update).await?;
+        let version = apply(before.clone(), &request, now)?;
+        let taken = |error: coder_store::Error| {
+            if error.is_conflict_on("template_versions", "name") {
+                return Error::name_taken(format!(
+                    "A template version with name {:?} already exists for this template.",
+                    version.name
+                ));
+            }
+            error.into()
+        };
+        versions::update(tx, id, &version.name, &version.message, now).await.map_err(taken)?;
+        Event::new(Verb::Write, Kind::TemplateVersion, id.0, version.name.as_str())
+            .in_organization(version.organization_id)
+            .change("name", &before.name, &version.name)
+            .change("message", &before.message, &version.message)
+            .by(tx, &caller, now)
+            .await?;
+        Ok(view::load_one(&app, tx, version).await?)
+    })?;
+    Ok(Json(view))
+}
+
+/// What is absent stays.
+fn apply(
+    mut version: versions::Version,
+    request: &UpdateTemplateVersionRequest,
+    now: Timestamp,
+) -> Result<versions::Version> {
     if !request.name.is_empty() {
         names::template_version(&request.name)
             .map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
-        version.name = request.name;
+        version.name.clone_from(&request.name);
     }
-    if let Some(message) = request.message {
+    if let Some(message) = &request.message {
         if message.len() > 1 << 20 {
             return Err(Error::invalid("message", "The message must be at most 1 MiB."));
         }
-        version.message = message;
+        version.message.clone_from(message);
     }
-    version.updated_at = app.now();
-    let taken = |error: coder_store::Error| {
-        if error.is_conflict_on("template_versions", "name") {
-            return Error::name_taken(format!(
-                "A template version with name {:?} already exists for this template.",
-                version.name
-            ));
-        }
-        error.into()
-    };
-    versions::update(&mut tx, id, &version.name, &version.message, version.updated_at)
-        .await
-        .map_err(taken)?;
-    let view = view::load_one(&app, &mut tx, version).await?;
-    tx.commit().await?;
-    Ok(Json(view))
+    version.updated_at = now;
+    Ok(version)
 }

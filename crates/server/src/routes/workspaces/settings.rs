@@ -9,11 +9,12 @@ use coder_api::workspaces::{
 use coder_domain::ids::WorkspaceId;
 use coder_domain::names;
 use coder_domain::rbac::Action;
-use coder_store::{Tx, templates, workspaces as rows};
+use coder_store::{Tx, templates, transaction, workspaces as rows};
 use http::StatusCode;
 use jiff::SignedDuration;
 
 use super::{find, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, NoContent, Result};
@@ -29,19 +30,25 @@ pub async fn rename(
     Id(id): Id<WorkspaceId>,
     Json(request): Json<UpdateWorkspaceRequest>,
 ) -> Result<NoContent> {
-    let mut tx = app.store.begin().await?;
-    let row = living(&mut tx, &caller, id).await?;
-    if request.name.is_empty() || request.name == row.name {
-        return Ok(NoContent);
+    let now = app.now();
+    let renamed = transaction!(app.store, Error, |tx| {
+        let row = living(tx, &caller, id).await?;
+        if request.name.is_empty() || request.name == row.name {
+            return Ok(false);
+        }
+        if !app.config.workspaces.renames {
+            return Err(Error::bad_request("Workspace renames are not allowed."));
+        }
+        names::name(&request.name).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
+        let renamed = rows::update_name(tx, id, &request.name, now).await;
+        renamed.map_err(|error| taken(&request.name, error))?;
+        let event = changed(&row, &rows::Workspace { name: request.name.clone(), ..row.clone() });
+        event.by(tx, &caller, now).await?;
+        Ok(true)
+    })?;
+    if renamed {
+        announce::workspace_changed(&app, id);
     }
-    if !app.config.workspaces.renames {
-        return Err(Error::bad_request("Workspace renames are not allowed."));
-    }
-    names::name(&request.name).map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
-    let renamed = rows::update_name(&mut tx, id, &request.name, app.now()).await;
-    renamed.map_err(|error| taken(&request.name, error))?;
-    tx.commit().await?;
-    announce::workspace_changed(&app, id);
     Ok(NoContent)
 }
 
@@ -58,7 +65,7 @@ pub async fn autostart(
         if schedule.is_some() && !template.settings.allow_user_autostart {
             return Err(Error::bad_request("Autostart is not allowed for workspaces using this template."));
         }
-        row.autostart_schedule = schedule;
+        row.autostart_schedule.clone_from(&schedule);
         Ok(())
     })
     .await
@@ -108,28 +115,31 @@ pub async fn dormant(
     Id(id): Id<WorkspaceId>,
     Json(request): Json<UpdateDormancyRequest>,
 ) -> Result<Response> {
-    let mut tx = app.store.begin().await?;
-    let mut row = living(&mut tx, &caller, id).await?;
-    if row.dormant_at.is_some() == request.dormant {
-        return Ok(StatusCode::NOT_MODIFIED.into_response());
-    }
     let now = app.now();
-    row.dormant_at = request.dormant.then_some(now);
-    row.deleting_at = None;
-    if request.dormant {
-        let template = templates::find(&mut tx, row.template_id).await?.ok_or_else(Error::not_found)?;
-        let wait = template.settings.time_til_dormant_autodelete_ms;
-        if wait > 0 {
-            row.deleting_at = now.checked_add(SignedDuration::from_millis(wait)).ok();
+    let changed = transaction!(app.store, Error, |tx| {
+        let before = living(tx, &caller, id).await?;
+        if before.dormant_at.is_some() == request.dormant {
+            return Ok(None);
         }
-    } else {
-        rows::update_used(&mut tx, id, now).await?;
-        row.last_used_at = now;
-    }
-    row.updated_at = now;
-    rows::update(&mut tx, &row).await?;
-    let view = view::load_one(&app, &mut tx, &caller, row).await?;
-    tx.commit().await?;
+        let mut row = before.clone();
+        row.dormant_at = request.dormant.then_some(now);
+        row.deleting_at = None;
+        if request.dormant {
+            let template = templates::find(tx, row.template_id).await?.ok_or_else(Error::not_found)?;
+            let wait = template.settings.time_til_dormant_autodelete_ms;
+            if wait > 0 {
+                row.deleting_at = now.checked_add(SignedDuration::from_millis(wait)).ok();
+            }
+        } else {
+            rows::update_used(tx, id, now).await?;
+            row.last_used_at = now;
+        }
+        row.updated_at = now;
+        rows::update(tx, &row).await?;
+        changed(&before, &row).status(StatusCode::OK).by(tx, &caller, now).await?;
+        Ok(Some(view::load_one(&app, tx, &caller, row).await?))
+    })?;
+    let Some(view) = changed else { return Ok(StatusCode::NOT_MODIFIED.into_response()) };
     announce::workspace_changed(&app, id);
     Ok(Json::<_>(view).into_response())
 }
@@ -197,17 +207,35 @@ async fn change(
     app: &App,
     caller: &Caller,
     id: WorkspaceId,
-    edit: impl FnOnce(&mut rows::Workspace, &templates::Template) -> Result<()>,
+    edit: impl Fn(&mut rows::Workspace, &templates::Template) -> Result<()>,
 ) -> Result<NoContent> {
-    let mut tx = app.store.begin().await?;
-    let mut row = living(&mut tx, caller, id).await?;
-    let template = templates::find(&mut tx, row.template_id).await?.ok_or_else(Error::not_found)?;
-    edit(&mut row, &template)?;
-    row.updated_at = app.now();
-    rows::update(&mut tx, &row).await?;
-    tx.commit().await?;
+    let now = app.now();
+    transaction!(app.store, Error, |tx| {
+        let before = living(tx, caller, id).await?;
+        let template = templates::find(tx, before.template_id).await?.ok_or_else(Error::not_found)?;
+        let mut row = before.clone();
+        edit(&mut row, &template)?;
+        row.updated_at = now;
+        rows::update(tx, &row).await?;
+        changed(&before, &row).by(tx, caller, now).await?;
+        Ok(())
+    })?;
     announce::workspace_changed(app, id);
     Ok(NoContent)
+}
+
+/// What changed, for the audit log.
+fn changed(before: &rows::Workspace, after: &rows::Workspace) -> Event {
+    Event::new(Verb::Write, Kind::Workspace, after.id.0, after.name.as_str())
+        .in_organization(after.organization_id)
+        .change("name", &before.name, &after.name)
+        .change("autostart_schedule", &before.autostart_schedule, &after.autostart_schedule)
+        .change("ttl_ms", before.ttl_ms, after.ttl_ms)
+        .change("automatic_updates", &before.automatic_updates, &after.automatic_updates)
+        .change("dormant_at", before.dormant_at, after.dormant_at)
+        .change("deleting_at", before.deleting_at, after.deleting_at)
+        .change("favorite", before.favorite, after.favorite)
+        .status(StatusCode::NO_CONTENT)
 }
 
 async fn living(tx: &mut Tx, caller: &Caller, id: WorkspaceId) -> Result<rows::Workspace> {
