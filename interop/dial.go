@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"runtime"
@@ -263,6 +265,62 @@ var scenarios = map[string]func(*daemon, string) error{
 		}
 		return nil
 	},
+	"echo": func(d *daemon, argument string) error {
+		size, err := strconv.Atoi(argument)
+		if err != nil {
+			return err
+		}
+		errs := make(chan error)
+		for i := 0; i < 8; i++ {
+			go func() { errs <- echoed(d, content(size)) }()
+		}
+		for i := 0; i < 8; i++ {
+			if err := <-errs; err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"full": func(d *daemon, argument string) error {
+		// More streams than the other side lets wait: the rest is reset, and those that wait live.
+		wanted, err := strconv.Atoi(argument)
+		if err != nil {
+			return err
+		}
+		var streams []net.Conn
+		for i := 0; i < 300; i++ {
+			stream, err := d.session.Open()
+			if err != nil {
+				return err
+			}
+			streams = append(streams, stream)
+		}
+		if _, err := d.session.Ping(); err != nil {
+			return err
+		}
+		resets := 0
+		for _, stream := range streams {
+			_ = stream.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := stream.Read(make([]byte, 1)); errors.Is(err, yamux.ErrConnectionReset) {
+				resets++
+			}
+		}
+		if err := want(resets, wanted); err != nil {
+			return err
+		}
+		return d.session.Close()
+	},
+	"goaway": func(d *daemon, _ string) error {
+		if err := d.session.GoAway(); err != nil {
+			return err
+		}
+		// What we open is served on.
+		if err := echoed(d, content(100000)); err != nil {
+			return err
+		}
+		_, err := d.session.Ping()
+		return err
+	},
 	"ping": func(d *daemon, _ string) error {
 		for i := 0; i < 3; i++ {
 			if _, err := d.session.Ping(); err != nil {
@@ -292,6 +350,33 @@ var scenarios = map[string]func(*daemon, string) error{
 		runtime.KeepAlive(stream)
 		return d.socket.CloseNow()
 	},
+}
+
+// echoed sends data and reads it back at the same time, with a half close between.
+func echoed(d *daemon, data []byte) error {
+	stream, err := d.session.Open()
+	if err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := stream.Write(data)
+		if err == nil {
+			err = stream.Close()
+		}
+		sent <- err
+	}()
+	got, err := io.ReadAll(stream)
+	if err != nil {
+		return err
+	}
+	if err := <-sent; err != nil {
+		return err
+	}
+	if !bytes.Equal(got, data) {
+		return fmt.Errorf("%d bytes came back of %d, or others", len(got), len(data))
+	}
+	return nil
 }
 
 // acquired reads the answer of an acquire and its end: official daemons wait for the latter.

@@ -57,8 +57,25 @@ func join(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	conn := &watched{Conn: websocket.NetConn(ctx, socket, websocket.MessageBinary)}
-	session, err := yamux.Server(conn, muxConfig())
+	config := muxConfig()
+	if r.URL.Path == "/full" {
+		config.AcceptBacklog = 4
+	}
+	session, err := yamux.Server(conn, config)
 	if err != nil {
+		return
+	}
+	switch r.URL.Path {
+	case "/echo":
+		for stream, err := session.Accept(); err == nil; stream, err = session.Accept() {
+			go echo(stream)
+		}
+		report(map[string]any{"resets_in": conn.in.resets.Load(), "resets_out": conn.out.resets.Load(), "goaways_in": conn.in.goaways.Load()})
+		return
+	case "/full":
+		// Nobody accepts, so that the library resets what does not fit.
+		<-session.CloseChan()
+		report(map[string]any{"resets_in": conn.in.resets.Load(), "resets_out": conn.out.resets.Load(), "goaways_in": conn.in.goaways.Load()})
 		return
 	}
 	if r.URL.Path == "/goaway" {
@@ -70,6 +87,12 @@ func join(w http.ResponseWriter, r *http.Request) {
 		"streams": session.NumStreams(), "resets_in": conn.in.resets.Load(), "resets_out": conn.out.resets.Load(),
 		"goaways_in": conn.in.goaways.Load(), "pings_in": conn.in.pings.Load(), "end": fmt.Sprint(err),
 	})
+}
+
+// echo sends back what it reads, and ends its side when the other has ended.
+func echo(stream net.Conn) {
+	_, _ = io.Copy(stream, stream)
+	_ = stream.Close()
 }
 
 func serveSession(ctx context.Context, session *yamux.Session, server *drpcserver.Server) error {

@@ -2,9 +2,12 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, and what they skip is said aloud")]
 
 mod calls;
+mod corpus;
+mod decoders;
 mod extensions;
 mod faults;
 mod go_client;
+mod go_mux;
 mod go_server;
 mod growth;
 mod mux;

@@ -177,6 +177,25 @@ impl Server {
         Self { url, sessions }
     }
 
+    /// A server whose sessions are the test's own.
+    pub(crate) async fn raw<F>(handle: impl Fn(Session) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}/", listener.local_addr().unwrap());
+        let sessions = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&sessions);
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                let session = Session::server(Socket::server(upgrade(tcp).await), Config::default());
+                kept.lock().unwrap().push(session.clone());
+                tokio::spawn(handle(session));
+            }
+        });
+        Self { url, sessions }
+    }
+
     /// Streams that exist over all sessions, once `wanted` or at the deadline.
     pub(crate) async fn open_streams(&self) -> usize {
         let count = || self.sessions.lock().unwrap().iter().map(Session::open_streams).sum::<usize>();
