@@ -95,8 +95,8 @@ statements! { "provisioner_jobs";
         previous_token_hash = case when token_hash = cast($6 as blob) or previous_token_hash = cast($6 as blob) then $6
             else coalesce(previous_token_hash, token_hash) end
         where id = $1 and worker_id = $2 and completed_us is null and session_hash = $3 returning ", held_columns!()));
-    HOLD = sql(concat!("update provisioner_jobs set token_hash = $4,
-        previous_token_hash = case when token_hash = $4 then previous_token_hash
+    HOLD = sql(concat!("update provisioner_jobs set token_hash = cast($4 as blob),
+        previous_token_hash = case when token_hash = cast($4 as blob) then previous_token_hash
             else coalesce(previous_token_hash, token_hash) end
         where id = $1 and worker_id = $2 and completed_us is null and session_hash = $3 returning ", held_columns!()));
     FIND_HELD = sql(concat!("select ", held_columns!(), " from provisioner_jobs where id = $1 and worker_id = $2"));
