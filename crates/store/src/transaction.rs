@@ -12,10 +12,14 @@ const ATTEMPTS: u32 = 5;
 /// Ends one run of a transaction: commits or undoes. `None` means that it should be run again.
 #[doc(hidden)]
 pub async fn settle<T, E: From<Error>>(
-    tx: Tx,
+    mut tx: Tx,
     outcome: std::result::Result<T, E>,
     attempt: &mut u32,
 ) -> Option<std::result::Result<T, E>> {
+    let outcome = match outcome {
+        Ok(value) => tx.run_deferred().await.map(|()| value).map_err(E::from),
+        Err(error) => Err(error),
+    };
     match outcome {
         Ok(value) => {
             let committed: Result<()> = tx.commit().await;

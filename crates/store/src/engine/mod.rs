@@ -107,6 +107,7 @@ impl Engine {
             spoiled: false,
             counters: Arc::clone(counters),
             after: Vec::new(),
+            last: Vec::new(),
         })
     }
 
@@ -136,6 +137,8 @@ pub struct Tx {
     counters: Arc<Counters>,
     /// What to do once the transaction is permanent.
     after: Vec<After>,
+    /// Statements for the end of the transaction, in this order.
+    last: Vec<(&'static Statement, Vec<Value>)>,
 }
 
 /// Something that must happen only if a transaction is made permanent, such as telling a log of it.
@@ -251,6 +254,25 @@ impl Tx {
         matches!(self.conn, Conn::Postgres(..))
     }
 
+    /// Runs a statement right before the commit. For rows that many transactions change: on Postgres each waits for
+    /// the one before, so the row should be locked for as short as can be.
+    pub(crate) fn defer(&mut self, statement: &'static Statement, values: Vec<Value>) {
+        debug_assert!(self.mode == Mode::Write, "outside of a transaction nothing comes last");
+        self.last.push((statement, values));
+    }
+
+    /// Runs what was put off to the end. [`Tx::commit`] does it too; this is for whoever wants to know whether it is
+    /// worth trying the transaction again.
+    ///
+    /// # Errors
+    /// As of any statement; the transaction can only be undone then.
+    pub(crate) async fn run_deferred(&mut self) -> Result<(), Error> {
+        for (statement, values) in std::mem::take(&mut self.last) {
+            self.execute(statement, values).await?;
+        }
+        Ok(())
+    }
+
     /// Makes what this transaction did permanent.
     ///
     /// # Errors
@@ -259,6 +281,7 @@ impl Tx {
         if self.mode != Mode::Write {
             return Ok(());
         }
+        self.run_deferred().await?;
         let outcome = match &mut self.conn {
             Conn::Sqlite(lease) => sqlite::commit(lease),
             Conn::Postgres(lease, server) => server.commit(lease).await,
@@ -307,6 +330,11 @@ impl Tx {
         if !entered {
             return outcome;
         }
+        let outcome = match outcome {
+            Ok(value) => self.run_deferred().await.map(|()| value),
+            Err(error) => Err(error),
+        };
+        self.last.clear();
         if outcome.is_ok() {
             let committed = match &mut self.conn {
                 Conn::Sqlite(lease) => sqlite::commit(lease),

@@ -42,6 +42,8 @@ impl Server {
             .options([
                 ("statement_timeout", timeout.as_str()),
                 ("default_transaction_isolation", "read committed"),
+                // Statements are short; compiling one takes longer than it runs.
+                ("jit", "off"),
             ])
             .statement_cache_capacity(256)
             .disable_statement_logging();

@@ -60,7 +60,7 @@ pub async fn cancel(tx: &mut Tx, id: JobId, expected: Option<Expected>, now: Tim
 async fn leave(tx: &mut Tx, row: &Row) -> Result<bool> {
     let worker: Option<DaemonId> = row.get("worker_id")?;
     if worker.is_none() {
-        lines::leave(tx, &Standing::from_row(row)?).await?;
+        lines::leave(tx, &Standing::from_row(row)?);
     }
     Ok(worker.is_none())
 }

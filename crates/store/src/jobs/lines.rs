@@ -1,5 +1,6 @@
 //! Which jobs wait, twice over: as lines of the fair queue (`coder_domain::queue`) and as counts by age, for ranks.
-//! Whoever makes a job wait, or ends its waiting, says so here in the same transaction.
+//! Whoever makes a job wait, or ends its waiting, says so here in the same transaction. These rows are everybody's, so
+//! they are written last: first the counts, then the line, always in this order.
 
 use coder_domain::ids::{JobId, OrganizationId, UserId};
 use jiff::Timestamp;
@@ -93,7 +94,7 @@ pub(crate) fn turn_now(automatic: bool, now: Timestamp) -> i64 {
 }
 
 /// The job waits from now on.
-pub(crate) async fn enter(tx: &mut Tx, job: &Standing, now: Timestamp) -> Result<()> {
+pub(crate) fn enter(tx: &mut Tx, job: &Standing, now: Timestamp) {
     let (from, to) = turns(job.automatic);
     let line = values![
         job.organization_id,
@@ -105,26 +106,26 @@ pub(crate) async fn enter(tx: &mut Tx, job: &Standing, now: Timestamp) -> Result
         from,
         to,
     ];
-    tx.execute(&ENTER, line).await?;
-    count(tx, job, 1).await
+    count(tx, job, 1);
+    tx.defer(&ENTER, line);
 }
 
 /// The job does not wait any more, and nobody got it: its line keeps its turn.
-pub(crate) async fn leave(tx: &mut Tx, job: &Standing) -> Result<()> {
+pub(crate) fn leave(tx: &mut Tx, job: &Standing) {
     let line = values![job.organization_id, job.initiator_id, job.automatic, job.provisioner, job.tag_set_id];
-    tx.execute(&LEAVE, line).await?;
-    count(tx, job, -1).await
+    count(tx, job, -1);
+    tx.defer(&LEAVE, line);
 }
 
 /// Adds to the counts of all buckets in which the job lies.
-pub(crate) async fn count(tx: &mut Tx, job: &Standing, change: i64) -> Result<()> {
+pub(crate) fn count(tx: &mut Tx, job: &Standing, change: i64) {
     let shard = i64::from(job.id.0.as_bytes()[15] % SHARDS);
     let mut row = values![job.organization_id, job.provisioner, job.tag_set_id, job.prebuild];
     for level in 1..=LEVELS {
         row.extend(values![bucket(job.created_at, level)]);
     }
     row.extend(values![shard, change]);
-    tx.execute(&COUNT, row).await.map(|_| ())
+    tx.defer(&COUNT, row);
 }
 
 /// How long a bucket stays after its end: transactions that began in it are over by then, so that tidying waits for

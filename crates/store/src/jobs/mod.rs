@@ -225,7 +225,10 @@ pub async fn insert(tx: &mut Tx, job: &NewJob, now: Timestamp) -> Result<()> {
     ];
     let entered = tx.enter().await?;
     let outcome = match tx.execute(&INSERT, row).await {
-        Ok(_) => lines::enter(tx, &standing, now).await,
+        Ok(_) => {
+            lines::enter(tx, &standing, now);
+            Ok(())
+        }
         Err(error) => Err(error),
     };
     tx.exit(entered, outcome).await
