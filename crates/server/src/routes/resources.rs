@@ -28,6 +28,9 @@ pub async fn of_jobs(
     tx: &mut Tx,
     jobs: &[JobId],
 ) -> Result<HashMap<JobId, Vec<WorkspaceResource>>> {
+    if jobs.is_empty() {
+        return Ok(HashMap::new());
+    }
     let rows = resources::list(tx, jobs).await?;
     let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
     let mut on_resource = agents_of(app, tx, &ids).await?;

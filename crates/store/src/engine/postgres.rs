@@ -42,6 +42,9 @@ impl Server {
             .options([
                 ("statement_timeout", timeout.as_str()),
                 ("default_transaction_isolation", "read committed"),
+                // Every statement has its index. A plan made while a table was small would read it whole, and is
+                // kept for as long as Postgres has not counted its rows again.
+                ("enable_seqscan", "off"),
                 // Statements are short; compiling one takes longer than it runs.
                 ("jit", "off"),
             ])

@@ -8,7 +8,7 @@ use coder_domain::rbac::Action;
 use coder_store::{templates, transaction, workspaces as rows};
 
 use super::make::{self, Made, Wanted};
-use super::view;
+use super::view::{self, Detail};
 use crate::context::App;
 use crate::http::body::{Created, STATE_BYTES};
 use crate::http::params::Id;
@@ -57,9 +57,7 @@ pub async fn create(
         make::make(&app, tx, &caller, &workspace, &template, &wanted, now).await
     })?;
     after(&app, &made);
-    let mut view = view::load_id(&app, &mut app.store.reader().await?, made.build.id, true).await?;
-    // A fresh object says nothing about its place; clients read again (scheduling-and-auth QUE-6).
-    (view.job.queue_position, view.job.queue_size) = (0, 0);
+    let view = view::load_id(&app, &mut app.store.reader().await?, made.build.id, Detail::Fresh).await?;
     Ok(Created(view))
 }
 

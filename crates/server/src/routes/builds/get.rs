@@ -20,7 +20,7 @@ pub async fn get(
 ) -> Result<Json<WorkspaceBuild>> {
     let mut tx = app.store.reader().await?;
     let (build, workspace) = find::by_id(&mut tx, &caller, id, Action::Read).await?;
-    Ok(Json(view::load_one(&app, &mut tx, build, workspace, false).await?))
+    Ok(Json(view::load_one(&app, &mut tx, build, workspace, view::Detail::Plain).await?))
 }
 
 /// `GET /users/{user}/workspace/{workspace}/builds/{number}`
@@ -39,5 +39,5 @@ pub async fn by_number(
     let deleted = query.flag("include_deleted")?;
     let workspace = workspaces::find::by_name(&mut tx, &caller, &user, &workspace, deleted).await?;
     let build = builds::find_by_number(&mut tx, workspace.id, number).await?.ok_or_else(Error::not_found)?;
-    Ok(Json(view::load_one(&app, &mut tx, build, workspace, false).await?))
+    Ok(Json(view::load_one(&app, &mut tx, build, workspace, view::Detail::Plain).await?))
 }

@@ -34,5 +34,5 @@ pub async fn list(
     let page = builds::Page { since, after, limit: page.limit, offset: page.offset };
     let rows = builds::list(&mut tx, id, page).await?;
     let owners = HashMap::from([(workspace.id, workspace)]);
-    Ok(Json(view::load(&app, &mut tx, &rows, &owners, false).await?))
+    Ok(Json(view::load(&app, &mut tx, &rows, &owners, view::Detail::Plain).await?))
 }

@@ -16,19 +16,33 @@ use crate::context::App;
 use crate::http::{Error, Result};
 use crate::routes::{jobs, matched, resources};
 
+/// What a view says beyond the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Nothing.
+    Plain,
+    /// How many daemons could take a waiting build.
+    Matches,
+    /// The same, of a build that was just made.
+    Fresh,
+}
+
 /// Builds with everything around them, read with one statement per table.
 pub async fn load(
     app: &App,
     tx: &mut Tx,
     rows: &[Build],
     owners: &HashMap<coder_domain::ids::WorkspaceId, Workspace>,
-    with_matches: bool,
+    detail: Detail,
 ) -> Result<Vec<WorkspaceBuild>> {
     let job_ids: Vec<_> = rows.iter().map(|row| row.job_id).collect();
     let found = store::find_many(tx, &job_ids).await?;
-    let places = jobs::places(app, tx, &found.iter().collect::<Vec<_>>()).await?;
+    // A fresh build says nothing about its place; clients read again (scheduling-and-auth QUE-6).
+    let placed: Vec<_> = if detail == Detail::Fresh { Vec::new() } else { found.iter().collect() };
+    let places = jobs::places(app, tx, &placed).await?;
+    let ended: Vec<_> = found.iter().filter(|job| job.completed_at.is_some()).map(|job| job.id).collect();
+    let mut made = resources::of_jobs(app, tx, &ended).await?;
     let found: HashMap<_, _> = found.into_iter().map(|job| (job.id, job)).collect();
-    let mut made = resources::of_jobs(app, tx, &job_ids).await?;
     let people: Vec<UserId> =
         rows.iter().map(|row| row.initiator_id).chain(owners.values().map(|row| row.owner_id)).collect();
     let people: HashMap<_, _> =
@@ -41,7 +55,7 @@ pub async fn load(
         let (Some(job), Some(workspace)) = (found.get(&row.job_id), owners.get(&row.workspace_id)) else {
             continue;
         };
-        let waits = with_matches && job.status() == Status::Pending;
+        let waits = detail != Detail::Plain && job.status() == Status::Pending;
         let matching = if waits {
             matched::for_job(app, tx, job, row.created_at).await?
         } else {
@@ -68,10 +82,10 @@ pub async fn load(
 }
 
 /// One build by id.
-pub async fn load_id(app: &App, tx: &mut Tx, id: BuildId, with_matches: bool) -> Result<WorkspaceBuild> {
+pub async fn load_id(app: &App, tx: &mut Tx, id: BuildId, detail: Detail) -> Result<WorkspaceBuild> {
     let build = coder_store::builds::get(tx, id).await?;
     let workspace = workspaces::find(tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;
-    load_one(app, tx, build, workspace, with_matches).await
+    load_one(app, tx, build, workspace, detail).await
 }
 
 /// One build.
@@ -80,10 +94,10 @@ pub async fn load_one(
     tx: &mut Tx,
     build: Build,
     workspace: Workspace,
-    with_matches: bool,
+    detail: Detail,
 ) -> Result<WorkspaceBuild> {
     let owners = HashMap::from([(workspace.id, workspace)]);
-    load(app, tx, &[build], &owners, with_matches).await?.pop().ok_or_else(Error::not_found)
+    load(app, tx, &[build], &owners, detail).await?.pop().ok_or_else(Error::not_found)
 }
 
 /// Everything a build's view is made of.

@@ -17,7 +17,7 @@ pub async fn load(app: &App, tx: &mut Tx, caller: &Caller, rows: Vec<Row>) -> Re
     let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
     let latest = store::list_latest(tx, &ids).await?;
     let by_id: HashMap<_, _> = rows.iter().map(|row| (row.id, row.clone())).collect();
-    let latest = builds::view::load(app, tx, &latest, &by_id, true).await?;
+    let latest = builds::view::load(app, tx, &latest, &by_id, builds::view::Detail::Matches).await?;
     let mut latest: HashMap<_, _> = latest.into_iter().map(|build| (build.workspace_id, build)).collect();
     let template_ids: Vec<_> = rows.iter().map(|row| row.template_id).collect();
     let used = templates::find_many(tx, &template_ids).await?;
