@@ -4,3 +4,5 @@
 
 mod client;
 mod contract;
+mod corpus;
+mod decoders;
