@@ -1,29 +1,73 @@
 //! Daemons inside the server. They speak the same protocol over memory; whoever runs them calls
 //! [`Handle::connect_builtin`] where an external one would dial.
 
-use coder_domain::ids::{KeyId, UserId};
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_domain::ids::{JobId, KeyId, UserId};
+use coder_domain::job::Type;
+use coder_domain::job::life::DAEMON_LOST;
+use coder_domain::key::Hashed;
 use coder_domain::protocol;
 use coder_domain::tags::TagSet;
 use coder_store::daemons::{self, Join};
+use coder_store::jobs::{self, While};
 use coder_wire::bytes::ByteStream;
+use coder_wire::extension::Extensions;
 
+use crate::provisioning::admit::Admitted;
+use crate::provisioning::attach::{fresh_session, hash};
+use crate::provisioning::give_up::give_up;
 use crate::provisioning::serve::Session;
 use crate::server::Handle;
 
 /// Bytes under way in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// How long a daemon gets to hand over the state that the one before it left, before the job ends without.
+const SALVAGE: Duration = Duration::from_secs(3);
+
+/// A daemon inside the server, with the session that makes its jobs its own.
+#[derive(Clone)]
+pub struct Builtin {
+    index: u32,
+    session: Bytes,
+}
+
+impl Builtin {
+    /// The hash of its session: no secret, and how the process after this one recognises its jobs.
+    #[must_use]
+    pub fn session(&self) -> Hashed {
+        hash(&self.session)
+    }
+}
+
+impl std::fmt::Debug for Builtin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builtin").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
 impl Handle {
-    /// Joins as built-in daemon number `index`: default organization, no tags, the type `terraform`. The stream is what
+    /// Built-in daemon number `index`.
+    #[must_use]
+    pub fn builtin(&self, index: u32) -> Builtin {
+        Builtin { index, session: fresh_session(self.app.now()) }
+    }
+
+    /// Joins as this daemon: default organization, no tags, the type `terraform`, and all extensions. The stream is what
     /// an external daemon has after the WebSocket handshake.
     ///
     /// # Errors
     /// When the daemon's row cannot be written.
-    pub async fn connect_builtin(&self, index: u32) -> Result<impl ByteStream + use<>, coder_store::Error> {
+    pub async fn connect_builtin(
+        &self,
+        builtin: &Builtin,
+    ) -> Result<(impl ByteStream + use<>, Extensions), coder_store::Error> {
         let app = &self.app;
         let join = Join {
             organization_id: app.default_organization,
-            name: name(&host(), index),
+            name: name(&host(), builtin.index),
             key_id: KeyId::BUILT_IN,
             provisioners: vec!["terraform".to_owned()],
             tags: TagSet::canonical(UserId::NIL, []),
@@ -31,10 +75,50 @@ impl Handle {
             api_version: protocol::CURRENT.to_string(),
         };
         let daemon = daemons::upsert(&mut app.store.single().await?, &join, app.now()).await?;
-        let session = Session::new(app.clone(), daemon, &join, self.address());
+        let extensions = Extensions::ALL.both(app.config.provisioning.extensions);
+        let admitted = Admitted { extensions, ..Admitted::official(join) };
+        let session = Session::admitted(app.clone(), daemon, &admitted, self.address());
+        let session = session.with_session(builtin.session.clone());
         let (near, far) = tokio::io::duplex(BUFFER_BYTES);
         app.lifecycle.spawn("built-in daemon session", session.run(near));
-        Ok(far)
+        Ok((far, extensions))
+    }
+
+    /// Ends the jobs of built-in daemons whose process is known to be gone, by the hashes of their sessions. Call it when
+    /// nothing runs for them any more. A workspace build gets a moment first, in which the daemon that has the directory
+    /// now hands over the state that was left there, which also ends the job.
+    ///
+    /// # Errors
+    /// When the database fails; the jobs then end when the grace of their sessions does.
+    pub async fn end_builtin_jobs(&self, former: &[Hashed]) -> Result<(), coder_store::Error> {
+        let mut open = Vec::new();
+        let mut tx = self.app.store.reader().await?;
+        for session in former {
+            open.extend(jobs::list_of_session(&mut tx, *session).await?);
+        }
+        let (builds, others): (Vec<_>, Vec<_>) = jobs::find_many(&mut tx, &open)
+            .await?
+            .into_iter()
+            .partition(|job| job.kind == Type::WorkspaceBuild);
+        drop(tx);
+        for job in others {
+            self.end_builtin_job(job.id).await?;
+        }
+        if !builds.is_empty() {
+            tokio::select! {
+                () = self.app.lifecycle.soft().cancelled() => {}
+                () = tokio::time::sleep(SALVAGE) => {}
+            }
+        }
+        for job in builds {
+            self.end_builtin_job(job.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn end_builtin_job(&self, job: JobId) -> Result<(), coder_store::Error> {
+        let said = "Coder: the server process that ran the job is gone.";
+        give_up(&self.app, job, While::Open, DAEMON_LOST, said).await.map(|_| ())
     }
 
     /// Under which URL workspaces reach us: the configured one, or the listener's.

@@ -212,6 +212,8 @@ pub struct Provisioning {
     pub daemon_grace: Duration,
     /// What is granted of what daemons offer (docs/extensions.md).
     pub extensions: Extensions,
+    /// Whether waiting daemons and followers are woken; off only to show what they find by looking alone.
+    pub wake_ups: bool,
     /// Bytes of log output kept for one job; later lines are dropped.
     pub log_bytes: i64,
 }
@@ -227,6 +229,7 @@ impl Default for Provisioning {
             force_cancel_after: Duration::from_secs(600),
             daemon_grace: Duration::from_secs(120),
             extensions: Extensions::ALL,
+            wake_ups: true,
             log_bytes: 64 << 20,
         }
     }

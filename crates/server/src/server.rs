@@ -158,7 +158,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let deployment_id = settings::deployment_id(&mut tx).await?;
     let default_organization = organizations::get_default(&mut tx).await?.id;
     drop(tx);
-    let events = Events::new();
+    let events = if config.provisioning.wake_ups { Events::new() } else { Events::deaf() };
     let scheduler = Scheduler::new(store.clone(), clock.clone(), events.clone());
     let passwords = password::Hasher::new(config.sessions.password_concurrency);
     let rates = RateLimits::new(&config.limits);

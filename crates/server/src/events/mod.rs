@@ -1,12 +1,19 @@
 //! Wake-ups between the tasks of this process. They are hints: losing one costs latency, never correctness.
 //!
-//! New jobs do not pass here; they are announced to the scheduler (`provisioning/acquire.rs`).
+//! New jobs do not pass here; they are announced to the scheduler (`provisioning/acquire.rs`). What other servers on the
+//! same database must hear of waits in `outbox.rs` for `tasks/replicas.rs`.
+
+pub mod hint;
+pub mod outbox;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coder_domain::ids::{JobId, WorkspaceId};
 use tokio::sync::watch;
+
+use self::hint::Hint;
+use self::outbox::Outbox;
 
 /// What somebody can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +28,11 @@ type Senders = HashMap<Topic, watch::Sender<()>>;
 
 /// The wake-ups of one process; a clone is the same object.
 #[derive(Clone, Debug, Default)]
-pub struct Events(Arc<Mutex<Senders>>);
+pub struct Events {
+    senders: Arc<Mutex<Senders>>,
+    outbox: Outbox,
+    deaf: bool,
+}
 
 impl Events {
     /// Without listeners.
@@ -30,14 +41,60 @@ impl Events {
         Self::default()
     }
 
+    /// Every wake-up is lost, for tests of what happens then.
+    #[must_use]
+    pub fn deaf() -> Self {
+        Self { deaf: true, ..Self::default() }
+    }
+
+    /// Whether every wake-up is lost.
+    #[must_use]
+    pub const fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// What other servers are to be told.
+    #[must_use]
+    pub const fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Tells the other servers on this database, if there are any. Call it after the commit.
+    pub fn tell(&self, hint: Hint) {
+        self.outbox.tell(hint);
+    }
+
     /// A job's state changed or it got log lines. Call it after the commit.
     pub fn job_changed(&self, job: JobId) {
+        self.outbox.changed(job);
         self.hint(Topic::Job(job));
     }
 
     /// A job has ended. Call it after the commit.
     pub fn job_ended(&self, job: JobId) {
+        self.job_changed(job);
+    }
+
+    /// A job changed, as another server says.
+    pub fn job_changed_elsewhere(&self, job: JobId) {
         self.hint(Topic::Job(job));
+    }
+
+    /// Lets every listener look: wake-ups may have been lost.
+    pub fn all_changed(&self) {
+        for sender in self.senders().values() {
+            sender.send_replace(());
+        }
+    }
+
+    /// The jobs that somebody follows here.
+    #[must_use]
+    pub fn followed(&self) -> Vec<JobId> {
+        let job = |topic: &Topic| match topic {
+            Topic::Job(job) => Some(*job),
+            Topic::Workspace(_) => None,
+        };
+        self.senders().keys().filter_map(job).collect()
     }
 
     /// A workspace or its latest build changed. Call it after the commit.
@@ -49,6 +106,9 @@ impl Events {
     #[must_use]
     pub fn subscribe(&self, topic: Topic) -> Subscription {
         let receiver = self.senders().entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
+        if let Topic::Job(job) = topic {
+            self.tell(Hint::Followed(job));
+        }
         Subscription { topic, receiver: Some(receiver), events: self.clone() }
     }
 
@@ -59,13 +119,16 @@ impl Events {
     }
 
     fn hint(&self, topic: Topic) {
+        if self.deaf {
+            return;
+        }
         if let Some(sender) = self.senders().get(&topic) {
             sender.send_replace(());
         }
     }
 
     fn senders(&self) -> MutexGuard<'_, Senders> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

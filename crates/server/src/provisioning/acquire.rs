@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coder_domain::Timestamp;
@@ -34,7 +34,8 @@ struct Inner {
     events: Events,
     waiting: Mutex<Shared>,
     tag_sets: TagSets,
-    watched_since: Timestamp,
+    /// In microseconds.
+    watched_since: AtomicI64,
     connected: Connected,
     tasks: TaskTracker,
     /// How many jobs were announced, and at which count no open job was left.
@@ -84,7 +85,7 @@ impl Scheduler {
     /// A scheduler without waiters.
     #[must_use]
     pub fn new(store: Store, clock: Arc<dyn Clock>, events: Events) -> Self {
-        let watched_since = clock.now();
+        let watched_since = AtomicI64::new(clock.now().as_microsecond());
         Self(Arc::new(Inner {
             store,
             clock,
@@ -114,22 +115,46 @@ impl Scheduler {
     /// Wakes one waiter of every domain that may run such a job. Call it after the commit of the job (ACQ-11).
     pub fn announce(&self, organization: OrganizationId, provisioner: &str, tags: &TagSet) {
         self.0.announced.fetch_add(1, Ordering::SeqCst);
+        if !self.0.events.is_deaf() {
+            self.wake(organization, provisioner, tags);
+        }
+    }
+
+    fn wake(&self, organization: OrganizationId, provisioner: &str, tags: &TagSet) {
         let mut shared = self.shared();
         let cleared = shared.waiting.posted(&Demand { organization, provisioner, tags });
         shared.wake(cleared);
     }
 
-    /// Lets one waiter of every domain look again: the backup for lost wake-ups (ACQ-6).
-    pub fn poll(&self) {
-        let mut shared = self.shared();
-        let cleared = shared.waiting.poll();
-        shared.wake(cleared);
+    /// Wakes one waiter of every domain that may run a job which waits: the backup for lost wake-ups (ACQ-6). It costs one
+    /// statement, whoever waits, and none while nobody does.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn look(&self) -> Result<(), Error> {
+        if self.size().0 == 0 {
+            return Ok(());
+        }
+        let mut tx = self.0.store.reader().await?;
+        let wanted = jobs::wanted::list(&mut tx).await?;
+        for job in wanted {
+            if let Some(tags) = self.0.tag_sets.get(&mut tx, job.tag_set_id).await? {
+                self.wake(job.organization_id, &job.provisioner, &tags);
+            }
+        }
+        Ok(())
     }
 
     /// Since when this process could have seen a daemon; silence before it counts for nothing.
     #[must_use]
     pub fn watched_since(&self) -> Timestamp {
-        self.0.watched_since
+        let micros = self.0.watched_since.load(Ordering::Relaxed);
+        Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
+    }
+
+    /// What was seen before counts for nothing, because somebody set the clock.
+    pub fn watch_from(&self, now: Timestamp) {
+        self.0.watched_since.store(now.as_microsecond(), Ordering::Relaxed);
     }
 
     /// How many jobs were announced so far.

@@ -38,6 +38,16 @@ pub struct Admitted {
     pub extensions: Extensions,
     /// By which secret of which key it joined, if by one.
     pub shown: Option<Shown>,
+    /// With whose token it joined, if with a user's.
+    pub user: Option<UserId>,
+}
+
+impl Admitted {
+    /// One that offers nothing beyond the official protocol.
+    #[must_use]
+    pub const fn official(join: Join) -> Self {
+        Self { join, extensions: Extensions::NONE, shown: None, user: None }
+    }
 }
 
 /// A valid credential.
@@ -61,6 +71,10 @@ pub async fn admit(
             Some(Shown { key: found.key.id, generation: found.generation, address: peer.address })
         }
         Credential::Psk | Credential::User(_) => None,
+    };
+    let user = match &credential {
+        Credential::User(caller) => Some(caller.user.id),
+        Credential::Key(_) | Credential::Psk => None,
     };
     let mut tx = app.store.reader().await?;
     let path = organizations::find(app, &mut tx, organization).await?;
@@ -88,7 +102,7 @@ pub async fn admit(
         api_version: api_version.to_string(),
     };
     let extensions = Extensions::from_headers(headers).both(app.config.provisioning.extensions);
-    Ok(Admitted { join, extensions, shown })
+    Ok(Admitted { join, extensions, shown, user })
 }
 
 async fn credential(app: &App, headers: &HeaderMap, uri: &Uri, peer: Peer) -> Result<Credential> {

@@ -5,6 +5,7 @@ use coder_domain::Timestamp;
 use coder_domain::ids::JobId;
 use coder_domain::job::InvalidTransition;
 use coder_domain::key::Hashed;
+use coder_store::daemons::{self, Drain};
 use coder_store::jobs::{self, Held, While};
 use coder_store::{Error, Tx, transaction};
 use coder_wire::extension::messages::{AttachRequest, AttachResponse, HeldJob, JobVerdict, Verdict};
@@ -31,18 +32,39 @@ struct Outcome {
     moved: Vec<Moved>,
     /// Handed out, and never arrived.
     undelivered: Vec<JobId>,
+    drain: Option<Drain>,
 }
 
 /// Hash of a session or a token.
-pub(super) fn hash(secret: &[u8]) -> Hashed {
+#[must_use]
+pub fn hash(secret: &[u8]) -> Hashed {
     Hashed(Sha256::digest(secret).into())
 }
 
-/// A fresh session or token.
+/// A fresh token.
 pub(super) fn fresh() -> Bytes {
     let mut secret = vec![0; SESSION];
     token::random(&mut secret);
     secret.into()
+}
+
+/// Bytes of a session that say when its process came.
+const SINCE: usize = 8;
+
+/// A fresh session of a process that came at `since`. The rest is as random as it needs to be, and the hash covers all.
+#[must_use]
+pub fn fresh_session(since: Timestamp) -> Bytes {
+    let mut secret = vec![0; SESSION];
+    token::random(&mut secret[SINCE..]);
+    secret[..SINCE].copy_from_slice(&since.as_microsecond().to_be_bytes());
+    secret.into()
+}
+
+/// When the process of a session came. A daemon that lies about it only escapes a drain, which it need not follow
+/// anyway.
+fn since(session: &[u8], now: Timestamp) -> Timestamp {
+    let micros = session.first_chunk::<SINCE>().map(|bytes| i64::from_be_bytes(*bytes));
+    micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()).map_or(now, |at| at.min(now))
 }
 
 /// Answers one call.
@@ -60,18 +82,36 @@ pub(super) async fn attach(session: &Session, request: &AttachRequest) -> Result
     let resumes = session.resumes();
     let listed = if resumes { &request.jobs[..] } else { &[] };
     let presented = (!request.session.is_empty()).then(|| hash(&request.session));
+    let now = app.now();
     let outcome = match presented {
         Some(presented) => {
-            let now = app.now();
             transaction!(app.store, Refusal, |tx| { come_back(tx, session, presented, listed, now).await })?
         }
-        None => Outcome { known: false, verdicts: all_lost(listed), moved: vec![], undelivered: vec![] },
+        None => Outcome {
+            known: false,
+            verdicts: all_lost(listed),
+            moved: vec![],
+            undelivered: vec![],
+            drain: None,
+        },
     };
-    let own = if outcome.known { request.session.clone() } else { fresh() };
+    let came = if presented.is_some() { since(&request.session, now) } else { now };
+    let own = match &session.preset {
+        Some(preset) => preset.clone(),
+        None if outcome.known => request.session.clone(),
+        None => fresh_session(came),
+    };
     for Moved { held, token } in outcome.moved {
         session.hand.hold(held.id, Some(held.attempt), token, held.canceled_at);
+        if held.previous_token_hash.is_some() {
+            session.hand.expect_proof(held.id);
+        }
     }
-    app.scheduler.connected().attach(&session.connection, hash(&own));
+    app.scheduler.connected().attach(&session.connection, hash(&own), came);
+    // Asked while it was away, or of another process of the server.
+    if let Some(drain) = outcome.drain.filter(|drain| came <= drain.asked_at) {
+        session.hand.drain(&drain.reason);
+    }
     for job in outcome.undelivered {
         let said = "Coder: the job was handed to a provisioner daemon, but never reached it.";
         give_up(app, job, While::HeldBy(session.daemon), BROKEN, said).await?;
@@ -123,7 +163,8 @@ async fn come_back(
             undelivered.push(held.id);
         }
     }
-    Ok(Outcome { known, verdicts, moved, undelivered })
+    let drain = daemons::list_drains(tx, &[session.daemon]).await?.pop();
+    Ok(Outcome { known, verdicts, moved, undelivered, drain })
 }
 
 async fn decide(
@@ -138,7 +179,8 @@ async fn decide(
     let fresh = fresh();
     // The session proves which process it is. An older token says no more than that the answer with the newer one never
     // arrived.
-    match jobs::resume(tx, id, session.daemon, presented, None, hash(&fresh), now).await {
+    let shown = (!job.token.is_empty()).then(|| hash(&job.token));
+    match jobs::resume(tx, id, session.daemon, presented, shown, hash(&fresh), now).await {
         Ok(held) => {
             let verdict = JobVerdict {
                 job_id: job.job_id.clone(),

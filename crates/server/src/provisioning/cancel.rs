@@ -6,11 +6,13 @@ use coder_store::jobs::{self, While};
 
 use super::give_up::give_up;
 use crate::context::App;
+use crate::events::hint::Hint;
 
-/// Call it after the commit of a cancel. The daemon is told if it is connected here and understands; all others see it
-/// in the answer to their next message. A job whose official daemon is away ends a little later.
+/// Call it after the commit of a cancel. The daemon is told if it understands, over whichever server it is connected to;
+/// all others see it in the answer to their next message. A job whose official daemon is away ends a little later.
 pub fn requested(app: &App, job: JobId) {
     app.scheduler.connected().cancel(job, app.now());
+    app.events.tell(Hint::Canceled(job));
     watch_unheard(app, job);
 }
 

@@ -5,16 +5,33 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coder_domain::Timestamp;
-use coder_domain::ids::{DaemonId, JobId, KeyId};
+use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::key::Hashed;
 use tokio_util::sync::CancellationToken;
 
 use super::hand::Hand;
 
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// The daemon's row.
+    pub daemon: DaemonId,
+    /// Its organization.
+    pub organization: OrganizationId,
+    /// The key it joined with; a reserved one for other ways.
+    pub key: KeyId,
+    /// The user whose token it joined with, if it did.
+    pub user: Option<UserId>,
+    /// Since when its process is known: when it joined, or when it got its session.
+    pub since: Timestamp,
+}
+
+/// How to close a connection, and what it holds.
+pub type Ends = Vec<(CancellationToken, Arc<Hand>)>;
+
 #[derive(Clone, Debug)]
 struct Entry {
-    daemon: DaemonId,
-    key: KeyId,
+    who: Who,
     close: CancellationToken,
     hand: Arc<Hand>,
     /// Fires when the terms of its key are to be looked at again.
@@ -26,8 +43,6 @@ struct Entries {
     sessions: HashMap<u64, Entry>,
     /// The newest connection of each daemon process.
     attached: HashMap<Hashed, u64>,
-    /// Daemon processes that were asked to leave, until they have left.
-    draining: HashMap<Hashed, String>,
     last: u64,
 }
 
@@ -37,20 +52,49 @@ pub struct Connected(Arc<Mutex<Entries>>);
 
 impl Connected {
     /// Notes a session until the returned value is dropped. `close` fires when it must end.
-    pub fn add(&self, daemon: DaemonId, key: KeyId, close: CancellationToken, hand: Arc<Hand>) -> Connection {
+    pub fn add(&self, who: Who, close: CancellationToken, hand: Arc<Hand>) -> Connection {
         let mut entries = self.entries();
         entries.last += 1;
         let number = entries.last;
         let recheck = Arc::default();
-        entries.sessions.insert(number, Entry { daemon, key, close, hand, recheck: Arc::clone(&recheck) });
+        entries.sessions.insert(number, Entry { who, close, hand, recheck: Arc::clone(&recheck) });
         Connection { number, recheck, list: self.clone() }
     }
 
     /// Each daemon once.
     #[must_use]
     pub fn daemons(&self) -> Vec<DaemonId> {
-        let daemons: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.daemon).collect();
+        let daemons: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.who.daemon).collect();
         daemons.into_iter().collect()
+    }
+
+    /// The users with whose tokens daemons joined, each once, with the organizations of the daemons.
+    #[must_use]
+    pub fn users(&self) -> BTreeSet<(UserId, OrganizationId)> {
+        let entries = self.entries();
+        let of_users = entries.sessions.values();
+        of_users.filter_map(|entry| Some((entry.who.user?, entry.who.organization))).collect()
+    }
+
+    /// The keys with which daemons joined, each once.
+    #[must_use]
+    pub fn keys(&self) -> Vec<KeyId> {
+        let keys: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.who.key).collect();
+        keys.into_iter().collect()
+    }
+
+    /// The organizations of the daemons, each once.
+    #[must_use]
+    pub fn organizations(&self) -> Vec<OrganizationId> {
+        let all: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.who.organization).collect();
+        all.into_iter().collect()
+    }
+
+    /// The jobs that connected daemons hold.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<JobId> {
+        let hands: Vec<_> = self.entries().sessions.values().map(|entry| Arc::clone(&entry.hand)).collect();
+        hands.iter().flat_map(|hand| hand.jobs()).map(|(job, _)| job).collect()
     }
 
     /// How many sessions there are.
@@ -69,17 +113,16 @@ impl Connected {
     #[must_use]
     pub fn is_elsewhere(&self, daemon: DaemonId, except: &Connection) -> bool {
         let entries = self.entries();
-        entries.sessions.iter().any(|(number, entry)| entry.daemon == daemon && *number != except.number)
+        entries.sessions.iter().any(|(number, entry)| entry.who.daemon == daemon && *number != except.number)
     }
 
-    /// The connection becomes that of this daemon process; an older one is closed, and what it still says is refused.
-    pub fn attach(&self, connection: &Connection, session: Hashed) {
+    /// The connection becomes that of this daemon process, which got its session at `since`; an older one is closed, and
+    /// what it still says is refused.
+    pub fn attach(&self, connection: &Connection, session: Hashed, since: Timestamp) {
         let mut entries = self.entries();
-        let Some(entry) = entries.sessions.get(&connection.number).cloned() else { return };
+        let Some(entry) = entries.sessions.get_mut(&connection.number) else { return };
+        entry.who.since = since;
         entry.hand.attach(session);
-        if let Some(reason) = entries.draining.get(&session) {
-            entry.hand.drain(reason);
-        }
         let older = entries.attached.insert(session, connection.number);
         if let Some(older) = older.filter(|older| *older != connection.number)
             && let Some(entry) = entries.sessions.get(&older)
@@ -95,20 +138,20 @@ impl Connected {
         self.entries().attached.contains_key(session)
     }
 
-    /// Asks the processes of a daemon to leave; returns how many connections were told. Those without the extension
-    /// `drain` are handed no more jobs, and closed when they hold none.
-    pub fn drain(&self, daemon: DaemonId, reason: &str) -> usize {
-        let mut entries = self.entries();
-        let of_daemon: Vec<_> =
-            entries.sessions.values().filter(|entry| entry.daemon == daemon).cloned().collect();
-        for entry in &of_daemon {
-            match entry.hand.session() {
-                Some(session) => drop(entries.draining.insert(session, reason.to_owned())),
-                None => entry.hand.retire(),
+    /// Asks the processes of a daemon to leave that were there at `asked_at`; returns how many connections were told.
+    /// Those without the extension `drain` are handed no more jobs, and closed when they hold none.
+    pub fn drain(&self, daemon: DaemonId, reason: &str, asked_at: Timestamp) -> usize {
+        let entries = self.entries();
+        let is_meant = |entry: &&Entry| entry.who.daemon == daemon && entry.who.since <= asked_at;
+        let meant: Vec<_> = entries.sessions.values().filter(is_meant).cloned().collect();
+        drop(entries);
+        for entry in &meant {
+            if entry.hand.session().is_none() {
+                entry.hand.retire();
             }
             entry.hand.drain(reason);
         }
-        of_daemon.len()
+        meant.len()
     }
 
     /// Somebody asked to stop a job that a daemon has; it is told at once if it is connected here.
@@ -121,27 +164,17 @@ impl Connected {
         self.holding(job, |hand| hand.end(job, reason));
     }
 
-    /// Ends the sessions that joined with a key that is gone (CONF-14); returns how many. Use
-    /// [`super::revoke::key`], which ends their jobs too.
-    pub fn close_key(&self, key: KeyId) -> usize {
-        let of_key = self.of_key(key);
-        for (close, _) in &of_key {
-            close.cancel();
-        }
-        of_key.len()
-    }
-
-    /// The connections that joined with a key: how to close each, and what it holds.
+    /// The connections of which this is true.
     #[must_use]
-    pub fn of_key(&self, key: KeyId) -> Vec<(CancellationToken, Arc<Hand>)> {
+    pub fn that(&self, meant: impl Fn(&Who) -> bool) -> Ends {
         let entries = self.entries();
-        let of_key = entries.sessions.values().filter(|entry| entry.key == key);
-        of_key.map(|entry| (entry.close.clone(), Arc::clone(&entry.hand))).collect()
+        let that = entries.sessions.values().filter(|entry| meant(&entry.who));
+        that.map(|entry| (entry.close.clone(), Arc::clone(&entry.hand))).collect()
     }
 
     /// The terms of a key are others now: its sessions look at them again.
     pub fn recheck_key(&self, key: KeyId) {
-        for entry in self.entries().sessions.values().filter(|entry| entry.key == key) {
+        for entry in self.entries().sessions.values().filter(|entry| entry.who.key == key) {
             entry.recheck.notify_one();
         }
     }
@@ -182,10 +215,6 @@ impl Drop for Connection {
             && entries.attached.get(&session) == Some(&self.number)
         {
             entries.attached.remove(&session);
-            // A drained process with nothing in hand has left for good.
-            if entry.hand.is_empty() {
-                entries.draining.remove(&session);
-            }
         }
     }
 }
@@ -196,19 +225,23 @@ mod tests {
 
     fn add(list: &Connected, daemon: DaemonId, key: KeyId) -> (Connection, CancellationToken, Arc<Hand>) {
         let (close, hand) = (CancellationToken::new(), Arc::new(Hand::default()));
-        (list.add(daemon, key, close.clone(), Arc::clone(&hand)), close, hand)
+        let (organization, since) = (OrganizationId::NIL, Timestamp::UNIX_EPOCH);
+        let who = Who { daemon, organization, key, user: None, since };
+        (list.add(who, close.clone(), Arc::clone(&hand)), close, hand)
     }
 
     #[test]
-    fn sessions_of_a_deleted_key_are_closed_and_gone_ones_forgotten() {
+    fn sessions_are_found_by_their_key_and_gone_ones_forgotten() {
         let connected = Connected::default();
         let (daemon, key) = (DaemonId::random(), KeyId::random());
         let one = add(&connected, daemon, key);
         let two = add(&connected, daemon, key);
         let three = add(&connected, DaemonId::random(), KeyId::PSK);
-        assert_eq!(connected.daemons().len(), 2);
+        assert_eq!((connected.daemons().len(), connected.keys().len()), (2, 2));
         drop(two.0);
-        assert_eq!(connected.close_key(key), 1);
+        let of_key = connected.that(|who| who.key == key);
+        assert_eq!(of_key.len(), 1);
+        of_key[0].0.cancel();
         assert!(one.1.is_cancelled() && !two.1.is_cancelled() && !three.1.is_cancelled());
         drop((one, three));
         assert!(connected.is_empty());
@@ -219,11 +252,11 @@ mod tests {
         let (connected, daemon, session) = (Connected::default(), DaemonId::random(), Hashed([7; 32]));
         let first = add(&connected, daemon, KeyId::PSK);
         let stranger = add(&connected, daemon, KeyId::PSK);
-        connected.attach(&first.0, session);
-        connected.attach(&stranger.0, Hashed([8; 32]));
+        connected.attach(&first.0, session, Timestamp::UNIX_EPOCH);
+        connected.attach(&stranger.0, Hashed([8; 32]), Timestamp::UNIX_EPOCH);
         assert!(!first.1.is_cancelled(), "another process of the same name is no newer connection");
         let second = add(&connected, daemon, KeyId::PSK);
-        connected.attach(&second.0, session);
+        connected.attach(&second.0, session, Timestamp::UNIX_EPOCH);
         assert!(first.1.is_cancelled() && first.2.is_superseded());
         assert!(!second.1.is_cancelled() && !stranger.1.is_cancelled());
         // The older one leaves late.
@@ -234,23 +267,17 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_follows_the_process_to_its_next_connection() {
-        let (connected, daemon, session) = (Connected::default(), DaemonId::random(), Hashed([7; 32]));
-        let first = add(&connected, daemon, KeyId::PSK);
-        connected.attach(&first.0, session);
-        first.2.hold(JobId::random(), Some(1), None, None);
-        assert_eq!(connected.drain(daemon, "make room"), 1);
-        drop(first);
-        let again = add(&connected, daemon, KeyId::PSK);
-        connected.attach(&again.0, session);
-        let words = |hand: &Hand| hand.words(Timestamp::UNIX_EPOCH, std::time::Duration::MAX).0;
-        assert_eq!(words(&again.2).len(), 1);
-        drop(again);
-        let new = add(&connected, daemon, KeyId::PSK);
-        connected.attach(&new.0, session);
-        assert!(words(&new.2).is_empty(), "it had left");
+    fn a_drain_is_for_the_processes_that_are_there() {
+        let (connected, daemon) = (Connected::default(), DaemonId::random());
+        let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1);
+        let (there, new) = (add(&connected, daemon, KeyId::PSK), add(&connected, daemon, KeyId::PSK));
         let official = add(&connected, daemon, KeyId::PSK);
-        assert_eq!(connected.drain(daemon, "all"), 2);
-        assert!(official.2.is_retired() && !new.2.is_retired());
+        let other = add(&connected, DaemonId::random(), KeyId::PSK);
+        connected.attach(&there.0, Hashed([7; 32]), Timestamp::UNIX_EPOCH);
+        connected.attach(&new.0, Hashed([8; 32]), later);
+        assert_eq!(connected.drain(daemon, "make room", Timestamp::UNIX_EPOCH), 2);
+        let words = |hand: &Hand| hand.words(Timestamp::UNIX_EPOCH, std::time::Duration::MAX).0.len();
+        assert_eq!((words(&there.2), words(&new.2), words(&other.2)), (1, 0, 0));
+        assert!(official.2.is_retired() && !there.2.is_retired() && !other.2.is_retired());
     }
 }

@@ -76,6 +76,9 @@ async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, 
         Err(error) => return Err(error.into()),
     };
     session.hand.set_token(job, token.clone());
+    if held.previous_token_hash.is_some() {
+        session.hand.expect_proof(job);
+    }
     Ok(HoldResponse { token, next_sequence: attach::next_sequence(&held) })
 }
 
@@ -88,6 +91,14 @@ pub(super) fn by_token(session: &Session, job: &str, token: &Bytes) -> Result<(J
         return Err(Refusal::invalid("the token is not the newest of the job"));
     }
     Ok((job, session.holder(job)))
+}
+
+/// The daemon has the newest token, since it used it: a salvage with an older one is not its own.
+pub(super) async fn note_use(session: &Session, job: JobId, holder: Holder) -> Result<(), Refusal> {
+    if session.hand.prove(job) {
+        jobs::update_token_used(&mut session.app.store.single().await?, job, holder).await?;
+    }
+    Ok(())
 }
 
 async fn append(session: &Session, request: &LogsRequest) -> Result<LogsResponse, Refusal> {
@@ -113,6 +124,7 @@ async fn append(session: &Session, request: &LogsRequest) -> Result<LogsResponse
             Err(error) => Err(refuse::explain(tx, job, holder, error).await),
         }
     })?;
+    note_use(session, job, holder).await?;
     let canceled = numbered.appended.cancel_requested;
     session.heard_of(job, canceled, now);
     app.events.job_changed(job);

@@ -8,6 +8,7 @@ use coder_store::{Error, Tx, builds, journals, transaction};
 use jiff::SignedDuration;
 
 use crate::context::App;
+use crate::events::hint::Hint;
 
 /// The line above and below the message.
 const RULE: &str = "====================";
@@ -44,6 +45,7 @@ pub async fn give_up(app: &App, id: JobId, condition: While, error: &str, said: 
     tracing::warn!(job = %id, error, "the server ended a job");
     app.metrics.gave_up(reason);
     app.scheduler.connected().ended(id, Some(error));
+    app.events.tell(Hint::Ended(id));
     app.events.job_ended(id);
     if let Some(workspace) = workspace {
         app.events.workspace_changed(workspace);

@@ -19,6 +19,8 @@ struct Grip {
     epoch: Option<i64>,
     /// The token that was given out on this connection.
     token: Option<Bytes>,
+    /// Whether the use of the token is news: an older one is kept until then.
+    unproven: bool,
     /// When a cancel was asked for, as far as this connection knows.
     canceled_at: Option<Timestamp>,
     /// Whether the daemon was told of the cancel, and whether by force.
@@ -83,7 +85,7 @@ impl Hand {
 
     /// A job arrived over this connection, or came back to it.
     pub fn hold(&self, job: JobId, epoch: Option<i64>, token: Option<Bytes>, canceled_at: Option<Timestamp>) {
-        self.state().jobs.insert(job, Grip { epoch, token, canceled_at, told: None });
+        self.state().jobs.insert(job, Grip { epoch, token, canceled_at, ..Grip::default() });
         self.changed.notify_one();
     }
 
@@ -103,6 +105,18 @@ impl Hand {
         if let Some(grip) = self.state().jobs.get_mut(&job) {
             grip.token = Some(token);
         }
+    }
+
+    /// An older token of the job is still good for something, until this connection uses the newest.
+    pub fn expect_proof(&self, job: JobId) {
+        if let Some(grip) = self.state().jobs.get_mut(&job) {
+            grip.unproven = true;
+        }
+    }
+
+    /// The newest token was used; says whether that is news.
+    pub fn prove(&self, job: JobId) -> bool {
+        self.state().jobs.get_mut(&job).is_some_and(|grip| std::mem::take(&mut grip.unproven))
     }
 
     /// Who `daemon` is to the database when it speaks of this job over this connection.

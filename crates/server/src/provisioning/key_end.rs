@@ -33,11 +33,16 @@ enum Standing {
 }
 
 impl Session {
-    /// Whether the key with which it joined still admits it.
+    /// Whether the key or the user with which it joined still admits it.
     ///
     /// # Errors
     /// Only when the database fails.
     pub async fn is_key_valid(&self, tx: &mut Tx) -> Result<bool, Error> {
+        if let Some(user) = self.user
+            && !revoke::may_run(tx, user, self.organization).await?
+        {
+            return Ok(false);
+        }
         match &self.shown {
             Some(shown) => Ok(matches!(self.standing(tx, shown).await?, Standing::Valid(_))),
             None => Ok(true),
@@ -115,7 +120,7 @@ fn end(session: &Session, key: KeyId, reason: revoke::Reason) {
     let app = session.app.clone();
     session.hand.retire();
     session.app.lifecycle.spawn("ended key", async move {
-        if let Err(error) = revoke::key(&app, key, reason).await {
+        if let Err(error) = revoke::key_here(&app, key, reason).await {
             tracing::warn!(%key, %error, "the jobs of a key that has ended wait for the reaper");
         }
     });

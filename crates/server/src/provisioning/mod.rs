@@ -2,7 +2,7 @@
 
 pub mod acquire;
 pub mod admit;
-mod attach;
+pub mod attach;
 pub mod cancel;
 pub mod complete;
 pub mod connected;

@@ -1,18 +1,30 @@
-//! What happens at once when a key is deleted, expires or changes: its sessions end and its jobs fail.
+//! What happens at once when whatever a daemon joined with counts no more: a key that is deleted, expires or changes, a
+//! user, an organization. Its sessions end and its jobs fail.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use coder_domain::ids::KeyId;
+use coder_domain::ids::{JobId, KeyId, OrganizationId, UserId};
 use coder_domain::job::life::{KEY_DELETED, KEY_EXPIRED};
+use coder_domain::rbac::{Action, Object, Resource, Scopes, Subject, decide};
 use coder_store::jobs::{self, While};
-use coder_store::{Error, keys};
+use coder_store::users::Status;
+use coder_store::{Error, Tx, daemons, keys, organizations, users};
 use futures_util::future::join_all;
 
+use super::connected::{Ends, Who};
 use super::give_up::give_up;
 use crate::context::App;
+use crate::events::hint::Hint;
 
 /// Longest time that a daemon gets to hear why its connection ends.
 pub(super) const FAREWELL: Duration = Duration::from_millis(300);
+
+/// The error of jobs whose daemon joined with the token of somebody who may not have daemons any more.
+pub const USER_GONE: &str =
+    "the user whose token the provisioner daemon joined with may run no daemons here any more";
+/// The error of jobs whose organization was removed.
+pub const ORGANIZATION_GONE: &str = "the organization of the provisioner daemon was removed";
 
 /// Why a key is valid no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,19 +46,124 @@ impl Reason {
     }
 }
 
+/// Which daemons have to go.
+#[derive(Clone, Copy, Debug)]
+enum Whose {
+    Key(KeyId),
+    Joined(UserId, OrganizationId),
+    Organization(OrganizationId),
+}
+
+impl Whose {
+    fn is(self, who: &Who) -> bool {
+        match self {
+            Self::Key(key) => who.key == key,
+            Self::Joined(user, organization) => who.user == Some(user) && who.organization == organization,
+            Self::Organization(organization) => who.organization == organization,
+        }
+    }
+
+    async fn jobs(self, tx: &mut Tx) -> Result<Vec<JobId>, Error> {
+        match self {
+            Self::Key(key) => jobs::list_of_key(tx, key).await,
+            Self::Joined(user, organization) => jobs::list_joined_by(tx, user, organization).await,
+            Self::Organization(organization) => jobs::list_in_organization(tx, organization).await,
+        }
+    }
+}
+
 /// Call it after the commit that deleted the key, or when it has expired. Its running jobs fail with the reason, its
-/// daemons hear so and are disconnected. Returns how many sessions ended here; other replicas end theirs when a daemon's
-/// next message finds its job ended, and at the next join.
+/// daemons hear so and are disconnected, and other servers on the same database hear so. Returns how many sessions ended
+/// here.
 ///
 /// # Errors
 /// When the database fails; sessions end all the same, and their jobs when their grace does.
 pub async fn key(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> {
-    let sessions = app.scheduler.connected().of_key(key);
+    app.events.tell(Hint::Key(key));
+    key_here(app, key, reason).await
+}
+
+/// As [`key`], where other servers find out by themselves.
+pub(super) async fn key_here(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> {
+    let sessions = end(app, Whose::Key(key), reason.text()).await?;
+    tracing::info!(%key, ?reason, sessions, "the sessions of a provisioner key were ended");
+    Ok(sessions)
+}
+
+/// Call it after the commit that suspended or deleted a user, or took a membership away: daemons that joined with a token
+/// of the user go where the user may run none any more, as with a deleted key.
+pub async fn user(app: &App, user: UserId) {
+    app.events.tell(Hint::User(user));
+    // The change is made whatever comes now; jobs that could not be ended are found by their daemons' silence.
+    if let Err(error) = users_here(app, &[user]).await {
+        tracing::error!(%user, %error, "the daemons of a user could not be disconnected");
+    }
+}
+
+/// Call it after the commit that removed an organization: its daemons go.
+pub async fn organization(app: &App, organization: OrganizationId) {
+    app.events.tell(Hint::Organization(organization));
+    if let Err(error) = organizations_here(app, &[organization]).await {
+        tracing::error!(%organization, %error, "the daemons of an organization could not be disconnected");
+    }
+}
+
+/// Ends what these users may not run any more, as the database says.
+pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error> {
+    let mut joined: BTreeSet<_> = app.scheduler.connected().users();
+    joined.retain(|(user, _)| users.contains(user));
+    let mut tx = app.store.reader().await?;
+    for user in users {
+        let away = daemons::list_joined(&mut tx, *user).await?;
+        joined.extend(away.into_iter().map(|organization| (*user, organization)));
+    }
+    drop(tx);
+    for (user, organization) in joined {
+        if !may_run(&mut app.store.reader().await?, user, organization).await? {
+            let sessions = end(app, Whose::Joined(user, organization), USER_GONE).await?;
+            tracing::info!(%user, %organization, sessions, "the daemons of a user were disconnected");
+        }
+    }
+    Ok(())
+}
+
+/// Ends what belongs to those of these organizations that are gone.
+pub(crate) async fn organizations_here(app: &App, all: &[OrganizationId]) -> Result<(), Error> {
+    for id in all {
+        if organizations::find(&mut app.store.reader().await?, *id).await?.is_none() {
+            let sessions = end(app, Whose::Organization(*id), ORGANIZATION_GONE).await?;
+            tracing::info!(organization = %id, sessions, "the daemons of an organization were disconnected");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a user may run daemons in an organization at all, if only for himself.
+pub(super) async fn may_run(tx: &mut Tx, user: UserId, organization: OrganizationId) -> Result<bool, Error> {
+    let Some(row) = users::find(tx, user).await?.filter(|row| row.status != Status::Suspended) else {
+        return Ok(false);
+    };
+    if organizations::find(tx, organization).await?.is_none() {
+        return Ok(false);
+    }
+    let memberships = organizations::list_memberships(tx, &[user]).await?;
+    let roles = |roles: &[String]| roles.iter().filter_map(|role| role.parse().ok()).collect();
+    let organizations: BTreeMap<_, _> =
+        memberships.iter().map(|member| (member.organization_id, roles(&member.roles))).collect();
+    let site = row.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
+    let subject = Subject { user, site, organizations, scopes: Scopes::all() };
+    let daemon = Object::in_organization(Resource::ProvisionerDaemon, organization).owned_by(user);
+    let place = Object::in_organization(Resource::Organization, organization);
+    Ok(decide(&subject, Action::Create, daemon) && decide(&subject, Action::Read, place))
+}
+
+async fn end(app: &App, whose: Whose, reason: &str) -> Result<usize, Error> {
+    let sessions: Ends = app.scheduler.connected().that(|who| whose.is(who));
     // Whoever holds nothing can end at once; nobody gets another job from here on.
     for (_, hand) in &sessions {
         hand.retire();
     }
-    let ended = end_jobs(app, key, reason).await;
+    let ended = end_jobs(app, whose, reason).await;
     let farewells = join_all(sessions.iter().map(|(_, hand)| hand.all_told()));
     // A daemon that does not listen is not waited for.
     let _ = tokio::time::timeout(FAREWELL, farewells).await;
@@ -54,16 +171,15 @@ pub async fn key(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> 
         close.cancel();
     }
     // A claim that was under way when the first look was taken has its result by now, or fails for its connection.
-    ended.and(end_jobs(app, key, reason).await)?;
-    tracing::info!(%key, ?reason, sessions = sessions.len(), "the sessions of a provisioner key were ended");
+    ended.and(end_jobs(app, whose, reason).await)?;
     Ok(sessions.len())
 }
 
-async fn end_jobs(app: &App, key: KeyId, reason: Reason) -> Result<(), Error> {
-    let jobs = jobs::list_of_key(&mut app.store.reader().await?, key).await?;
+async fn end_jobs(app: &App, whose: Whose, reason: &str) -> Result<(), Error> {
+    let jobs = whose.jobs(&mut app.store.reader().await?).await?;
     for job in jobs {
-        let said = format!("Coder: {}; the job has been ended.", reason.text());
-        give_up(app, job, While::Open, reason.text(), &said).await?;
+        let said = format!("Coder: {reason}; the job has been ended.");
+        give_up(app, job, While::Open, reason, &said).await?;
     }
     Ok(())
 }
@@ -71,6 +187,7 @@ async fn end_jobs(app: &App, key: KeyId, reason: Reason) -> Result<(), Error> {
 /// Call it after the commit that changed when a key ends, its secret or its networks: its sessions look at its terms
 /// again.
 pub fn changed(app: &App, key: KeyId) {
+    app.events.tell(Hint::Key(key));
     app.scheduler.connected().recheck_key(key);
 }
 
@@ -81,7 +198,7 @@ pub fn changed(app: &App, key: KeyId) {
 pub async fn expired_meanwhile(app: &App) -> Result<(), Error> {
     let expired = keys::list_expired_in_use(&mut app.store.reader().await?, app.now()).await?;
     for id in expired {
-        key(app, id, Reason::Expired).await?;
+        key_here(app, id, Reason::Expired).await?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coder_domain::Timestamp;
-use coder_domain::ids::{DaemonId, JobId};
+use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
 use coder_store::daemons::Join;
 use coder_store::jobs::Holder;
 use coder_store::{jobs, transaction};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::acquire::{Claimed, Outcome, Taker};
 use super::admit::Admitted;
-use super::connected::Connection;
+use super::connected::{Connection, Who};
 use super::hand::Hand;
 use super::key_end::Shown;
 use super::refuse::Refusal;
@@ -56,6 +56,10 @@ pub struct Session {
     pub granted: Extensions,
     pub(super) hand: Arc<Hand>,
     pub(super) shown: Option<Shown>,
+    pub(super) user: Option<UserId>,
+    pub(super) organization: OrganizationId,
+    /// The session that its process gets at its first Attach; any when none is given.
+    pub(super) preset: Option<Bytes>,
     pub(super) connection: Connection,
     domain: Arc<Domain>,
     close: CancellationToken,
@@ -67,7 +71,7 @@ impl Session {
     /// A session of an official daemon whose row was just written.
     #[must_use]
     pub fn new(app: App, daemon: DaemonId, join: &Join, url: String) -> Self {
-        let admitted = Admitted { join: join.clone(), extensions: Extensions::NONE, shown: None };
+        let admitted = Admitted::official(join.clone());
         Self::admitted(app, daemon, &admitted, url)
     }
 
@@ -75,7 +79,14 @@ impl Session {
     #[must_use]
     pub fn admitted(app: App, daemon: DaemonId, admitted: &Admitted, url: String) -> Self {
         let (close, join, hand) = (CancellationToken::new(), &admitted.join, Arc::new(Hand::default()));
-        let connection = app.scheduler.connected().add(daemon, join.key_id, close.clone(), Arc::clone(&hand));
+        let who = Who {
+            daemon,
+            organization: join.organization_id,
+            key: join.key_id,
+            user: admitted.user,
+            since: app.now(),
+        };
+        let connection = app.scheduler.connected().add(who, close.clone(), Arc::clone(&hand));
         let domain = Domain::new(join.organization_id, join.provisioners.clone(), join.tags.clone());
         Self {
             app,
@@ -84,11 +95,20 @@ impl Session {
             granted: admitted.extensions,
             hand,
             shown: admitted.shown.clone(),
+            user: admitted.user,
+            organization: join.organization_id,
+            preset: None,
             connection,
             domain: Arc::new(domain),
             close,
             gone: CancellationToken::new(),
         }
+    }
+
+    /// Its process gets this session, which somebody else knows, too.
+    #[must_use]
+    pub fn with_session(self, session: Bytes) -> Self {
+        Self { preset: Some(session), ..self }
     }
 
     /// Serves the daemon until it leaves, its key ends, or the server stops.

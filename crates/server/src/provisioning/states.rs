@@ -3,7 +3,8 @@
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::job::Type;
 use coder_domain::job::life::DAEMON_LOST;
-use coder_store::jobs::{self, Job, While};
+use coder_domain::key::Hashed;
+use coder_store::jobs::{self, Held, Job, While};
 use coder_store::journals::{self, Entry, Outcome, Version};
 use coder_store::{Tx, builds, transaction};
 use coder_wire::extension::Journal;
@@ -11,7 +12,7 @@ use coder_wire::extension::messages::JournalReceipt;
 use serde::Deserialize;
 
 use super::attach::hash;
-use super::extended::by_token;
+use super::extended::{by_token, note_use};
 use super::give_up::give_up;
 use super::refuse::{self, Refusal};
 use super::serve::Session;
@@ -29,18 +30,25 @@ pub(super) async fn journal(session: &Session, journal: &Journal) -> Result<Jour
         let base = base(tx, job, build).await?;
         Ok(journals::put(tx, job, &entry, base.as_ref(), now).await?)
     })?;
+    note_use(session, job, holder).await?;
     receipt(outcome)
 }
 
-/// Takes what a killed process left. The token proves that the sender is where the job's last holder was.
+/// Whether a token proves that its sender is where the job's last holder was. The newest may never have arrived there;
+/// until it is used, the one before is as good.
+fn proves(held: &Held, token: &[u8]) -> bool {
+    let token = hash(token);
+    let is = |known: Option<Hashed>| known.is_some_and(|known| known.verify(&token));
+    is(held.token_hash) || is(held.previous_token_hash)
+}
+
+/// Takes what a killed process left.
 pub(super) async fn salvage(session: &Session, journal: &Journal) -> Result<JournalReceipt, Refusal> {
     let refusal = || Refusal::invalid("the state is of no use any more: the token is not the job's last");
     let app = &session.app;
     let job = refuse::job_id(&journal.job_id)?;
     let held = jobs::find_held(&mut app.store.reader().await?, job, session.daemon).await?;
-    let held = held.ok_or_else(refusal)?;
-    let newest = held.token_hash.filter(|newest| newest.verify(&hash(&journal.token)));
-    let newest = newest.ok_or_else(refusal)?;
+    let held = held.filter(|held| proves(held, &journal.token)).ok_or_else(refusal)?;
     let entry = entry(journal)?;
     if held.completed_at.is_none() {
         let said = "Coder: the process of the provisioner daemon that had the job is gone.";
@@ -49,7 +57,8 @@ pub(super) async fn salvage(session: &Session, journal: &Journal) -> Result<Jour
     let now = app.now();
     let (outcome, workspace) = transaction!(app.store, Refusal, |tx| {
         let row = jobs::get(tx, job).await?;
-        if row.completed_at.is_none() || row.token_hash != Some(newest) {
+        let held = jobs::find_held(tx, job, session.daemon).await?;
+        if row.completed_at.is_none() || !held.is_some_and(|held| proves(&held, &journal.token)) {
             return Err(refusal());
         }
         let build = builds::get(tx, build_of(&row)?).await?;

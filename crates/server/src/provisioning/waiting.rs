@@ -204,11 +204,6 @@ impl Waiting {
         accepting.filter_map(|domain| queues.get_mut(domain)?.nudge()).collect()
     }
 
-    /// One waiter of every domain is cleared: postings may have been lost (ACQ-6, ACQ-9).
-    pub fn poll(&mut self) -> Vec<Waiter> {
-        self.queues.values_mut().filter_map(Queue::nudge).collect()
-    }
-
     /// How many wait, and in how many domains.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
@@ -293,21 +288,6 @@ mod tests {
         assert_eq!(waiting.found_nothing(third), Next::Wait);
         assert_eq!(waiting.leave(third), None);
         assert_eq!(waiting.size(), (0, 0), "the last one removes the domain");
-    }
-
-    #[test]
-    fn acq_6_the_poll_clears_one_of_each_domain() {
-        let mut waiting = Waiting::default();
-        let (a, _) = waiting.join(&domain(&[]));
-        let (_, _) = waiting.join(&domain(&[]));
-        let (b, _) = waiting.join(&domain(&[("a", "1")]));
-        waiting.found_nothing(a);
-        waiting.found_nothing(b);
-        let mut cleared = waiting.poll();
-        cleared.sort();
-        assert_eq!(cleared, [a, b]);
-        assert_eq!(waiting.poll(), [], "both ask already");
-        assert_eq!(waiting.found_nothing(a), Next::AskAgain);
     }
 
     #[test]

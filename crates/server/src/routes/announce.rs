@@ -5,10 +5,12 @@ use coder_domain::ids::{JobId, WorkspaceId};
 use coder_store::jobs::NewJob;
 
 use crate::context::App;
+use crate::events::hint::Hint;
 
 /// A job waits for a daemon.
 pub fn job_waiting(app: &App, job: &NewJob) {
     app.scheduler.announce(job.organization_id, &job.provisioner, &job.tags);
+    app.events.tell(Hint::Posted(job.id));
 }
 
 /// A job's state changed, for example because it was canceled.

@@ -1,4 +1,4 @@
-//! Every 30 seconds one waiting daemon of each domain looks for a job: covers lost wake-ups (ACQ-6).
+//! Every second one look whether jobs wait that a daemon waiting here could take: covers lost wake-ups (ACQ-6).
 
 use super::driver::Task;
 use crate::context::App;
@@ -10,7 +10,6 @@ impl Task for BackupPoll {
     const NAME: &'static str = "backup poll";
 
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {
-        app.scheduler.poll();
-        Ok(())
+        app.scheduler.look().await
     }
 }

@@ -1,4 +1,4 @@
-//! Runs a task again and again: timer, panic boundary, and one log line per failure.
+//! Runs a task again and again: timer, panic boundary, and a log line when it begins to fail.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -35,6 +35,7 @@ pub fn every<T: Task>(app: &App, period: Duration, first: First, mut task: T) {
         let start = Instant::now() + if first == First::AtOnce { Duration::ZERO } else { period };
         let mut ticks = interval_at(start, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failing = false;
         loop {
             tokio::select! {
                 () = context.lifecycle.soft().cancelled() => return,
@@ -42,9 +43,12 @@ pub fn every<T: Task>(app: &App, period: Duration, first: First, mut task: T) {
             }
             // The task decides afresh on each pass, so a broken pass leaves nothing half done in it.
             match AssertUnwindSafe(task.run(&context)).catch_unwind().await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => failing = false,
                 Ok(Err(error)) => {
-                    tracing::warn!(task = T::NAME, %error, "a background task failed, it will try again")
+                    // One line until it works again, however often it tries.
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(task = T::NAME, %error, "a background task failed, it will try again");
+                    }
                 }
                 Err(_) => tracing::error!(task = T::NAME, "a background task panicked, it will try again"),
             }

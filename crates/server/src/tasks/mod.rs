@@ -5,6 +5,7 @@ pub mod driver;
 pub mod heartbeat;
 pub mod purge;
 pub mod reap_jobs;
+pub mod replicas;
 mod unserved;
 
 use std::time::Duration;
@@ -15,12 +16,21 @@ use crate::provisioning::{lost, revoke};
 /// Starts every task; each ends with the soft stop.
 pub fn start(app: &App) {
     let seconds = Duration::from_secs;
-    driver::every(app, seconds(30), driver::First::Later, backup_poll::BackupPoll);
+    driver::every(app, seconds(1), driver::First::Later, backup_poll::BackupPoll);
     driver::every(app, seconds(60), driver::First::Later, heartbeat::Heartbeat);
-    driver::every(app, app.config.provisioning.reap_every, driver::First::AtOnce, reap_jobs::ReapJobs);
+    driver::every(
+        app,
+        app.config.provisioning.reap_every,
+        driver::First::AtOnce,
+        reap_jobs::ReapJobs::default(),
+    );
     driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
     let context = app.clone();
     app.lifecycle.spawn("jobs of before the start", async move { take_over(&context).await });
+    if app.config.provisioning.wake_ups {
+        let context = app.clone();
+        app.lifecycle.spawn("other servers", async move { replicas::run(&context).await });
+    }
     let context = app.clone();
     app.lifecycle.spawn("claims under way", async move { finish_claims(&context).await });
 }

@@ -11,6 +11,8 @@ use coder_store::Error;
 use coder_store::jobs::{self, Job, While, reap};
 use jiff::SignedDuration;
 
+use tokio::time::Instant;
+
 use super::driver::Task;
 use super::unserved::Seen;
 use crate::context::App;
@@ -19,9 +21,24 @@ use crate::provisioning::give_up::give_up;
 /// Most jobs looked at in one round; a pass goes on until none is left.
 const BATCH: i64 = 1000;
 
+/// A clock that moved so much more or less than time passed was set.
+const SET: SignedDuration = SignedDuration::from_secs(30);
+
 /// The task.
 #[derive(Debug, Default)]
-pub struct ReapJobs;
+pub struct ReapJobs {
+    /// What the clock said at the last pass, and when that was.
+    last: Option<(Timestamp, Instant)>,
+}
+
+impl ReapJobs {
+    /// Whether somebody has set the clock since the last pass.
+    fn is_clock_set(&mut self, now: Timestamp) -> bool {
+        let at = Instant::now();
+        let Some((then, before)) = self.last.replace((now, at)) else { return false };
+        (now.duration_since(then) - signed(at - before)).abs() > SET
+    }
+}
 
 /// Why a job is ended, and what must still be true of it.
 struct Verdict {
@@ -36,6 +53,11 @@ impl Task for ReapJobs {
     async fn run(&mut self, app: &App) -> Result<(), Error> {
         let settings = &app.config.provisioning;
         let now = app.now();
+        if self.is_clock_set(now) {
+            // The silence that the clock shows now is not theirs.
+            tracing::warn!("the clock was set; jobs and daemons are given their whole time again");
+            app.scheduler.watch_from(now);
+        }
         let (Some(hung), Some(pending)) =
             (before(now, settings.hung_after), before(now, settings.pending_after))
         else {

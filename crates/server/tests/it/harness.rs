@@ -55,7 +55,7 @@ pub(crate) struct TestServer {
     pub(crate) app: App,
     pub(crate) clock: Arc<ManualClock>,
     service: Service,
-    _database: Database,
+    database: Arc<Database>,
 }
 
 impl TestServer {
@@ -72,12 +72,25 @@ impl TestServer {
     }
 
     pub(crate) async fn start(database: Database, config: Config) -> Self {
-        let clock = Arc::new(ManualClock::new(START));
+        Self::start_on(Arc::new(database), config, Arc::new(ManualClock::new(START))).await
+    }
+
+    /// Another server process on the same database.
+    pub(crate) async fn beside(&self, config: Config) -> Self {
+        Self::start_on(Arc::clone(&self.database), config, Arc::clone(&self.clock)).await
+    }
+
+    /// Runs SQL behind the server's back.
+    pub(crate) async fn execute(&self, script: &str) {
+        self.database.execute(script).await;
+    }
+
+    async fn start_on(database: Arc<Database>, config: Config, clock: Arc<ManualClock>) -> Self {
         let store =
             Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await.unwrap();
         let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "0.0.0-test".to_owned() };
         let app = context(config, Deps { store, clock: clock.clone(), build }).await.unwrap();
-        Self { service: router::service(app.clone()), app, clock, _database: database }
+        Self { service: router::service(app.clone()), app, clock, database: database }
     }
 
     pub(crate) fn advance(&self, seconds: i64) {

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use coder_provisioner::{Config, ConnectError, Daemon, Shutdown, TerraformSource};
+use coder_provisioner::{Config, Daemon, Shutdown, TerraformSource};
 use coder_server::Handle;
-use coder_wire::bytes::ByteStream;
 use tokio::task::JoinSet;
 
 use super::flags::Provisioning;
+use super::inside::Inside;
 use crate::env;
 
 /// Heartbeats of a built-in daemon's job (wire-protocol 5.5).
@@ -36,13 +36,11 @@ impl Daemons {
             if let Some(path) = &flags.terraform_path {
                 config.terraform = TerraformSource::File(path.clone());
             }
-            let daemon = Daemon::new(config, connector(handle.clone(), index));
-            let shutdown = shutdown.clone();
-            tasks.spawn(async move {
-                if let Err(error) = daemon.run(shutdown).await {
-                    tracing::error!(target: "provisioner", index, %error, "a built-in daemon ended");
-                }
-            });
+            config.built_in = true;
+            // Before it can get a job.
+            let inside = Inside::new(handle, index, &config.cache_dir);
+            let daemon = Daemon::new(config, inside.connector());
+            tasks.spawn(inside.run(daemon, shutdown.clone()));
         }
         Ok(Self { tasks })
     }
@@ -53,17 +51,6 @@ impl Daemons {
             if let Err(error) = ended {
                 tracing::error!(target: "provisioner", %error, "a built-in daemon failed");
             }
-        }
-    }
-}
-
-fn connector(handle: Handle, index: u32) -> impl coder_provisioner::Connector {
-    move || {
-        let handle = handle.clone();
-        async move {
-            let joined = handle.connect_builtin(index).await;
-            let stream = joined.map_err(|error| ConnectError::Retry(error.to_string()))?;
-            Ok(Box::new(stream) as Box<dyn ByteStream>)
         }
     }
 }

@@ -1,11 +1,13 @@
 //! `coder server`, and `coder server check`.
 
 mod builtin;
+mod builtin_sessions;
 mod check;
 mod config;
 mod database;
 mod flags;
 mod ignored;
+mod inside;
 
 use std::sync::Arc;
 use std::time::Duration;

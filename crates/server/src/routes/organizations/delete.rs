@@ -11,12 +11,13 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
+use crate::provisioning::revoke;
 
 /// `DELETE /organizations/{organization}`: 400 for the default one, 409 while something is in it.
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
     let [name] = names.take()?;
     let now = app.now();
-    transaction!(app.store, Error, |tx| {
+    let id = transaction!(app.store, Error, |tx| {
         let organization = named(&app, tx, &caller, &name).await?;
         caller.require(Action::Delete, object(&organization))?;
         if organization.is_default {
@@ -40,8 +41,9 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         store::delete(tx, id, now).await?;
         let event = Event::new(Verb::Delete, Kind::Organization, id.0, organization.name);
         event.in_organization(id).icon(organization.icon).by(tx, &caller, now).await?;
-        Ok(())
+        Ok(id)
     })?;
+    revoke::organization(&app, id).await;
     Ok(body::message("Organization has been deleted."))
 }
 

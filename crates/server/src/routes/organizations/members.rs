@@ -14,6 +14,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Error, Json, NoContent, Result};
+use crate::provisioning::revoke;
 use crate::routes::users as accounts;
 
 /// What protects the memberships of an organization.
@@ -128,7 +129,7 @@ pub async fn add(State(app): State<App>, caller: Caller, names: Names) -> Result
 pub async fn remove(State(app): State<App>, caller: Caller, names: Names) -> Result<NoContent> {
     let [name, user] = names.take()?;
     let now = app.now();
-    transaction!(app.store, Error, |tx| {
+    let user = transaction!(app.store, Error, |tx| {
         let organization = named(&app, tx, &caller, &name).await?;
         caller.require(Action::Delete, object(organization.id))?;
         let (user, member) = find(tx, &caller, organization.id, &user).await?;
@@ -144,7 +145,8 @@ pub async fn remove(State(app): State<App>, caller: Caller, names: Names) -> Res
             .status(StatusCode::NO_CONTENT)
             .by(tx, &caller, now)
             .await?;
-        Ok(())
+        Ok(user.id)
     })?;
+    revoke::user(&app, user).await;
     Ok(NoContent)
 }

@@ -9,6 +9,7 @@ use coder_store::transaction;
 
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::routes::matched::STALE_AFTER;
@@ -16,7 +17,8 @@ use crate::routes::organizations;
 
 /// `POST /organizations/{organization}/provisionerdaemons/{daemon}/drain`: by name, which daemons of different users may
 /// share, or by id. Daemons with the extension `drain` leave by themselves; an official one is handed no more jobs, and
-/// disconnected once it has none. Only daemons that were seen lately can be drained.
+/// disconnected once it has none. Only daemons that were seen lately can be drained. They are told over whichever server they
+/// are connected to, and again when they come back.
 pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
     let [organization, wanted] = names.take()?;
     let mut tx = app.store.reader().await?;
@@ -39,10 +41,11 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
             Error::not_found().detail("No daemon of that name or id was seen in the last 90 seconds.")
         );
     }
+    let reason = format!("{} asked for it", caller.user.username);
     transaction!(app.store, coder_store::Error, |tx| {
         for daemon in &found {
             // So that lists and explanations say so at once, whether or not the daemon can say it itself.
-            daemons::update_slots(tx, daemon.id, daemon.slots, daemon.busy, true).await?;
+            daemons::update_drain(tx, daemon.id, &reason, now).await?;
             let event = Event::new(Verb::Write, Kind::ProvisionerDaemon, daemon.id.0, &daemon.name)
                 .in_organization(organization.id)
                 .change("draining", daemon.draining, true);
@@ -50,10 +53,10 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
         }
         Ok(())
     })?;
-    let reason = format!("{} asked for it", caller.user.username);
     let connected = app.scheduler.connected();
-    let told: usize = found.iter().map(|daemon| connected.drain(daemon.id, &reason)).sum();
+    let told: usize = found.iter().map(|daemon| connected.drain(daemon.id, &reason, now)).sum();
     for daemon in &found {
+        app.events.tell(Hint::Drained(daemon.id));
         tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, "provisioner daemon drains");
     }
     Ok(Json(Drained {

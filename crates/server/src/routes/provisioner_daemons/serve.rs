@@ -32,13 +32,16 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
         coder_store::Error::Reference(_) => Error::unauthorized(admit::NOBODY),
         error => Error::internal("Internal error writing provisioner daemon.", error),
     })?;
+    if let Some(user) = admitted.user {
+        daemons::update_joined_by(&mut app.store.single().await?, daemon, user).await?;
+    }
     let mut upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
     };
     upgrade.grant(admitted.extensions);
     let session = Session::admitted(app.clone(), daemon, &admitted, address(&app, &request));
-    // The key may have ended meanwhile; from here on its end closes the session.
+    // The key or the user may have ended meanwhile; from here on their end closes the session.
     let mut tx = app.store.reader().await?;
     let Some(row) = daemons::find(&mut tx, daemon).await? else {
         return Err(Error::unauthorized(admit::NOBODY));

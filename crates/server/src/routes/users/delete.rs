@@ -11,12 +11,13 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
+use crate::provisioning::revoke;
 
 /// `DELETE /users/{user}`
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
     let [name] = names.take()?;
     let now = app.now();
-    transaction!(app.store, Error, |tx| {
+    let id = transaction!(app.store, Error, |tx| {
         let user = find::visible(tx, &caller, &name).await?;
         caller.require_site(Action::Delete, Resource::User)?;
         if user.id == caller.user.id {
@@ -35,7 +36,8 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         users::delete(tx, user.id, now).await?;
         tokens::delete_of_user(tx, user.id).await?;
         Event::new(Verb::Delete, Kind::User, user.id.0, user.username).by(tx, &caller, now).await?;
-        Ok(())
+        Ok(user.id)
     })?;
+    revoke::user(&app, id).await;
     Ok(body::message("User has been deleted!"))
 }

@@ -10,6 +10,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
+use crate::provisioning::revoke;
 
 /// `PUT /users/{user}/status/suspend`
 pub async fn suspend(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {
@@ -49,5 +50,6 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) ->
         event.by(tx, caller, now).await?;
         Ok((user, memberships))
     })?;
+    revoke::user(app, user.id).await;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }

@@ -1,8 +1,10 @@
 //! A daemon process with extensions, over connections that can be cut.
 
 use bytes::Bytes;
+use coder_domain::ids::OrganizationId;
 use coder_server::App;
 use coder_server::provisioning::admit::Admitted;
+use coder_server::provisioning::key_end::Shown;
 use coder_wire::drpc;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HeldJob, HoldRequest, HoldResponse, LogsRequest, LogsResponse, notice,
@@ -25,20 +27,34 @@ pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
     pub(super) key: KeyId,
     pub(super) extensions: Extensions,
+    /// With a token of this user.
+    pub(super) user: Option<UserId>,
+    /// In another than the default organization.
+    pub(super) organization: Option<OrganizationId>,
+    /// With this secret of its key.
+    pub(super) shown: Option<Shown>,
     /// The connection is cut after so many bytes.
     pub(super) cut_after: usize,
 }
 
 impl Default for Wanted<'_> {
     fn default() -> Self {
-        Self { name: "d", key: KeyId::USER_AUTH, extensions: Extensions::ALL, cut_after: usize::MAX }
+        Self {
+            name: "d",
+            key: KeyId::USER_AUTH,
+            extensions: Extensions::ALL,
+            user: None,
+            organization: None,
+            shown: None,
+            cut_after: usize::MAX,
+        }
     }
 }
 
 impl Line {
     pub(super) async fn open(app: &App, wanted: Wanted<'_>) -> Self {
         let join = Join {
-            organization_id: app.default_organization,
+            organization_id: wanted.organization.unwrap_or(app.default_organization),
             name: wanted.name.to_owned(),
             key_id: wanted.key,
             provisioners: vec!["terraform".to_owned()],
@@ -47,7 +63,11 @@ impl Line {
             api_version: protocol::CURRENT.to_string(),
         };
         let id = daemons::upsert(&mut app.store.single().await.unwrap(), &join, app.now()).await.unwrap();
-        let admitted = Admitted { join, extensions: wanted.extensions, shown: None };
+        if let Some(user) = wanted.user {
+            daemons::update_joined_by(&mut app.store.single().await.unwrap(), id, user).await.unwrap();
+        }
+        let Wanted { extensions, shown, user, .. } = wanted;
+        let admitted = Admitted { join, extensions, shown, user };
         let ((near, left), (right, far)) = (duplex(64 << 10), duplex(64 << 10));
         let session = Session::admitted(app.clone(), id, &admitted, "http://coder.test".to_owned());
         app.lifecycle.spawn("session", session.run(near));

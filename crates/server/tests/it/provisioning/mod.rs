@@ -1,18 +1,24 @@
 //! What daemons do: joining, waiting, reporting. Daemons here speak the real protocol over memory.
 
 mod acquire;
+mod adversity;
 mod away;
+mod builtin;
+mod clock;
 mod explain;
 mod extended;
 mod faults;
+mod gone;
 mod idle;
 mod join;
 mod keys;
 mod lists;
 mod metrics;
 mod reap;
+mod replicas;
 mod report;
 mod sessions;
+mod wake;
 mod zero_trust;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use super::*;
 use crate::harness::on_both_engines;
 
 async fn reap(server: &TestServer) {
-    ReapJobs.run(&server.app).await.unwrap();
+    ReapJobs::default().run(&server.app).await.unwrap();
 }
 
 on_both_engines! {

@@ -235,7 +235,7 @@ async fn slots_are_reported_and_a_drain_is_heard() {
         line.ext.report_slots(&SlotsReport { slots, busy, draining: true }).await.unwrap_err();
     }
     let mut notices = line.ext.notices().await.unwrap();
-    assert_eq!(server.app.scheduler.connected().drain(line.id, "make room"), 1);
+    assert_eq!(server.app.scheduler.connected().drain(line.id, "make room", server.app.now()), 1);
     let Notice::Drain(drain) = heard(&mut notices).await else { panic!("a drain") };
     assert_eq!(drain.reason, "make room");
 }

@@ -1,0 +1,136 @@
+//! What is still to be told to the other servers of the deployment, and who they are. While there are none, nothing is
+//! kept and nothing is said.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coder_domain::ids::JobId;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::hint::Hint;
+
+/// Whoever was not heard for so long is gone: three signs of life were missed.
+const SILENT: Duration = Duration::from_secs(65);
+/// Most hints that wait; beyond, the others are told to look at everything.
+const WAITING: usize = 10_000;
+/// Most jobs that followers elsewhere are known of.
+const FOLLOWED: usize = 10_000;
+/// Most other servers.
+const PEERS: usize = 1000;
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: BTreeSet<Hint>,
+    peers: HashMap<Uuid, Instant>,
+    followed: HashMap<JobId, Instant>,
+}
+
+/// A clone is the same outbox.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox(Arc<(Mutex<State>, Notify)>);
+
+impl Outbox {
+    /// Tells the others, if there are any.
+    pub fn tell(&self, hint: Hint) {
+        let mut state = self.state();
+        if state.peers.is_empty() {
+            return;
+        }
+        if state.waiting.len() >= WAITING {
+            state.waiting = BTreeSet::from([Hint::Everything]);
+        } else {
+            state.waiting.insert(hint);
+        }
+        self.0.1.notify_one();
+    }
+
+    /// Tells those who follow the job elsewhere, if anybody does.
+    pub fn changed(&self, job: JobId) {
+        if self.state().followed.contains_key(&job) {
+            self.tell(Hint::Changed(job));
+        }
+    }
+
+    /// Waits until there is something to say.
+    pub async fn filled(&self) {
+        self.0.1.notified().await;
+    }
+
+    /// What there is to say.
+    #[must_use]
+    pub fn take(&self) -> Vec<Hint> {
+        std::mem::take(&mut self.state().waiting).into_iter().collect()
+    }
+
+    /// Something could not be said.
+    pub fn failed(&self) {
+        self.state().waiting.insert(Hint::Everything);
+    }
+
+    /// Another server gave a sign of life; says whether it is a new one.
+    pub fn heard_from(&self, peer: Uuid) -> bool {
+        let mut state = self.state();
+        state.peers.len() < PEERS && state.peers.insert(peer, Instant::now()).is_none()
+    }
+
+    /// Somebody follows a job elsewhere.
+    pub fn follow(&self, job: JobId) {
+        let mut state = self.state();
+        if state.followed.len() < FOLLOWED {
+            state.followed.insert(job, Instant::now());
+        }
+    }
+
+    /// Forgets servers and followers that were not heard of for long.
+    pub fn forget_silent(&self) {
+        let mut state = self.state();
+        state.peers.retain(|_, heard_at| heard_at.elapsed() < SILENT);
+        state.followed.retain(|_, heard_at| heard_at.elapsed() < SILENT);
+        if state.peers.is_empty() {
+            state.waiting.clear();
+        }
+    }
+
+    /// How many other servers there are.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.state().peers.len()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_nobody_and_not_without_end_for_somebody() {
+        let (outbox, peer) = (Outbox::default(), Uuid::new_v4());
+        outbox.tell(Hint::Everything);
+        assert_eq!(outbox.take(), []);
+        assert!(outbox.heard_from(peer) && !outbox.heard_from(peer));
+        let job = JobId::random();
+        outbox.changed(job);
+        assert_eq!(outbox.take(), [], "nobody follows it");
+        outbox.follow(job);
+        outbox.changed(job);
+        outbox.changed(job);
+        outbox.filled().await;
+        assert_eq!(outbox.take(), [Hint::Changed(job)]);
+        for _ in 0..=WAITING {
+            outbox.tell(Hint::Posted(JobId::random()));
+        }
+        assert_eq!(outbox.take(), [Hint::Everything]);
+        tokio::time::advance(SILENT).await;
+        outbox.forget_silent();
+        assert_eq!(outbox.peers(), 0);
+        outbox.changed(job);
+        assert_eq!(outbox.take(), []);
+    }
+}

@@ -1,0 +1,176 @@
+//! Time: keys that expire, cancels that nobody hears, queues that grow long, and clocks that jump.
+
+use bytes::Bytes;
+use coder_domain::key::{Generation, Hashed};
+use coder_server::provisioning::key_end::Shown;
+use coder_server::tasks::driver::Task;
+use coder_server::tasks::heartbeat::Heartbeat;
+use coder_server::tasks::reap_jobs::ReapJobs;
+use coder_store::keys;
+
+use super::extended::{Line, Wanted};
+use super::*;
+use crate::harness::settings;
+
+/// Timers go on by so many seconds, in steps after which connections and the database get real time to answer.
+async fn pass(mut seconds: u64) {
+    while seconds > 0 {
+        let step = seconds.min(5);
+        seconds -= step;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(step)).await;
+        tokio::time::resume();
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+}
+
+/// A daemon that joined with a key which expires after so many seconds.
+async fn expiring(server: &TestServer, name: &str, seconds: i64) -> Line {
+    let app = &server.app;
+    let (id, organization) = (KeyId::random(), app.default_organization);
+    let mut key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), app.now());
+    key.expires_at = Some(app.now() + jiff::SignedDuration::from_secs(seconds));
+    keys::insert(&mut app.store.single().await.unwrap(), &key, Hashed::of(name)).await.unwrap();
+    let address = std::net::Ipv4Addr::LOCALHOST.into();
+    let shown = Some(Shown { key: id, generation: Generation::Current, address });
+    let line = Line::open(app, Wanted { name, key: id, shown, ..Wanted::default() }).await;
+    line.attach(&Bytes::new(), vec![]).await.unwrap();
+    line
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_key_end_when_it_expires_and_its_jobs_fail_with_that_reason() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (short, long) = (expiring(&server, "short", 60).await, expiring(&server, "long", 120).await);
+    let posted = import(&server, &owner, json!({})).await.1;
+    short.take(posted).await;
+    server.advance(59);
+    pass(59).await;
+    short.update(posted).await.unwrap();
+    server.advance(1);
+    pass(1).await;
+    tokio::time::timeout(SOON, short.calls.session().closed()).await.unwrap();
+    assert_eq!(job(&server, posted).await.error, "the key of the provisioner daemon has expired");
+    assert!(long.calls.session().end().is_none());
+}
+
+#[tokio::test]
+async fn a_key_that_expires_by_a_jump_of_the_clock_ends_its_sessions_within_minutes() {
+    let server = TestServer::sqlite().await;
+    let line = expiring(&server, "k", 24 * 3600).await;
+    // Its answer comes after its timer was set.
+    line.attach(&Bytes::new(), vec![]).await.unwrap_err();
+    server.advance(25 * 3600);
+    pass(601).await;
+    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancel_that_an_official_daemon_never_hears_ends_the_job() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (version, posted) = import(&server, &owner, json!({})).await;
+    let (version_of_other, other) = import(&server, &owner, json!({})).await;
+    let daemon = Daemon::untagged(&server, "d").await;
+    daemon.take(posted).await;
+    let healthy = Daemon::untagged(&server, "healthy").await;
+    healthy.take(other).await;
+    daemon.calls.session().close().await;
+    until(&server, posted, |job| job.lost_at.is_some()).await;
+    cancel(&server, &owner, version).await;
+    cancel(&server, &owner, version_of_other).await;
+    assert_eq!(status(&job(&server, posted).await), Status::Canceling);
+    let ended = async {
+        loop {
+            // The timer is set by a task of its own, whenever that gets to it.
+            pass(31).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let found = job(&server, posted).await;
+            if found.completed_at.is_some() {
+                return found;
+            }
+        }
+    };
+    let ended = ended.await;
+    assert!(ended.error.starts_with("canceled while its provisioner daemon was away"), "{}", ended.error);
+    assert_eq!(status(&job(&server, other).await), Status::Canceling, "its daemon is there");
+    assert!(healthy.update(other, 0).await.unwrap().canceled);
+    let back = Daemon::untagged(&server, "d").await;
+    assert!(refused(back.update(posted, 1).await).contains("job already completed"));
+}
+
+#[tokio::test]
+async fn a_long_queue_waits_for_ever_and_a_job_that_nobody_could_take_fails_with_the_reason() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let busy = Daemon::untagged(&server, "busy").await;
+    let mut queue = Vec::new();
+    for _ in 0..12 {
+        queue.push(import(&server, &owner, json!({})).await.1);
+    }
+    let nobody = import(&server, &owner, json!({"pool": "gpu"})).await.1;
+    let taken = queue.remove(0);
+    busy.take(taken).await;
+    for minutes in 0..90 {
+        server.advance(60);
+        Heartbeat.run(&server.app).await.unwrap();
+        busy.update(taken, 0).await.unwrap();
+        ReapJobs::default().run(&server.app).await.unwrap();
+        let waits = job(&server, nobody).await;
+        assert_eq!(waits.completed_at.is_none(), minutes < 29, "after {} minutes", minutes + 1);
+    }
+    for id in &queue {
+        assert_eq!(status(&job(&server, *id).await), Status::Pending, "an able daemon is there");
+    }
+    let failed = job(&server, nobody).await;
+    assert!(failed.error.contains("pending for 30 minutes"), "{}", failed.error);
+    assert!(failed.error.contains("pool"), "the reason is named: {}", failed.error);
+    assert_eq!(status(&job(&server, taken).await), Status::Running);
+    // Without the able one the queue fails after the time, and says when it was seen.
+    busy.calls.session().close().await;
+    for _ in 0..33 {
+        server.advance(60);
+        Heartbeat.run(&server.app).await.unwrap();
+        ReapJobs::default().run(&server.app).await.unwrap();
+    }
+    for id in queue {
+        let failed = job(&server, id).await;
+        assert_eq!(status(&failed), Status::Failed);
+        assert!(failed.error.contains("last seen"), "{}", failed.error);
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_ends_nothing_that_is_alive() {
+    let mut config = settings();
+    config.provisioning.daemon_grace = Duration::from_secs(120);
+    let server = TestServer::sqlite_with(config).await;
+    let owner = server.owner().await;
+    let (running, waiting) =
+        (import(&server, &owner, json!({})).await.1, import(&server, &owner, json!({})).await.1);
+    let line = Line::fresh(&server.app, "d").await.0;
+    line.take(running).await;
+    let mut reaper = ReapJobs::default();
+    reaper.run(&server.app).await.unwrap();
+    for jump in [3600, -2 * 3600, 24 * 3600, -12 * 3600] {
+        server.advance(jump);
+        pass(1).await;
+        reaper.run(&server.app).await.unwrap();
+        for (id, expected) in [(running, Status::Running), (waiting, Status::Pending)] {
+            assert_eq!(status(&job(&server, id).await), expected, "after {jump}");
+        }
+        assert!(!line.update(running).await.unwrap().canceled);
+    }
+    // And then time counts as ever: the official rule for whoever falls silent.
+    line.take(waiting).await;
+    line.calls.complete_job(&import_result(running, vec![])).await.unwrap();
+    server.advance(299);
+    pass(299).await;
+    reaper.run(&server.app).await.unwrap();
+    assert_eq!(status(&job(&server, waiting).await), Status::Running);
+    server.advance(2);
+    pass(2).await;
+    reaper.run(&server.app).await.unwrap();
+    assert_eq!(status(&job(&server, waiting).await), Status::Failed);
+}

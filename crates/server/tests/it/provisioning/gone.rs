@@ -1,0 +1,69 @@
+//! Daemons that joined with the token of somebody who is suspended, deleted, or no member any more; and organizations
+//! that are removed.
+
+use bytes::Bytes;
+use coder_domain::ids::OrganizationId;
+use coder_server::provisioning::revoke;
+use coder_wire::extension::messages::notice::Notice;
+use http::Method;
+
+use super::extended::{Line, Wanted, heard};
+use super::*;
+use crate::harness::on_both_engines;
+
+async fn joined(server: &TestServer, name: &str, user: UserId) -> Line {
+    let line = Line::open(&server.app, Wanted { name, user: Some(user), ..Wanted::default() }).await;
+    line.attach(&Bytes::new(), vec![]).await.unwrap();
+    line
+}
+
+on_both_engines! {
+    async fn a_user_who_goes_takes_the_daemons_along(server: TestServer) {
+        let owner = server.owner().await;
+        let kept = server.user_id(&server.user(&owner, "kept", &[]).await).await;
+        let spared = joined(&server, "spared", kept).await;
+        for (name, method, path) in [
+            ("a", Method::PUT, "/api/v2/users/a/status/suspend"),
+            ("b", Method::DELETE, "/api/v2/users/b"),
+            ("c", Method::DELETE, "/api/v2/organizations/default/members/c"),
+        ] {
+            let user = server.user_id(&server.user(&owner, name, &[]).await).await;
+            let (line, away) = (joined(&server, name, user).await, joined(&server, &format!("{name}-away"), user).await);
+            let posted = import(&server, &owner, json!({})).await.1;
+            line.take(posted).await;
+            let lost = import(&server, &owner, json!({})).await.1;
+            away.take(lost).await;
+            away.cut();
+            until(&server, lost, |job| job.lost_at.is_some()).await;
+            revoke::user(&server.app, user).await;
+            assert!(line.calls.session().end().is_none(), "nothing has happened to {name} yet");
+            let mut notices = line.ext.notices().await.unwrap();
+            let started = std::time::Instant::now();
+            let (answer, notice) =
+                tokio::join!(server.ask(&owner, method, path, json!({})), heard(&mut notices));
+            assert!(answer.status.is_success(), "{answer:?}");
+            let Notice::JobRevoked(revoked) = notice else { panic!("{notice:?}") };
+            assert_eq!(revoked.job_id, posted.to_string());
+            tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+            assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+            for id in [posted, lost] {
+                assert_eq!(job(&server, id).await.error, revoke::USER_GONE, "{name}");
+            }
+        }
+        assert!(spared.calls.session().end().is_none());
+    }
+
+    async fn an_organization_that_is_removed_takes_its_daemons_along(server: TestServer) {
+        let owner = server.owner().await;
+        let user = server.user_id(&owner).await;
+        let made = server.post(&owner, "/api/v2/organizations", json!({ "name": "second" })).await.expect(201);
+        let organization: OrganizationId = made["id"].as_str().unwrap().parse().unwrap();
+        let wanted = Wanted { user: Some(user), organization: Some(organization), ..Wanted::default() };
+        let line = Line::open(&server.app, wanted).await;
+        line.attach(&Bytes::new(), vec![]).await.unwrap();
+        let other = joined(&server, "other", user).await;
+        server.delete(&owner, "/api/v2/organizations/second").await.expect(200);
+        tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+        assert!(other.calls.session().end().is_none());
+    }
+}

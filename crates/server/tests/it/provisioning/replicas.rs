@@ -1,0 +1,160 @@
+//! Two servers on one Postgres: what happens on one reaches the daemons and followers of the other by hints alone. The
+//! looks that cover lost hints do not run here.
+
+use bytes::Bytes;
+use coder_domain::key::Hashed;
+use coder_server::events::Topic;
+use coder_server::tasks::replicas;
+use coder_store::keys;
+use coder_wire::extension::messages::notice::Notice;
+
+use super::extended::{Line, Wanted, heard};
+use super::*;
+use crate::harness::settings;
+
+/// Two servers that know each other; none without Postgres.
+async fn pair() -> Option<(TestServer, TestServer)> {
+    let a = TestServer::postgres().await?;
+    let b = a.beside(settings()).await;
+    for server in [&a, &b] {
+        let app = server.app.clone();
+        server.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
+    }
+    soon("both know of each other", || [&a, &b].iter().all(|server| server.app.events.outbox().peers() == 1))
+        .await;
+    Some((a, b))
+}
+
+async fn soon(what: &str, done: impl Fn() -> bool) {
+    let waiting = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(SOON, waiting).await.is_ok(), "{what}");
+}
+
+/// A daemon that waits for a job on this server.
+async fn waiting(server: &TestServer) -> tokio::task::JoinHandle<AcquiredJob> {
+    let daemon = Daemon::untagged(server, "waits").await;
+    let acquiring = tokio::spawn(async move { daemon.acquire().await });
+    soon("it waits", || server.app.scheduler.size() == (1, 1)).await;
+    acquiring
+}
+
+#[tokio::test]
+async fn a_job_posted_on_one_server_is_taken_at_once_by_a_daemon_of_the_other() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let acquiring = waiting(&b).await;
+    let posted = import(&a, &owner, json!({})).await.1;
+    assert_eq!(acquiring.await.unwrap().job_id, posted.to_string());
+    let taken = job(&a, posted).await;
+    assert_eq!(status(&taken), Status::Running);
+}
+
+#[tokio::test]
+async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let key = keys::Key::new(
+        KeyId::random(),
+        a.app.default_organization,
+        "k".to_owned(),
+        TagSet::untagged(),
+        a.app.now(),
+    );
+    keys::insert(&mut a.app.store.single().await.unwrap(), &key, Hashed::of("secret")).await.unwrap();
+    let (version, posted) = import(&a, &owner, json!({})).await;
+    let line = Line::open(&b.app, Wanted { name: "d", key: key.id, ..Wanted::default() }).await;
+    line.attach(&Bytes::new(), vec![]).await.unwrap();
+    line.take(posted).await;
+    let mut notices = line.ext.notices().await.unwrap();
+
+    cancel(&a, &owner, version).await;
+    let Notice::JobCancel(canceled) = heard(&mut notices).await else { panic!("a cancel") };
+    assert_eq!((canceled.job_id, canceled.force), (posted.to_string(), false));
+
+    let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
+    let drained = a.post(&owner, path, Value::Null).await.expect(200);
+    assert_eq!(drained["told"], 0, "it is connected to the other server");
+    let Notice::Drain(drain) = heard(&mut notices).await else { panic!("a drain") };
+    assert_eq!(drain.reason, "admin asked for it");
+
+    let idle = Line::open(&b.app, Wanted { name: "idle", key: key.id, ..Wanted::default() }).await;
+    idle.attach(&Bytes::new(), vec![]).await.unwrap();
+    let other = Daemon::untagged(&b, "other").await;
+    let started = std::time::Instant::now();
+    // The session of the other server hears so while this one's handler waits for nothing.
+    let shown = Line::open(
+        &b.app,
+        Wanted {
+            name: "shown",
+            key: key.id,
+            shown: Some(coder_server::provisioning::key_end::Shown {
+                key: key.id,
+                generation: coder_domain::key::Generation::Current,
+                address: std::net::Ipv4Addr::LOCALHOST.into(),
+            }),
+            ..Wanted::default()
+        },
+    )
+    .await;
+    shown.attach(&Bytes::new(), vec![]).await.unwrap();
+    a.delete(&owner, "/api/v2/organizations/default/provisionerkeys/k").await.expect(204);
+    for line in [&line, &idle, &shown] {
+        tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert_eq!(job(&a, posted).await.error, "the key of the provisioner daemon was deleted");
+    assert!(other.calls.session().end().is_none());
+}
+
+#[tokio::test]
+async fn a_follower_on_one_server_is_woken_by_lines_that_arrive_on_the_other() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let posted = import(&a, &owner, json!({})).await.1;
+    let daemon = Daemon::untagged(&b, "d").await;
+    daemon.take(posted).await;
+    let mut changes = a.app.events.subscribe(Topic::Job(posted));
+    // Whether the other server knows of the follower shows by what it tells.
+    let told = async {
+        loop {
+            daemon.update(posted, 1).await.unwrap();
+            if tokio::time::timeout(Duration::from_millis(50), changes.changed()).await.is_ok() {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(SOON, told).await.unwrap();
+    daemon.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+    tokio::time::timeout(SOON, changes.changed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_suspended_user_has_no_daemons_on_any_server() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let user = a.user(&owner, "u", &[]).await;
+    let user = a.user_id(&user).await;
+    let line = Line::open(&b.app, Wanted { user: Some(user), ..Wanted::default() }).await;
+    line.attach(&Bytes::new(), vec![]).await.unwrap();
+    a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
+    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_said_while_nobody_listens_is_found_in_the_database() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let acquiring = waiting(&b).await;
+    a.execute("select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen \"coder_%'")
+        .await;
+    let posted = import(&a, &owner, json!({})).await.1;
+    assert_eq!(acquiring.await.unwrap().job_id, posted.to_string());
+    // And hints work again.
+    let acquiring = waiting(&b).await;
+    let posted = import(&a, &owner, json!({})).await.1;
+    assert_eq!(acquiring.await.unwrap().job_id, posted.to_string());
+}

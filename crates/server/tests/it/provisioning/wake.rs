@@ -1,0 +1,80 @@
+//! What happens when every notification is dropped: one look a second finds what waits.
+
+use super::*;
+use crate::harness::settings;
+
+fn deaf() -> coder_server::Config {
+    let mut config = settings();
+    config.provisioning.wake_ups = false;
+    config
+}
+
+/// So many daemons wait, in so many domains.
+async fn waiting(server: &TestServer, size: (usize, usize)) {
+    let joined = async {
+        while server.app.scheduler.size() != size {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(SOON, joined).await.unwrap();
+}
+
+#[tokio::test]
+async fn acq_6_a_job_is_found_without_any_notification() {
+    let server = TestServer::sqlite_with(deaf()).await;
+    let owner = server.owner().await;
+    let daemon = Daemon::untagged(&server, "d").await;
+    let acquiring = {
+        let calls = daemon.calls.clone();
+        tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() })
+    };
+    waiting(&server, (1, 1)).await;
+    let posted = import(&server, &owner, json!({})).await.1;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(status(&job(&server, posted).await), Status::Pending, "nobody was woken");
+    let started = std::time::Instant::now();
+    coder_server::tasks::start(&server.app);
+    assert_eq!(acquiring.await.unwrap().job_id, posted.to_string());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_look_wakes_only_those_who_could_take_what_waits_and_is_not_made_for_nobody() {
+    let server = TestServer::sqlite_with(deaf()).await;
+    let owner = server.owner().await;
+    let idle = server.app.store.statements();
+    server.app.scheduler.look().await.unwrap();
+    assert_eq!(server.app.store.statements(), idle, "nobody waits");
+    let mut acquiring = Vec::new();
+    for pool in 0..10 {
+        let daemon = Daemon::tagged(&server, &format!("d{pool}"), &[("pool", &pool.to_string())]).await;
+        acquiring.push(tokio::spawn(async move { daemon.acquire().await.job_id }));
+    }
+    waiting(&server, (10, 10)).await;
+    settled(&server).await;
+    server.app.scheduler.look().await.unwrap();
+    let fitting = import(&server, &owner, json!({"pool": "3"})).await.1;
+    import(&server, &owner, json!({"pool": "none of them"})).await;
+    let before = server.app.store.statements().claims;
+    server.app.scheduler.look().await.unwrap();
+    assert_eq!(acquiring.swap_remove(3).await.unwrap(), fitting.to_string());
+    let claims = server.app.store.statements().claims - before;
+    assert!(claims < 10, "nine others were left alone: {claims}");
+    assert_eq!(server.app.scheduler.size(), (9, 9));
+    for one in acquiring {
+        one.abort();
+    }
+}
+
+/// Waits until nobody asks the database any more.
+async fn settled(server: &TestServer) {
+    let (mut quiet, mut last) = (0, server.app.store.statements());
+    while quiet < 5 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let now = server.app.store.statements();
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+    }
+}
