@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod archives;
+mod corpus;
+mod decoders;
 mod functions;
 mod hostile;
 mod language;
