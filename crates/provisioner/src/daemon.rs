@@ -22,8 +22,10 @@ use crate::logs::Pace;
 use crate::metrics::Metrics;
 use crate::session::{Link, Patience};
 use crate::status::{Status, StatusHandle};
+use crate::terraform::binary::required::Required;
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
 use crate::terraform::environment::Environment;
+use crate::terraform::install::{Install, Installer, Progress};
 use crate::terraform::prepared::Prepared;
 use crate::workdir::Claim;
 
@@ -43,6 +45,8 @@ pub struct Config {
     /// Directory of its own: plugins are kept here, and jobs run in `work` below it.
     pub cache_dir: PathBuf,
     pub terraform: TerraformSource,
+    /// What to do when nothing there can run a template; none for nothing.
+    pub install: Option<Install>,
     /// Heartbeats of a job: 500 ms for an external daemon, 1 s for one inside the server (wire-protocol 5.5).
     pub update_interval: Duration,
     /// One update may take this long, repetitions included, while connected.
@@ -77,6 +81,7 @@ impl Config {
             built_in: false,
             cache_dir: cache_dir.into(),
             terraform: TerraformSource::SearchPath,
+            install: None,
             update_interval: Duration::from_millis(500),
             update_timeout: Duration::from_secs(30),
             lost_contact_after: Duration::from_secs(240),
@@ -126,7 +131,8 @@ impl Daemon {
             hidden: config.hidden.clone(),
             limits: Applied::default(),
         };
-        let finder = Arc::new(Finder::new(config.terraform.clone()));
+        let installer = config.install.clone().map(Installer::new);
+        let finder = Arc::new(Finder::new(config.terraform.clone(), installer));
         let workshops =
             (0..slots).map(|_| workshop(&config, &environment, &metrics, &finder, &confinement)).collect();
         let status =
@@ -155,7 +161,7 @@ impl Daemon {
     /// When there is none, or none that is new enough; the text says what to do.
     pub async fn check_terraform(&self) -> Result<Binary, BinaryError> {
         let workshop = self.workshops.first().expect("a daemon has at least one slot");
-        workshop.finder.find(&workshop.environment).await
+        workshop.finder.find(&workshop.environment, &Required::default(), &Progress::silent()).await
     }
 
     /// Serves until it is stopped. Dropping the future kills what runs.
@@ -174,9 +180,13 @@ impl Daemon {
             );
         }
         let first = self.workshops.first().expect("a daemon has at least one slot");
-        if let Err(error) = first.finder.place(&first.environment) {
-            tracing::warn!(target: "provisioner", %error, "jobs will fail until there is a usable terraform");
-        }
+        let (finder, environment) = (Arc::clone(&first.finder), first.environment.clone());
+        let preparing = async {
+            if let Err(error) = finder.prepare(&environment).await {
+                tracing::warn!(target: "provisioner", %error, "jobs will fail until there is a usable terraform");
+            }
+            std::future::pending::<()>().await;
+        };
         let mut claim = self.claim_work_dir().await;
         let left = claim.as_mut().map(|claim| std::mem::take(&mut claim.left)).unwrap_or_default();
 
@@ -218,6 +228,7 @@ impl Daemon {
             refused = dialling.run(current) => Some(refused),
             () = draining => None,
             () = salvaging => None,
+            () = preparing => None,
         };
         if refused.is_some() {
             // Jobs in hand learn that there will be no other connection; Terraform is interrupted, not killed.

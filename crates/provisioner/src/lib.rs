@@ -35,6 +35,7 @@ pub use isolation::{Isolation, Level, Limits};
 pub use join::ConnectError;
 pub use protect::protect_process;
 pub use status::{Status, StatusHandle};
-pub use terraform::binary::{Binary, BinaryError, TerraformSource, Version};
+pub use terraform::binary::{Binary, BinaryError, Product, TerraformSource, Version};
 pub use terraform::bootstrap::script as agent_script;
+pub use terraform::install::{Install, MirrorError, RELEASES};
 pub use terraform::convert::text::{Source, TextError, convert_text};

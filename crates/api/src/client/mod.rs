@@ -35,7 +35,7 @@ pub use files::Download;
 pub use logs::{JobLogs, LogsOf};
 pub use proxy::Proxies;
 pub use retry::Backoff;
-pub use tls::Error as TlsError;
+pub use tls::{Error as TlsError, config as tls_config};
 pub use version::same_release;
 
 /// How long things may take.

@@ -29,8 +29,11 @@ pub enum Error {
     NoRoots,
 }
 
-/// TLS for HTTP/1.1 with the system's authorities and those in `ca_files`.
-pub(super) fn config(ca_files: &[PathBuf]) -> Result<ClientConfig, Error> {
+/// TLS for HTTP/1.1 with the system's authorities and those in `ca_files`; also for what is no server of ours.
+///
+/// # Errors
+/// A file cannot be read, or there is no authority at all.
+pub fn config(ca_files: &[PathBuf]) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     for path in ca_files {
         add_file(&mut roots, path)?;

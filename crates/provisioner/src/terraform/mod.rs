@@ -8,6 +8,7 @@ pub(crate) mod convert;
 pub(crate) mod environment;
 pub(crate) mod events;
 pub(crate) mod graph;
+pub(crate) mod install;
 pub(crate) mod journal;
 mod lines;
 mod literal;

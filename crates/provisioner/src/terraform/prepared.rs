@@ -51,6 +51,7 @@ impl Key {
         add(template);
         add(modules.unwrap_or_default());
         add(binary.path.as_os_str().as_encoded_bytes());
+        add(binary.product.to_string().as_bytes());
         add(binary.version.to_string().as_bytes());
         for (name, value) in environment.of_terraform() {
             add(name.as_encoded_bytes());
@@ -287,12 +288,17 @@ fn files_below(dir: &Path, found: &mut Vec<Seen>) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terraform::binary::Version;
+    use crate::terraform::binary::{Origin, Product, Version};
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn binary() -> Binary {
-        Binary { path: "/bin/terraform".into(), version: Version::parse("1.11.4").unwrap() }
+        Binary {
+            path: "/bin/terraform".into(),
+            version: Version::parse("1.11.4").unwrap(),
+            product: Product::Terraform,
+            origin: Origin::Given,
+        }
     }
 
     fn key(template: &str) -> Key {

@@ -18,6 +18,8 @@ const SOCKET: &str = "CODER_TEST_CHILD_SOCKET";
 const CACHE: &str = "CODER_TEST_CHILD_CACHE";
 /// Names the program in place of Terraform.
 pub(crate) const TERRAFORM: &str = "CODER_TEST_CHILD_TERRAFORM";
+/// Says how many jobs it runs at once.
+pub(crate) const SLOTS: &str = "CODER_TEST_CHILD_SLOTS";
 
 /// Serves daemons at a socket.
 pub(crate) fn listen(server: &Server, socket: &Path) {
@@ -52,6 +54,9 @@ async fn a_daemon_in_a_process_of_its_own() {
     config.update_interval = Duration::from_millis(100);
     if let Some(terraform) = std::env::var_os(TERRAFORM) {
         config.terraform = TerraformSource::File(terraform.into());
+    }
+    if let Ok(slots) = std::env::var(SLOTS) {
+        config.slots = slots.parse().unwrap();
     }
     Daemon::new(config, Socket(socket.into())).run(Shutdown::new()).await.unwrap();
 }

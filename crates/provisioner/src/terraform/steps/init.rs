@@ -13,8 +13,10 @@ use super::{StepError, Steps, args, blocking, failed};
 use crate::archive::{self, Limits};
 use crate::cancel::Urgency;
 use crate::logs::StageLog;
+use crate::terraform::binary::required::Required;
 use crate::terraform::cache;
 use crate::terraform::environment::Variables;
+use crate::terraform::install::Progress;
 use crate::terraform::modules::{self, Modules};
 use crate::terraform::parse::{self, RootModule};
 use crate::terraform::prepared::{Key, Purpose, Turn};
@@ -66,7 +68,7 @@ impl Steps<'_> {
         let dir = self.work.template();
         let target = dir.clone();
         let (archive, modules) = (template.clone(), module_files.clone());
-        let locked = blocking(move || {
+        let (locked, required) = blocking(move || {
             archive::extract(&archive, &target, Limits::TEMPLATE)
                 .map_err(|error| failed("extract template archive", error))?;
             if let Some(files) = modules {
@@ -84,11 +86,17 @@ impl Steps<'_> {
                     "the template has no Terraform file (*.tf or *.tf.json) at its top level; push the folder that holds main.tf",
                 ));
             }
-            Ok(target.join(LOCK_FILE).exists())
+            Ok((target.join(LOCK_FILE).exists(), Required::read(&target)))
         })
         .await?;
 
-        let binary = self.tools.finder.find(self.tools.environment).await?;
+        let (finder, progress) = (self.tools.finder, Progress::of_job(log));
+        let binary = tokio::select! {
+            binary = finder.find(self.tools.environment, &required, &progress) => binary?,
+            () = self.cancel.reached(Urgency::Graceful) => return Err(StepError::from("the job was canceled")),
+        };
+        // The one record of the version that every server keeps with the build.
+        log.line(LogLevel::Info, &format!("Using {binary}")).await;
         for line in self.tools.environment.announcements() {
             log.line(LogLevel::Warn, &line).await;
         }
@@ -101,7 +109,7 @@ impl Steps<'_> {
             Ok((key, is_ready))
         })
         .await?;
-        let has_json = binary.version.has_json_init();
+        let has_json = binary.has_json_init();
         self.binary = Some(binary);
         let provider =
             provider_server().listen(&self.work.private_dir(), coder_tfprovider::Environment::default());

@@ -130,7 +130,7 @@ impl Steps<'_> {
             return Ok(None);
         }
         let mut arguments = args(["graph"]);
-        if self.binary.as_ref().is_some_and(|binary| binary.version.has_graph_types()) {
+        if self.binary.as_ref().is_some_and(|binary| binary.has_graph_types()) {
             arguments.push("-type=plan".into());
         }
         let log = self.log(GRAPH_STAGE);

@@ -1,0 +1,133 @@
+//! The rule by which one of the programs on offer is chosen for a template.
+//!
+//! 1. A template with OpenTofu's own files (`*.tofu`) gets OpenTofu; every other gets Terraform if one fits, else OpenTofu.
+//! 2. What people offer comes before what the daemon installed itself, so that an installation changes nothing for
+//!    templates that did not ask for it.
+//! 3. Releases come before versions that precede one; then the newest; then the one named first.
+
+use super::required::{Required, Requirement};
+use super::{Binary, Origin, Product};
+
+/// From here on OpenTofu passes over `required_version` in files that Terraform reads too.
+const TOFU_KNOWS_ITSELF: (u64, u64, u64) = (1, 12, 0);
+
+/// The one to run, or none that fits.
+pub(crate) fn choose<'a>(offered: &'a [Binary], required: &Required) -> Option<&'a Binary> {
+    let only_tofu = required.needs_tofu || offered.iter().all(|binary| binary.product == Product::OpenTofu);
+    offered
+        .iter()
+        .enumerate()
+        .filter(|(_, binary)| fits(binary, required, only_tofu))
+        .min_by(|(place, one), (other_place, other)| {
+            let rank = |binary: &Binary| {
+                let by_product = binary.product == Product::OpenTofu;
+                let by_origin = binary.origin == Origin::Installed;
+                (by_product, by_origin, !binary.version.is_release())
+            };
+            rank(one)
+                .cmp(&rank(other))
+                .then_with(|| other.version.order(&one.version))
+                .then_with(|| place.cmp(other_place))
+        })
+        .map(|(_, binary)| binary)
+}
+
+fn fits(binary: &Binary, required: &Required, only_tofu: bool) -> bool {
+    if required.needs_tofu && binary.product == Product::Terraform {
+        return false;
+    }
+    required
+        .requirements
+        .iter()
+        .filter(|requirement| binds(requirement, binary, only_tofu))
+        .all(|requirement| requirement.constraint.accepts(&binary.version))
+}
+
+/// Numbers of the one product say little about the other, so what is written for Terraform binds OpenTofu only where
+/// OpenTofu itself would be bound, or while a Terraform could be meant.
+fn binds(requirement: &Requirement, binary: &Binary, only_tofu: bool) -> bool {
+    match (binary.product, requirement.of_tofu) {
+        (Product::Terraform, of_tofu) => !of_tofu,
+        (Product::OpenTofu, true) => true,
+        (Product::OpenTofu, false) => !only_tofu || binary.version.numbers < TOFU_KNOWS_ITSELF,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::constraint::Constraint;
+    use super::super::version::Version;
+    use super::*;
+
+    /// `1.9.8`, `tofu 1.9.0`, or `own 1.9.8` for what the daemon installed.
+    fn binary(text: &str) -> Binary {
+        let (product, text) = match text.strip_prefix("tofu ") {
+            Some(text) => (Product::OpenTofu, text),
+            None => (Product::Terraform, text),
+        };
+        let (origin, text) = match text.strip_prefix("own ") {
+            Some(text) => (Origin::Installed, text),
+            None => (Origin::Given, text),
+        };
+        Binary { path: text.into(), version: Version::parse(text).unwrap(), product, origin }
+    }
+
+    /// Conditions in Terraform's files; `tofu:` before one of a file of OpenTofu.
+    fn required(constraints: &[&str]) -> Required {
+        let requirement = |text: &&str| {
+            let (of_tofu, text) = text.strip_prefix("tofu:").map_or((false, *text), |text| (true, text));
+            Requirement {
+                constraint: Constraint::parse(text).unwrap(),
+                place: "main.tf:2".to_owned(),
+                of_tofu,
+            }
+        };
+        let requirements: Vec<_> = constraints.iter().map(requirement).collect();
+        Required { needs_tofu: requirements.iter().any(|requirement| requirement.of_tofu), requirements }
+    }
+
+    #[test]
+    fn the_newest_that_fits() {
+        let table: &[(&[&str], &[&str], Option<usize>)] = &[
+            (&[], &[], None),
+            (&["1.5.7", "1.11.4", "1.9.8"], &[], Some(1)),
+            (&["1.5.7", "1.11.4", "1.9.8"], &["< 1.11"], Some(2)),
+            (&["1.5.7", "1.11.4", "1.9.8"], &["~> 1.5.0"], Some(0)),
+            (&["1.5.7", "1.11.4", "1.9.8"], &[">= 1.5", "!= 1.11.4"], Some(2)),
+            (&["1.5.7", "1.11.4"], &["~> 1.6.0"], None),
+            (&["1.5.7", "1.11.4"], &[">= 1.6", "< 1.6"], None),
+            // Of equals the one named first.
+            (&["1.9.8", "1.9.8"], &[], Some(0)),
+            // Releases first.
+            (&["1.12.0-rc1", "1.11.4"], &[], Some(1)),
+            (&["1.12.0-rc1", "1.11.4"], &[">= 1.12"], Some(0)),
+            (&["1.12.0-rc1", "1.12.0-rc2"], &[], Some(1)),
+            (&["1.12.0-rc1", "1.12.0"], &["= 1.12.0-rc1"], Some(0)),
+            // What people offer first.
+            (&["own 1.14.0", "1.11.4"], &[], Some(1)),
+            (&["own 1.14.0", "1.11.4"], &[">= 1.12"], Some(0)),
+            (&["own 1.14.0", "own 1.13.0"], &[], Some(0)),
+            // Terraform first.
+            (&["tofu 1.12.6", "1.11.4"], &[], Some(1)),
+            (&["tofu 1.12.6", "own 1.11.4"], &[], Some(1)),
+            (&["tofu 1.10.0", "1.11.4"], &["~> 1.10.0"], Some(0)),
+            (&["tofu 1.12.6", "1.11.4"], &["~> 1.5.0"], None),
+            (&["tofu 1.8.0", "tofu 1.12.6"], &[], Some(1)),
+            // What is written for Terraform does not bind a new OpenTofu where there is nothing else.
+            (&["tofu 1.8.0", "tofu 1.12.6"], &["~> 1.5.0"], Some(1)),
+            (&["tofu 1.8.0", "tofu 1.12.6"], &["~> 1.8.0"], Some(1)),
+            (&["tofu 1.8.0"], &["~> 1.5.0"], None),
+            (&["tofu 1.8.0", "tofu 1.12.6", "1.11.4"], &["tofu:~> 1.8.0"], Some(0)),
+            (&["1.8.4", "tofu 1.12.6"], &["~> 1.8.0", "tofu:>= 1.9"], Some(1)),
+            (&["1.8.4", "tofu 1.9.0"], &["~> 1.8.0", "tofu:>= 1.9"], None),
+            (&["1.11.4"], &["tofu:>= 1.0"], None),
+        ];
+        for (offered, constraints, wanted) in table {
+            let binaries: Vec<_> = offered.iter().map(|text| binary(text)).collect();
+            let chosen = choose(&binaries, &required(constraints));
+            let place =
+                chosen.map(|chosen| binaries.iter().position(|one| std::ptr::eq(one, chosen)).unwrap());
+            assert_eq!(place, *wanted, "{constraints:?} of {offered:?}");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Finds the programs on offer, and remembers the version of each for as long as its file stays the same.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::OnceCell;
+
+use super::choose::choose;
+use super::required::Required;
+use super::{Binary, BinaryError, MINIMUM, Origin, Product, TerraformSource, Version};
+use crate::terraform::environment::Environment;
+use crate::terraform::install::{Installer, Progress};
+
+/// How long `terraform version` may take; a healthy one needs a twentieth of a second.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+const VERSION_LIMIT_BYTES: u64 = 64 * 1024;
+
+/// More programs in one directory are not looked at.
+const MOST_PROGRAMS: usize = 256;
+
+/// A file as it was when it was asked.
+type Identity = (PathBuf, u64, Option<SystemTime>);
+
+type Asked = Arc<OnceCell<(Version, Product)>>;
+
+/// Finds programs. Looks again for each job, so one that is put there later is found without a restart.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    source: TerraformSource,
+    installer: Option<Installer>,
+    known: Mutex<HashMap<Identity, Asked>>,
+}
+
+#[derive(Deserialize)]
+struct VersionOutput {
+    terraform_version: String,
+}
+
+/// A program, or why a place has none.
+type Place = Result<(PathBuf, Origin), BinaryError>;
+
+impl Finder {
+    pub(crate) fn new(source: TerraformSource, installer: Option<Installer>) -> Self {
+        Self { source, installer, known: Mutex::default() }
+    }
+
+    /// Installs a program if there is none, for a daemon that starts; jobs look by themselves.
+    ///
+    /// # Errors
+    /// When there is none after that.
+    pub(crate) async fn prepare(&self, environment: &Environment) -> Result<(), BinaryError> {
+        let places = self.places(environment).await;
+        if self.source != TerraformSource::SearchPath {
+            for error in places.iter().filter_map(|place| place.as_ref().err()) {
+                tracing::warn!(target: "provisioner", %error, "a place of --terraform-path is of no use");
+            }
+        }
+        if places.iter().any(Result::is_ok) {
+            return Ok(());
+        }
+        self.find(environment, &Required::default(), &Progress::silent()).await.map(drop)
+    }
+
+    /// The program for a template.
+    ///
+    /// # Errors
+    /// None fits and none could be installed; the text says what to do.
+    pub(crate) async fn find(
+        &self,
+        environment: &Environment,
+        required: &Required,
+        progress: &Progress<'_>,
+    ) -> Result<Binary, BinaryError> {
+        let (offered, mut troubles) = self.offered(environment).await;
+        // Who names a program and errs must not get another one without a word.
+        let named = self.source != TerraformSource::SearchPath;
+        if named && !troubles.is_empty() && !offered.iter().any(|binary| binary.origin == Origin::Given) {
+            return Err(troubles.swap_remove(0));
+        }
+        if let Some(binary) = choose(&offered, required) {
+            return Ok(binary.clone());
+        }
+        let installer = self.installer.as_ref().filter(|_| !required.needs_tofu);
+        let without = if offered.is_empty() && !troubles.is_empty() {
+            troubles.swap_remove(0)
+        } else {
+            none_fits(required, &offered, installer.is_some() || required.needs_tofu)
+        };
+        let Some(installer) = installer else { return Err(without) };
+        let failed = |reason: String| BinaryError::Install { without: Box::new(without.clone()), reason };
+        let path = installer
+            .install(required, &without, progress)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        self.ask(&path, Origin::Installed, environment).await.map_err(|error| failed(error.to_string()))
+    }
+
+    /// What can be run, and why other places have nothing that can.
+    async fn offered(&self, environment: &Environment) -> (Vec<Binary>, Vec<BinaryError>) {
+        let (mut offered, mut troubles) = (Vec::new(), Vec::new());
+        for place in self.places(environment).await {
+            let asked = match place {
+                Ok((path, origin)) => self.ask(&path, origin, environment).await,
+                Err(error) => Err(error),
+            };
+            match asked {
+                Ok(binary) => offered.push(binary),
+                Err(error) => troubles.push(error),
+            }
+        }
+        (offered, troubles)
+    }
+
+    async fn places(&self, environment: &Environment) -> Vec<Place> {
+        let source = self.source.clone();
+        let path = environment.path().map(OsStr::to_owned);
+        let installed = self.installer.as_ref().map(|installer| installer.dir().to_owned());
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut places = given(&source, path.as_deref());
+            let own = installed.iter().flat_map(|dir| programs_in(dir));
+            places.extend(own.map(|path| Ok((path, Origin::Installed))));
+            places
+        });
+        looked.await.unwrap_or_default()
+    }
+
+    async fn ask(
+        &self,
+        path: &Path,
+        origin: Origin,
+        environment: &Environment,
+    ) -> Result<Binary, BinaryError> {
+        let unusable = |reason: String| BinaryError::Unusable(path.to_owned(), reason);
+        let path = tokio::fs::canonicalize(path).await.map_err(|error| unusable(error.to_string()))?;
+        let file = tokio::fs::metadata(&path).await.map_err(|error| unusable(error.to_string()))?;
+        let identity = (path.clone(), file.len(), file.modified().ok());
+        let asked = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of a program that was replaced nobody asks again.
+            known.retain(|other, _| other.0 != path || *other == identity);
+            Arc::clone(known.entry(identity).or_default())
+        };
+        // Of many jobs at once one asks, and the others wait for its answer.
+        let (version, product) =
+            asked.get_or_try_init(|| ask(&path, environment)).await.map_err(unusable)?.clone();
+        if version.numbers < MINIMUM {
+            let path = path.display().to_string();
+            return Err(BinaryError::TooOld { found: version.to_string(), path });
+        }
+        Ok(Binary { path, version, product, origin })
+    }
+}
+
+fn none_fits(required: &Required, offered: &[Binary], says_enough: bool) -> BinaryError {
+    let offered: Vec<String> = offered.iter().map(ToString::to_string).collect();
+    BinaryError::NoneFits {
+        required: required.to_string(),
+        offered: if offered.is_empty() { "nothing".to_owned() } else { offered.join(", ") },
+        installing: if says_enough { "" } else { ", or let it install one (--terraform-install)" }.to_owned(),
+    }
+}
+
+/// What people offer. Blocks.
+fn given(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Place> {
+    let missing = |path: &Path| BinaryError::Unusable(path.to_owned(), "no such file".to_owned());
+    let places = match source {
+        TerraformSource::SearchPath => {
+            let found = ["terraform", "tofu"].iter().filter_map(|name| search(path, name));
+            let found: Vec<Place> = found.map(|path| Ok((path, Origin::Given))).collect();
+            return if found.is_empty() { vec![Err(BinaryError::NotInPath)] } else { found };
+        }
+        TerraformSource::File(path) => std::slice::from_ref(path),
+        TerraformSource::Places(places) => places,
+    };
+    let mut found = Vec::new();
+    for place in places {
+        if place.is_dir() {
+            let programs = programs_in(place);
+            if programs.is_empty() {
+                found.push(Err(BinaryError::EmptyDirectory(place.clone())));
+            }
+            found.extend(programs.into_iter().map(|path| Ok((path, Origin::Given))));
+        } else if place.is_file() {
+            found.push(Ok((place.clone(), Origin::Given)));
+        } else {
+            found.push(Err(missing(place)));
+        }
+    }
+    found
+}
+
+fn search(path: Option<&OsStr>, name: &str) -> Option<PathBuf> {
+    std::env::split_paths(path?).map(|dir| dir.join(name)).find(|candidate| is_program(candidate))
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// The programs in a directory and one level below, by name.
+fn programs_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = |dir: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    };
+    let is_named = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        ["terraform", "tofu"].iter().any(|product| {
+            // `terraform_1.9.8` is one, `terraform-provider-x` and `terraform-ls` are not.
+            let rest = name.strip_prefix(product);
+            rest.is_some_and(|rest| {
+                rest.is_empty()
+                    || rest.trim_start_matches(['_', '-', 'v']).starts_with(|c: char| c.is_ascii_digit())
+            })
+        })
+    };
+    let mut found = Vec::new();
+    for path in entries(dir) {
+        if path.is_dir() {
+            // What is half-made has another name until it is whole.
+            let is_new = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("new-"));
+            if !is_new {
+                found.extend(entries(&path).into_iter().filter(is_named).filter(|path| is_program(path)));
+            }
+        } else if is_named(&path) && is_program(&path) {
+            found.push(path);
+        }
+    }
+    found.truncate(MOST_PROGRAMS);
+    found
+}
+
+async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product), String> {
+    let bytes = run(path, &["version", "-json"], environment).await?;
+    let output: VersionOutput =
+        serde_json::from_slice(&bytes).map_err(|_| "version -json printed no version".to_owned())?;
+    let version = Version::parse(&output.terraform_version)
+        .ok_or_else(|| format!("version -json printed {:?} as its version", output.terraform_version))?;
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let product = if name.starts_with("terraform") {
+        Product::Terraform
+    } else if name.starts_with("tofu") {
+        Product::OpenTofu
+    } else {
+        // Both say `terraform_version` in JSON; in words they tell which they are.
+        let words = run(path, &["version"], environment).await?;
+        if words.starts_with(b"OpenTofu") { Product::OpenTofu } else { Product::Terraform }
+    };
+    Ok((version, product))
+}
+
+async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Result<Vec<u8>, String> {
+    let mut command = tokio::process::Command::new(path);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    environment.apply_basic(&mut command);
+    let mut child = command.kill_on_drop(true).spawn().map_err(|error| error.to_string())?;
+    let stdout = child.stdout.take().expect("stdout is piped two lines above");
+    let answer = tokio::time::timeout(VERSION_TIMEOUT, async {
+        let mut bytes = Vec::new();
+        stdout.take(VERSION_LIMIT_BYTES).read_to_end(&mut bytes).await?;
+        child.wait().await?;
+        Ok::<_, std::io::Error>(bytes)
+    });
+    answer.await.map_err(|_| "version did not answer in 30 s".to_owned())?.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::terraform::binary::constraint::Constraint;
+    use crate::terraform::binary::required::Requirement;
+
+    fn script(path: &Path, version: &str) -> PathBuf {
+        let dir = path.parent().unwrap();
+        std::fs::create_dir_all(dir).unwrap();
+        let text = format!(
+            "#!/bin/sh\necho x >> {}/calls\ntest \"$2\" = -json && echo '{{\"terraform_version\":\"{version}\"}}' || echo OpenTofu\n",
+            dir.display()
+        );
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_owned()
+    }
+
+    fn required(constraint: &str) -> Required {
+        let constraint = Constraint::parse(constraint).unwrap();
+        let place = "main.tf:3".to_owned();
+        Required { requirements: vec![Requirement { constraint, place, of_tofu: false }], needs_tofu: false }
+    }
+
+    async fn find(finder: &Finder, required: &Required) -> Result<String, String> {
+        let found = finder.find(&Environment::of_daemon(), required, &Progress::silent()).await;
+        found.map(|binary| binary.version.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn the_version_is_asked_once_per_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = script(&dir.path().join("terraform"), "1.4.2");
+        let finder = Finder::new(TerraformSource::File(path.clone()), None);
+        let any = Required::default();
+        let (one, two, three) = tokio::join!(find(&finder, &any), find(&finder, &any), find(&finder, &any));
+        assert!([one, two, three].iter().all(|found| found.as_deref() == Ok("1.4.2")));
+        assert_eq!(std::fs::read_to_string(dir.path().join("calls")).unwrap(), "x\n");
+        script(&path, "1.14.12");
+        assert_eq!(find(&finder, &any).await.unwrap(), "1.14.12");
+    }
+
+    #[tokio::test]
+    async fn missing_and_old_ones_say_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let any = Required::default();
+        let old = TerraformSource::File(script(&dir.path().join("terraform"), "1.0.11"));
+        let error = find(&Finder::new(old, None), &any).await.unwrap_err();
+        assert!(error.contains("terraform version \"1.0.11\" is too old. required >= \"1.1.0\""), "{error}");
+        assert!(error.contains("--terraform-path"), "{error}");
+        std::fs::create_dir(dir.path().join("empty")).unwrap();
+        for name in ["nothing", "empty"] {
+            let source = TerraformSource::Places(vec![dir.path().join(name)]);
+            let error = find(&Finder::new(source, None), &any).await.unwrap_err();
+            assert!(error.contains("--terraform-path") && error.contains(name), "{error}");
+        }
+        assert!(search(Some(dir.path().join("empty").as_os_str()), "terraform").is_none());
+    }
+
+    #[tokio::test]
+    async fn directories_offer_many_versions() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a/1.5.7/terraform", "a/1.9.8/terraform", "a/new-1/terraform", "b/terraform_1.11.4"] {
+            let version = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+            script(&dir.path().join(name), version.split('/').next().unwrap());
+        }
+        script(&dir.path().join("b/terraform-provider-x"), "9.0.0");
+        script(&dir.path().join("c/program"), "1.8.3");
+        let places = ["a", "b", "c/program"].map(|name| dir.path().join(name)).to_vec();
+        let finder = Finder::new(TerraformSource::Places(places), None);
+        for (constraint, wanted) in
+            [(">= 1", "1.11.4"), ("~> 1.5.0", "1.5.7"), ("< 1.11", "1.9.8"), ("= 1.8.3", "1.8.3")]
+        {
+            assert_eq!(find(&finder, &required(constraint)).await.unwrap(), wanted, "{constraint}");
+        }
+        let error = find(&finder, &required("~> 1.6.0")).await.unwrap_err();
+        for wanted in ["\"~> 1.6.0\" (main.tf:3)", "Terraform 1.5.7", "OpenTofu 1.8.3", "--terraform-path"] {
+            assert!(error.contains(wanted), "{error}");
+        }
+        let calls = std::fs::read_to_string(dir.path().join("a/1.5.7/calls")).unwrap();
+        assert_eq!(calls, "x\n", "asked once for all of these");
+    }
+}

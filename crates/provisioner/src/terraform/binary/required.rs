@@ -1,0 +1,277 @@
+//! What a template requires of the program that runs it: `required_version`, and files that only OpenTofu reads.
+//!
+//! Read before anything runs, so only what is in the template itself counts, and the modules that came with a build.
+//! What cannot be read here is passed over: the program will say what is wrong with it, and where.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use hcl_edit::Span as _;
+use hcl_edit::expr::Expression;
+use hcl_edit::structure::Body;
+use serde_json::Value;
+
+use super::constraint::Constraint;
+
+/// More folders of modules are not looked at.
+const MOST_FOLDERS: usize = 256;
+
+const MODULES: &str = ".terraform/modules";
+
+/// One condition, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Requirement {
+    pub(crate) constraint: Constraint,
+    /// File and line, seen from the template's folder.
+    pub(crate) place: String,
+    /// It stands in a file that only OpenTofu reads.
+    pub(crate) of_tofu: bool,
+}
+
+/// Everything a template requires.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Required {
+    pub(crate) requirements: Vec<Requirement>,
+    /// There are files that only OpenTofu reads.
+    pub(crate) needs_tofu: bool,
+}
+
+impl fmt::Display for Required {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words: Vec<String> = self
+            .requirements
+            .iter()
+            .map(|requirement| format!("{:?} ({})", requirement.constraint.to_string(), requirement.place))
+            .collect();
+        if self.needs_tofu {
+            words.push("OpenTofu, as it has *.tofu files".to_owned());
+        }
+        f.write_str(&words.join(" and "))
+    }
+}
+
+impl Required {
+    /// Reads a template's folder. Blocks, so call it off the async threads.
+    pub(crate) fn read(root: &Path) -> Self {
+        let mut found = Self::default();
+        let mut waiting = vec![root.to_owned()];
+        waiting.extend(fetched_modules(root));
+        let mut seen = BTreeSet::new();
+        while let Some(dir) = waiting.pop() {
+            let Ok(dir) = dir.canonicalize() else { continue };
+            let inside = root.canonicalize().is_ok_and(|root| dir.starts_with(root));
+            if inside && seen.len() < MOST_FOLDERS && seen.insert(dir.clone()) {
+                found.read_folder(root, &dir, &mut waiting);
+            }
+        }
+        found.requirements.sort_by(|one, other| one.place.cmp(&other.place));
+        found
+    }
+
+    fn read_folder(&mut self, root: &Path, dir: &Path, waiting: &mut Vec<PathBuf>) {
+        let root = root.canonicalize().unwrap_or_default();
+        let mut here: Vec<Requirement> = Vec::new();
+        for (name, kind) in files(dir) {
+            self.needs_tofu |= kind.of_tofu;
+            let Ok(text) = std::fs::read_to_string(dir.join(&name)) else { continue };
+            let sources = ["required_version", "\"./", "\"../"];
+            if !sources.iter().any(|wanted| text.contains(wanted)) {
+                continue;
+            }
+            let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+            let read = if kind.is_json { read_json(text) } else { read_hcl(text) };
+            let shown = dir.strip_prefix(&root).unwrap_or(dir).join(&name);
+            let requirements = read.constraints.into_iter().filter_map(|(line, text)| {
+                let constraint = Constraint::parse(&text)?;
+                let place = format!("{}:{line}", shown.display());
+                Some(Requirement { constraint, place, of_tofu: kind.of_tofu })
+            });
+            let requirements: Vec<_> = requirements.collect();
+            if kind.is_override && !requirements.is_empty() {
+                here.clear();
+            }
+            here.extend(requirements);
+            waiting.extend(read.folders.into_iter().map(|folder| dir.join(folder)));
+        }
+        self.requirements.append(&mut here);
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    of_tofu: bool,
+    is_json: bool,
+    is_override: bool,
+}
+
+/// Source files of a folder; those that override others last.
+fn files(dir: &Path) -> Vec<(String, Kind)> {
+    let mut files: Vec<(String, Kind)> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let (stem, is_json) =
+                name.strip_suffix(".json").map_or((name.as_str(), false), |stem| (stem, true));
+            let (stem, of_tofu) = match (stem.strip_suffix(".tf"), stem.strip_suffix(".tofu")) {
+                (Some(stem), _) => (stem, false),
+                (None, Some(stem)) => (stem, true),
+                (None, None) => return None,
+            };
+            let is_override = stem == "override" || stem.ends_with("_override");
+            let is_source = !stem.starts_with('.');
+            is_source.then(|| (name.clone(), Kind { of_tofu, is_json, is_override }))
+        })
+        .collect();
+    files.sort_by(|(one, kind), (other, other_kind)| {
+        (kind.is_override, one).cmp(&(other_kind.is_override, other))
+    });
+    files
+}
+
+/// Folders of the modules that a build brings along.
+fn fetched_modules(root: &Path) -> Vec<PathBuf> {
+    let manifest = std::fs::read(root.join(MODULES).join("modules.json")).unwrap_or_default();
+    let Ok(manifest) = serde_json::from_slice::<Value>(&manifest) else { return Vec::new() };
+    let modules = manifest.get("Modules").and_then(Value::as_array);
+    let folders = modules.into_iter().flatten().filter_map(|module| module.get("Dir")?.as_str());
+    folders.map(|folder| root.join(folder)).collect()
+}
+
+#[derive(Default)]
+struct Read {
+    /// Lines and texts.
+    constraints: Vec<(usize, String)>,
+    /// Folders of local modules, seen from the file's.
+    folders: Vec<String>,
+}
+
+fn is_local(source: &str) -> bool {
+    source.starts_with("./") || source.starts_with("../")
+}
+
+fn read_hcl(text: &str) -> Read {
+    let mut read = Read::default();
+    let Ok(body) = text.parse::<Body>() else { return read };
+    for block in body.get_blocks("terraform") {
+        let Some(attribute) = block.body.get_attribute("required_version") else { continue };
+        let start = attribute.span().map_or(0, |span| span.start).min(text.len());
+        let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        if let Some(constraint) = literal(&attribute.value) {
+            read.constraints.push((line, constraint));
+        }
+    }
+    for block in body.get_blocks("module") {
+        let source = block.body.get_attribute("source").and_then(|attribute| literal(&attribute.value));
+        read.folders.extend(source.filter(|source| is_local(source)));
+    }
+    read
+}
+
+fn literal(expression: &Expression) -> Option<String> {
+    super::super::literal::text(expression)
+}
+
+fn read_json(text: &str) -> Read {
+    let mut read = Read::default();
+    let Ok(root) = serde_json::from_str::<Value>(text) else { return read };
+    for root in one_or_many(Some(&root)) {
+        for block in one_or_many(root.get("terraform")) {
+            let Some(constraint) = block.get("required_version").and_then(Value::as_str) else { continue };
+            let line = text.lines().position(|line| line.contains("required_version")).unwrap_or(0) + 1;
+            read.constraints.push((line, constraint.to_owned()));
+        }
+        for modules in one_or_many(root.get("module")) {
+            for module in modules.as_object().into_iter().flat_map(|modules| modules.values()) {
+                for module in one_or_many(Some(module)) {
+                    let source = module.get("source").and_then(Value::as_str);
+                    read.folders.extend(source.filter(|source| is_local(source)).map(str::to_owned));
+                }
+            }
+        }
+    }
+    read
+}
+
+fn one_or_many(value: Option<&Value>) -> Vec<&Value> {
+    match value {
+        None => Vec::new(),
+        Some(Value::Array(items)) => items.iter().collect(),
+        Some(other) => vec![other],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Required {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        Required::read(dir.path())
+    }
+
+    fn block(constraint: &str) -> String {
+        format!("terraform {{\n  required_version = \"{constraint}\"\n}}\n")
+    }
+
+    #[test]
+    fn conditions_with_their_places() {
+        let main = format!("# a template\n{}{}", block(">= 1.2"), block("< 2"));
+        let json = "{\n  \"terraform\": [{\"required_version\": \"~> 1.5\"}]\n}";
+        let required = read(&[
+            ("main.tf", &main),
+            ("more.tf.json", json),
+            (".hidden.tf", &block("= 9")),
+            ("notes.txt", &block("= 9")),
+            ("other/main.tf", &block("= 9")),
+        ]);
+        assert_eq!(
+            required.to_string(),
+            "\">= 1.2\" (main.tf:3) and \"< 2\" (main.tf:6) and \"~> 1.5\" (more.tf.json:2)"
+        );
+        assert!(!required.needs_tofu);
+        assert_eq!(read(&[("main.tf", "variable \"a\" {}\n")]), Required::default());
+    }
+
+    #[test]
+    fn modules_of_the_template_count_and_what_is_outside_does_not() {
+        let call = |source: &str| format!("module \"m\" {{\n  source = \"{source}\"\n}}\n");
+        let required = read(&[
+            ("main.tf", &format!("{}{}", call("./a"), call("../outside").replace("\"m\"", "\"n\""))),
+            ("a/main.tf", &format!("{}{}", call("../b"), block(">= 1.3"))),
+            ("b/main.tf", &format!("{}{}", call("../a"), block("< 1.9"))),
+            (
+                ".terraform/modules/modules.json",
+                r#"{"Modules":[{"Key":"","Dir":"."},{"Key":"far","Dir":".terraform/modules/far"}]}"#,
+            ),
+            (".terraform/modules/far/main.tf", &block("!= 1.4.0")),
+        ]);
+        let places: Vec<_> = required.requirements.iter().map(|one| one.place.as_str()).collect();
+        assert_eq!(places, [".terraform/modules/far/main.tf:2", "a/main.tf:5", "b/main.tf:5"]);
+    }
+
+    #[test]
+    fn overrides_replace_and_tofus_files_are_told_apart() {
+        let required = read(&[("main.tf", &block("~> 1.2.0")), ("override.tf", &block("~> 1.5.0"))]);
+        assert_eq!(required.to_string(), "\"~> 1.5.0\" (override.tf:2)");
+        let required = read(&[("main.tf", &block("~> 1.2.0")), ("more.tofu", &block(">= 1.8"))]);
+        assert!(required.needs_tofu && required.requirements[1].of_tofu && !required.requirements[0].of_tofu);
+        assert!(required.to_string().ends_with("OpenTofu, as it has *.tofu files"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_to_terraform() {
+        for text in ["terraform {", "terraform {\n required_version = var.x\n}\n", &block("latest")] {
+            assert!(read(&[("main.tf", text)]).requirements.is_empty(), "{text}");
+        }
+        assert!(read(&[("main.tf.json", "{")]).requirements.is_empty());
+    }
+}

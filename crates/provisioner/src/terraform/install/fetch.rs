@@ -1,0 +1,153 @@
+//! Downloads from a release server: bounded, with the system's certificate authorities and the environment's proxies.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coder_api::client::{Proxies, TlsError, tls_config};
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncWriteExt as _;
+use url::Url;
+
+use super::Progress;
+
+/// The index of all releases has some megabytes.
+pub(super) const INDEX_LIMIT: usize = 64 * 1024 * 1024;
+
+/// Lists of checksums and signatures.
+pub(super) const SMALL_LIMIT: usize = 256 * 1024;
+
+/// Archives have some 30 megabytes.
+const ARCHIVE_LIMIT: u64 = 1024 * 1024 * 1024;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Progress is said each time so much more of an archive is there.
+const STEP_PERCENT: u64 = 25;
+
+const NEXT: &str = "name a mirror that can be reached with --terraform-mirror, or switch this off with --terraform-install=false";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the download cannot be set up: {0}")]
+    SetUp(String),
+    #[error("{url} cannot be fetched: {reason}: {NEXT}")]
+    Failed { url: String, reason: String },
+    #[error("{url} cannot be fetched: the server answers {status}: {NEXT}")]
+    Status { url: String, status: u16 },
+    #[error("{url} is longer than {limit} bytes; this is not what was expected there")]
+    TooLong { url: String, limit: u64 },
+    #[error("{}: {reason}", path.display())]
+    Disk { path: PathBuf, reason: std::io::Error },
+}
+
+/// A server with releases.
+pub(super) struct Remote {
+    base: Url,
+    http: reqwest::Client,
+    patience: Duration,
+}
+
+impl Remote {
+    pub(super) fn new(base: Url, patience: Duration) -> Result<Self, FetchError> {
+        let proxies = Proxies::from_env();
+        let proxy = reqwest::Proxy::custom(move |url| proxies.for_url(url).cloned());
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls_config(&[])?)
+            .no_proxy()
+            .proxy(proxy)
+            .connect_timeout(CONNECT_TIMEOUT.min(patience))
+            .read_timeout(patience)
+            .user_agent(concat!("coder/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| FetchError::SetUp(error.to_string()))?;
+        Ok(Self { base, http, patience })
+    }
+
+    /// Its address without credentials.
+    pub(super) fn shown(&self) -> String {
+        shown(&self.base)
+    }
+
+    /// A file that is kept in memory.
+    pub(super) async fn get(&self, path: &str, limit: usize) -> Result<Vec<u8>, FetchError> {
+        let (url, mut response) = self.open(path).await?;
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.failed(&url, &error))? {
+            if bytes.len() + piece.len() > limit {
+                return Err(FetchError::TooLong { url: shown(&url), limit: limit as u64 });
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
+    /// A file that is kept on disk; returns its hexadecimal SHA-256.
+    pub(super) async fn download(
+        &self,
+        path: &str,
+        to: &Path,
+        progress: &Progress<'_>,
+    ) -> Result<String, FetchError> {
+        let disk = |reason| FetchError::Disk { path: to.to_owned(), reason };
+        let (url, mut response) = self.open(path).await?;
+        let size = response.content_length().unwrap_or(0);
+        let mut file = tokio::fs::File::create(to).await.map_err(disk)?;
+        let (mut sum, mut done, mut next) = (Sha256::new(), 0_u64, STEP_PERCENT);
+        while let Some(piece) = response.chunk().await.map_err(|error| self.failed(&url, &error))? {
+            done += piece.len() as u64;
+            if done > ARCHIVE_LIMIT {
+                return Err(FetchError::TooLong { url: shown(&url), limit: ARCHIVE_LIMIT });
+            }
+            sum.update(&piece);
+            file.write_all(&piece).await.map_err(disk)?;
+            let percent = (done * 100).checked_div(size).unwrap_or(0);
+            if percent >= next && next < 100 {
+                let mebibytes = size / (1024 * 1024);
+                progress.say(&format!("Downloading Terraform: {percent} % of {mebibytes} MiB")).await;
+                next = percent - percent % STEP_PERCENT + STEP_PERCENT;
+            }
+        }
+        file.sync_all().await.map_err(disk)?;
+        Ok(hex::encode(sum.finalize()))
+    }
+
+    async fn open(&self, path: &str) -> Result<(Url, reqwest::Response), FetchError> {
+        let url = self.base.join(path).map_err(|error| FetchError::SetUp(error.to_string()))?;
+        let response = tokio::time::timeout(self.patience, self.http.get(url.clone()).send())
+            .await
+            .map_err(|_| self.silent(&url))?
+            .map_err(|error| self.failed(&url, &error))?;
+        if !response.status().is_success() {
+            return Err(FetchError::Status { url: shown(&url), status: response.status().as_u16() });
+        }
+        Ok((url, response))
+    }
+
+    fn silent(&self, url: &Url) -> FetchError {
+        let reason = format!("the server said nothing for {} s", self.patience.as_secs_f32());
+        FetchError::Failed { url: shown(url), reason }
+    }
+
+    /// In the words of the innermost cause, which is the one that says what happened.
+    fn failed(&self, url: &Url, error: &reqwest::Error) -> FetchError {
+        if error.is_timeout() {
+            return self.silent(url);
+        }
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        FetchError::Failed { url: shown(url), reason: cause.to_string() }
+    }
+}
+
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Fails only for addresses that have no host, and those have no password either.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.to_string()
+}
