@@ -73,13 +73,9 @@ struct Inner {
     files: Gauge,
 }
 
-/// The counts of a daemon; clones share them.
-#[derive(Clone)]
-pub(crate) struct Metrics(Arc<Inner>);
-
-impl Metrics {
-    pub(crate) fn new() -> Self {
-        let mut inner = Inner {
+impl Inner {
+    fn new() -> Self {
+        Self {
             registry: Registry::default(),
             current: Family::default(),
             jobs: Durations::new_with_constructor(durations),
@@ -91,26 +87,74 @@ impl Metrics {
             reconnects: Gauge::default(),
             memory: Gauge::default(),
             files: Gauge::default(),
-        };
-        let daemons: Gauge = Gauge::default();
-        daemons.set(1);
-        macro_rules! add {
-            ($name:literal, $help:literal, $metric:expr) => {
-                inner.registry.register($name, $help, $metric.clone());
-            };
         }
-        add!("coderd_provisionerd_jobs_current", "Jobs running now", inner.current);
-        add!("coderd_provisionerd_num_daemons", "Daemons in this process", daemons);
-        add!("coderd_provisionerd_job_timings_seconds", "Duration of jobs", inner.jobs);
-        add!("coderd_provisionerd_workspace_build_timings_seconds", "Duration of builds", inner.builds);
-        add!("coderd_workspace_builds", "Builds that ended", inner.workspace_builds);
-        add!("coderd_provisionerd_slots", "Slots by state", inner.slots);
-        add!("coderd_provisionerd_connected", "Whether there is a connection to the server", inner.connected);
-        add!("coderd_provisionerd_draining", "Whether no further job is taken", inner.draining);
-        add!("coderd_provisionerd_reconnects", "Connections after the first", inner.reconnects);
-        add!("process_resident_memory_bytes", "Resident memory", inner.memory);
-        add!("process_open_fds", "Open files", inner.files);
+    }
+
+    fn register_official(&mut self, count: u32) {
+        let daemons: Gauge = Gauge::default();
+        daemons.set(i64::from(count));
+        let registry = &mut self.registry;
+        registry.register("coderd_provisionerd_jobs_current", "Jobs running now", self.current.clone());
+        registry.register("coderd_provisionerd_num_daemons", "Daemons in this process", daemons);
+        registry.register("coderd_provisionerd_job_timings_seconds", "Duration of jobs", self.jobs.clone());
+        registry.register(
+            "coderd_provisionerd_workspace_build_timings_seconds",
+            "Duration of builds",
+            self.builds.clone(),
+        );
+        registry.register("coderd_workspace_builds", "Builds that ended", self.workspace_builds.clone());
+    }
+
+    fn register_own(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("coderd_provisionerd_slots", "Slots by state", self.slots.clone());
+        registry.register(
+            "coderd_provisionerd_connected",
+            "Whether there is a connection to the server",
+            self.connected.clone(),
+        );
+        registry.register(
+            "coderd_provisionerd_draining",
+            "Whether no further job is taken",
+            self.draining.clone(),
+        );
+        registry.register(
+            "coderd_provisionerd_reconnects",
+            "Connections after the first",
+            self.reconnects.clone(),
+        );
+        registry.register("process_resident_memory_bytes", "Resident memory", self.memory.clone());
+        registry.register("process_open_fds", "Open files", self.files.clone());
+    }
+}
+
+/// The counts of a daemon, or of several in one process; clones share them.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+impl Metrics {
+    /// For daemons inside of another program: only what the official ones tell, all of them together, and nothing of
+    /// the process, which that program tells itself.
+    #[must_use]
+    pub fn shared(daemons: u32) -> Self {
+        let mut inner = Inner::new();
+        inner.register_official(daemons);
         Self(Arc::new(inner))
+    }
+
+    pub(crate) fn new() -> Self {
+        let mut inner = Inner::new();
+        inner.register_official(1);
+        inner.register_own();
+        Self(Arc::new(inner))
+    }
+
+    /// Everything of [`Metrics::shared`] in the text form of OpenMetrics.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.0.registry).expect("a string takes everything");
+        text
     }
 
     /// A job begins.
@@ -207,6 +251,18 @@ mod tests {
     use coder_wire::messages::provisioner::{Metadata, WorkspaceTransition};
 
     use super::*;
+
+    #[test]
+    fn daemons_inside_of_a_server_are_counted_together_and_leave_the_process_to_it() {
+        let shared = Metrics::shared(3);
+        let job = pb::AcquiredJob { provisioner: "terraform".to_owned(), ..Default::default() };
+        let (first, second) = (shared.started(&job), shared.clone().started(&job));
+        let text = shared.text();
+        assert!(text.contains("coderd_provisionerd_num_daemons 3\n"), "{text}");
+        assert!(text.contains("coderd_provisionerd_jobs_current{provisioner=\"terraform\"} 2\n"), "{text}");
+        assert!(!text.contains("process_") && !text.contains("_slots"), "{text}");
+        drop((first, second));
+    }
 
     #[test]
     fn jobs_are_counted_under_the_official_names() {

@@ -6,6 +6,8 @@
 
 mod scrape;
 mod serve;
+mod sockets;
+mod workspaces;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +25,10 @@ use prometheus_client::registry::Registry;
 
 pub use self::scrape::render;
 pub use self::serve::service;
+pub use self::sockets::Socket;
+
+use self::sockets::Sockets;
+use self::workspaces::Census;
 
 /// So many tag sets have numbers of their own; all others are counted together.
 pub const SETS: usize = 100;
@@ -54,9 +60,19 @@ struct OfSet {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCreation {
+    organization_name: String,
+    template_name: String,
+    preset_name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfReason {
     reason: &'static str,
 }
+
+/// Tells what somebody else in this process counts, in the text form of OpenMetrics.
+type Source = Box<dyn Fn() -> String + Send + Sync>;
 
 type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -69,6 +85,10 @@ struct Inner {
     joins: Counter,
     reconnects: Counter,
     ended: Family<OfReason, Counter>,
+    creations: Family<OfCreation, Counter>,
+    sockets: Sockets,
+    census: Census,
+    sources: Mutex<Vec<Source>>,
     known: Mutex<HashSet<OfSet>>,
 }
 
@@ -78,8 +98,10 @@ pub struct Metrics(Arc<Inner>);
 
 impl Default for Metrics {
     fn default() -> Self {
+        let mut registry = Registry::default();
+        let sockets = Sockets::new(&mut registry);
         let mut inner = Inner {
-            registry: Registry::default(),
+            registry,
             answers: Family::default(),
             latencies: Durations::new_with_constructor(|| Histogram::new(LATENCIES)),
             concurrent: Family::default(),
@@ -87,6 +109,10 @@ impl Default for Metrics {
             joins: Counter::default(),
             reconnects: Counter::default(),
             ended: Family::default(),
+            creations: Family::default(),
+            sockets,
+            census: Census::default(),
+            sources: Mutex::default(),
             known: Mutex::default(),
         };
         let registry = &mut inner.registry;
@@ -117,6 +143,7 @@ impl Default for Metrics {
             "Jobs that the server ended, by reason",
             inner.ended.clone(),
         );
+        registry.register("coderd_workspace_creation", "Workspaces made", inner.creations.clone());
         Self(Arc::new(inner))
     }
 }
@@ -147,6 +174,26 @@ impl Metrics {
     /// A job was handed out after it waited so long.
     pub fn handed_out(&self, organization: OrganizationId, tags: &TagSet, waited: Duration) {
         self.0.waits.get_or_create(&self.set(organization, tags)).observe(waited.as_secs_f64());
+    }
+
+    /// A WebSocket is opened at this route; it counts until the result is dropped.
+    pub fn socket(&self, path: &'static str) -> Socket {
+        self.0.sockets.open(path)
+    }
+
+    /// A workspace was made.
+    pub fn workspace_made(&self, organization: &str, template: &str, preset: &str) {
+        let labels = OfCreation {
+            organization_name: organization.to_owned(),
+            template_name: template.to_owned(),
+            preset_name: preset.to_owned(),
+        };
+        self.0.creations.get_or_create(&labels).inc();
+    }
+
+    /// What else is told at each scrape: whole families in the text form of OpenMetrics, whose names nobody else uses.
+    pub fn tell_also(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
     }
 
     /// The server has ended a job that nobody else would have ended.

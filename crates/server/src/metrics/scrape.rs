@@ -1,6 +1,7 @@
 //! What is read when somebody scrapes: queue, daemons, users, and this process.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::OrganizationId;
@@ -38,11 +39,6 @@ struct OfStatus {
     status: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPath {
-    path: &'static str,
-}
-
 /// Everything, in the text form of OpenMetrics.
 ///
 /// # Errors
@@ -50,12 +46,20 @@ struct OfPath {
 pub async fn render(app: &App) -> Result<String, Error> {
     let mut text = String::new();
     encode(&mut text, &app.metrics.0.registry).expect("a string takes everything");
-    // Two registries make one text: its end is said once.
-    if let Some(start) = text.rfind("# EOF") {
-        text.truncate(start);
+    open_end(&mut text);
+    for source in app.metrics.0.sources.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        text.push_str(&source());
+        open_end(&mut text);
     }
     encode(&mut text, &now(app).await?).expect("a string takes everything");
     Ok(text)
+}
+
+/// Several texts make one: its end is said once.
+fn open_end(text: &mut String) {
+    if let Some(start) = text.rfind("# EOF") {
+        text.truncate(start);
+    }
 }
 
 /// Numbers of a tag set.
@@ -102,8 +106,9 @@ async fn now(app: &App) -> Result<Registry, Error> {
         let filter = users::Filter { status: Some(vec![status]), ..users::Filter::default() };
         counts.push((word, users::count(&mut tx, &filter).await?));
     }
-    drop(tx);
     let mut registry = Registry::default();
+    app.metrics.0.census.add(&mut registry, &mut tx, at).await?;
+    drop(tx);
     add_sets(&mut registry, sets, at);
     let info: Family<Organization, Gauge> = Family::default();
     for organization in organizations {
@@ -157,9 +162,6 @@ fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Se
 
 fn add_process(registry: &mut Registry, app: &App) {
     let sessions = i64::try_from(app.scheduler.connected().len()).unwrap_or(i64::MAX);
-    let sockets: Family<OfPath, Gauge> = Family::default();
-    sockets.get_or_create(&OfPath { path: coder_api::paths::SERVE }).set(sessions);
-    registry.register("coderd_api_concurrent_websockets", "Open WebSockets of daemons here", sockets);
     let gauge = |value: i64| {
         let gauge: Gauge = Gauge::default();
         gauge.set(value);

@@ -2,6 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use coder_api::paths;
 
 use super::{Wanted, answer};
 use crate::context::App;
@@ -19,5 +20,5 @@ pub async fn dry_run(
 ) -> Result<Response> {
     let wanted = Wanted::read(&query)?;
     let job = dry_runs::find(&mut app.store.reader().await?, &caller, names).await?.1.id;
-    answer(app, job, wanted, request).await
+    answer(app, job, wanted, paths::DRY_RUN_LOGS, request).await
 }

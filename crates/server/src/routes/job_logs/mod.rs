@@ -52,14 +52,22 @@ impl Wanted {
 }
 
 /// Answers with the lines of a job that the caller may see.
-async fn answer(app: App, job: JobId, wanted: Wanted, mut request: Request) -> Result<Response> {
+async fn answer(
+    app: App,
+    job: JobId,
+    wanted: Wanted,
+    path: &'static str,
+    mut request: Request,
+) -> Result<Response> {
     if wanted.follow {
         let upgrade = match upgrade::check(&mut request) {
             Ok(upgrade) => upgrade,
             Err(refused) => return Ok(refused.into_response()),
         };
         let (response, connection) = upgrade.accept();
+        let counted = app.metrics.socket(path);
         app.clone().lifecycle.spawn("log follower", async move {
+            let _counted = counted;
             match connection.await {
                 Ok(connection) => follow::follow(&app, job, wanted.after, connection).await,
                 Err(error) => tracing::debug!(%error, "the connection was gone before the log was followed"),

@@ -2,6 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use coder_api::paths;
 use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
 
@@ -21,5 +22,5 @@ pub async fn version(
 ) -> Result<Response> {
     let wanted = Wanted::read(&query)?;
     let job = versions::find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?.job_id;
-    answer(app, job, wanted, request).await
+    answer(app, job, wanted, paths::VERSION_LOGS, request).await
 }

@@ -7,11 +7,13 @@ use coder_domain::ids::{OrganizationId, WorkspaceId};
 use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::{
-    Tx, templates as template_rows, transaction, users as accounts, versions, workspaces as rows,
+    Tx, templates as template_rows, transaction, users as accounts, version_details, versions,
+    workspaces as rows,
 };
 use http::StatusCode;
 
 use super::{settings, view};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
@@ -112,16 +114,34 @@ async fn make_one(
             parameters: request.rich_parameter_values.clone(),
             ..Wanted::new(Transition::Start)
         };
+        Event::new(Verb::Create, Kind::Workspace, row.id.0, row.name.as_str())
+            .in_organization(row.organization_id)
+            .change("owner", "", &owner.username)
+            .change("template_id", (), row.template_id)
+            .change("autostart_schedule", (), &row.autostart_schedule)
+            .change("ttl_ms", (), row.ttl_ms)
+            .by(tx, caller, now)
+            .await?;
         let made = make::make(app, tx, caller, &row, &template, &wanted, now).await?;
         Ok((row, made))
     })?;
     after(app, &made);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
     // The official answer leaves these to the next read (http-api 7.3, scheduling-and-auth QUE-6).
+    let preset = preset_name(app, &made).await?;
+    app.metrics.workspace_made(&view.organization_name, &view.template_name, &preset);
     let build = &mut view.latest_build;
     build.template_version_name.clear();
     (build.job.queue_position, build.job.queue_size) = (0, 0);
     Ok(body::Created(view))
+}
+
+/// The preset that a build was made with, by name.
+async fn preset_name(app: &App, made: &Made) -> Result<String> {
+    let Some(id) = made.build.template_version_preset_id else { return Ok(String::new()) };
+    let mut tx = app.store.reader().await?;
+    let presets = version_details::list_presets(&mut tx, made.build.template_version_id).await?;
+    Ok(presets.into_iter().find(|preset| preset.id == id).map(|preset| preset.name).unwrap_or_default())
 }
 
 fn check(request: &CreateWorkspaceRequest) -> Result<()> {

@@ -1,0 +1,108 @@
+//! Workspaces by what their latest builds are, and people who were here lately. Counting looks at every workspace, so it
+//! is done once a minute at most, however often somebody scrapes.
+
+use std::sync::{Mutex, PoisonError};
+
+use coder_domain::Timestamp;
+use coder_store::census::{self, LatestBuilds};
+use coder_store::{Error, Tx};
+use jiff::SignedDuration;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// How old the numbers may be.
+const FRESH: SignedDuration = SignedDuration::from_mins(1);
+/// So many combinations of labels have numbers of their own.
+const GROUPS: i64 = 1000;
+/// Every status, so that a series does not vanish when it is zero.
+const STATUSES: [&str; 6] = ["pending", "running", "succeeded", "canceling", "canceled", "failed"];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStatus {
+    status: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfLatest {
+    status: String,
+    template_name: String,
+    template_version: String,
+    workspace_owner: String,
+    workspace_transition: &'static str,
+}
+
+#[derive(Clone)]
+struct Counted {
+    at: Timestamp,
+    by_status: Vec<(String, i64)>,
+    latest: Vec<LatestBuilds>,
+    active_users: i64,
+}
+
+/// The newest numbers.
+#[derive(Default)]
+pub(super) struct Census(Mutex<Option<Counted>>);
+
+impl Census {
+    /// Adds them to what is told; counts anew when they are old.
+    pub(super) async fn add(
+        &self,
+        registry: &mut Registry,
+        tx: &mut Tx,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let counted = match kept.filter(|kept| now.duration_since(kept.at).abs() < FRESH) {
+            Some(kept) => kept,
+            None => {
+                let hour = now.checked_sub(SignedDuration::from_hours(1)).unwrap_or(now);
+                let counted = Counted {
+                    at: now,
+                    by_status: census::workspaces_by_status(tx).await?,
+                    latest: census::latest_builds(tx, GROUPS).await?,
+                    active_users: census::active_users(tx, hour).await?,
+                };
+                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted.clone());
+                counted
+            }
+        };
+        tell(registry, counted);
+        Ok(())
+    }
+}
+
+fn tell(registry: &mut Registry, counted: Counted) {
+    let by_status: Family<OfStatus, Gauge> = Family::default();
+    for status in STATUSES {
+        by_status.get_or_create(&OfStatus { status: status.to_owned() }).set(0);
+    }
+    for (status, count) in counted.by_status {
+        by_status.get_or_create(&OfStatus { status }).set(count);
+    }
+    registry.register(
+        "coderd_api_workspace_latest_build",
+        "Workspaces by the status of their latest build",
+        by_status,
+    );
+    let latest: Family<OfLatest, Gauge> = Family::default();
+    for group in counted.latest {
+        let labels = OfLatest {
+            status: group.status,
+            template_name: group.template_name,
+            template_version: group.template_version,
+            workspace_owner: group.workspace_owner,
+            workspace_transition: group.transition.as_str(),
+        };
+        latest.get_or_create(&labels).inc_by(group.total);
+    }
+    registry.register(
+        "coderd_workspace_latest_build_status",
+        "Workspaces by their latest build, template and owner",
+        latest,
+    );
+    let active: Gauge = Gauge::default();
+    active.set(counted.active_users);
+    registry.register("coderd_api_active_users_duration_hour", "Users seen in the last hour", active);
+}
