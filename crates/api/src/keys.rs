@@ -55,6 +55,21 @@ pub struct CreateProvisionerKeyRequest {
     pub allow_addresses: Vec<String>,
 }
 
+/// Changes when a key expires and from where it may be used; what is absent stays. Ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UpdateProvisionerKeyRequest {
+    /// Seconds from now until it expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<i64>,
+    /// It does not expire any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub never_expires: bool,
+    /// Networks from which it may be used, as `10.0.0.0/8`; an empty list is from everywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_addresses: Option<Vec<String>>,
+}
+
 /// Gives a key a new secret; ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -12,6 +12,7 @@ use crate::explanations::JobExplanation;
 use crate::jobs::ProvisionerJob;
 use crate::keys::{
     CreateProvisionerKeyRequest, NewKey, ProvisionerKey, RotateProvisionerKeyRequest, RotatedKey,
+    UpdateProvisionerKeyRequest,
 };
 use crate::organizations::Organization;
 use crate::paths;
@@ -59,6 +60,16 @@ impl Client {
         request: RotateProvisionerKeyRequest,
     ) -> Result<RotatedKey, Error> {
         self.send(Method::POST, &paths::provisioner_key_rotate(organization, name), &request).await
+    }
+
+    /// Changes when a provisioner key expires and from where it may be used; our servers only.
+    pub async fn update_provisioner_key(
+        &self,
+        organization: OrganizationId,
+        name: &str,
+        request: &UpdateProvisionerKeyRequest,
+    ) -> Result<ProvisionerKey, Error> {
+        self.send(Method::PATCH, &paths::provisioner_key(organization, name), request).await
     }
 
     /// The provisioner keys, without the reserved ones.

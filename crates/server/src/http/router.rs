@@ -104,6 +104,7 @@ fn table(app: App) -> Table {
         .get(Signed, paths::PROVISIONER_KEYS, provisioner_keys::list)
         .post(Signed, paths::PROVISIONER_KEYS, provisioner_keys::create)
         .get(Signed, paths::PROVISIONER_KEY_DAEMONS, provisioner_keys::daemons)
+        .patch(Signed, paths::PROVISIONER_KEY, provisioner_keys::update)
         .delete(Signed, paths::PROVISIONER_KEY, provisioner_keys::delete)
         .post(Signed, paths::PROVISIONER_KEY_ROTATE, provisioner_keys::rotate)
         .get(Daemon, paths::OWN_PROVISIONER_KEY, provisioner_keys::get)

@@ -67,7 +67,7 @@ pub async fn create(
 }
 
 /// When a key ends that has so many seconds left.
-fn expiry(left: i64, now: Timestamp) -> Result<Timestamp> {
+pub(super) fn expiry(left: i64, now: Timestamp) -> Result<Timestamp> {
     let left: SignedDuration = seconds("expires_in_seconds", left)?;
     if !left.is_positive() {
         return Err(Error::invalid(

@@ -6,6 +6,7 @@ mod delete;
 mod get;
 mod list;
 mod rotate;
+mod update;
 
 use coder_api::keys::ProvisionerKey;
 use coder_domain::ids::{KeyId, OrganizationId};
@@ -22,6 +23,7 @@ pub use delete::delete;
 pub use get::get;
 pub use list::list;
 pub use rotate::rotate;
+pub use update::update;
 
 /// Names of the rows that stand for other ways to join (scheduling-and-auth KEY-3).
 const RESERVED: [&str; 3] = ["built-in", "user-auth", "psk"];

@@ -130,6 +130,45 @@ on_both_engines! {
         server.post(&owner, &format!("{PATH}/absent/rotate"), json!({})).await.expect(404);
     }
 
+    async fn the_end_and_the_networks_of_a_key_can_be_changed(server: TestServer) {
+        let owner = server.owner().await;
+        let secret = server.post(&owner, PATH, json!({ "name": "k" })).await.expect(201)["key"].as_str().unwrap().to_owned();
+        let change = async |body: Value| server.patch(&owner, &format!("{PATH}/K"), body).await;
+        let shown = change(json!({ "expires_in_seconds": 60, "allow_addresses": ["127.0.0.0/8"] })).await.expect(200);
+        assert_eq!((shown["name"].as_str(), &shown["allow_addresses"]), (Some("k"), &json!(["127.0.0.0/8"])));
+        assert!(shown["expires_at"].is_string());
+        with_key(&server, OWN, &secret).await.expect(200);
+        change(json!({ "allow_addresses": ["10.0.0.0/8"] })).await.expect(200);
+        with_key(&server, OWN, &secret).await.expect(401);
+        let shown = change(json!({ "allow_addresses": [] })).await.expect(200);
+        assert!(shown["expires_at"].is_string(), "what is absent stays: {shown}");
+        with_key(&server, SERVE, &secret).await.expect(426);
+        server.advance(60);
+        with_key(&server, OWN, &secret).await.expect(401);
+        let shown = change(json!({ "never_expires": true })).await.expect(200);
+        assert_eq!(shown.get("expires_at"), None);
+        with_key(&server, OWN, &secret).await.expect(200);
+
+        for (body, field) in [
+            (json!({ "expires_in_seconds": 0 }), "expires_in_seconds"),
+            (json!({ "expires_in_seconds": -1 }), "expires_in_seconds"),
+            (json!({ "expires_in_seconds": i64::MAX }), "expires_in_seconds"),
+            (json!({ "expires_in_seconds": 5, "never_expires": true }), "never_expires"),
+            (json!({ "allow_addresses": ["x"] }), "allow_addresses"),
+        ] {
+            assert_eq!(change(body).await.refused(400), field);
+        }
+        server.patch(&owner, &format!("{PATH}/psk"), json!({})).await.expect(400);
+        server.patch(&owner, &format!("{PATH}/absent"), json!({})).await.expect(404);
+        let member = server.user(&owner, "dev", &[]).await;
+        server.patch(&member, &format!("{PATH}/k"), json!({ "never_expires": true })).await.expect(403);
+        let filter = coder_store::audit::Filter { action: Some("write".to_owned()), ..Default::default() };
+        let mut tx = server.app.store.reader().await.unwrap();
+        let entries = coder_store::audit::list(&mut tx, &filter, 100, 0).await.unwrap();
+        assert_eq!(entries.len(), 4, "one for each change");
+        assert_eq!(entries[2].diff["allow_addresses"]["new"], json!(["10.0.0.0/8"]));
+    }
+
     async fn keys_expire_are_bound_to_networks_and_show_their_last_use(server: TestServer) {
         let owner = server.owner().await;
         let request = json!({ "name": "k", "expires_in_seconds": 60, "allow_addresses": ["127.0.0.0/8", "::1"] });
