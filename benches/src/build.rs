@@ -1,21 +1,20 @@
-//! A start build through server and daemon, against Terraform alone with the official provider.
+//! Builds and imports through server and daemon, against Terraform alone with the official provider.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::Setup;
+use crate::bare::{self, Cost};
 use crate::process::{Database, Deployment, Running, cpu_seconds};
 use crate::report::{Row, median};
 
 const RUNS: usize = 9;
-const PROVIDER: &str = "github.com/coder/terraform-provider-coder/v2";
-const PROVIDER_VERSION: &str = "2.13.1";
 
-const TEMPLATE: &str = r#"
+/// One agent and one app.
+pub(crate) const SMALL: &str = r#"
 terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -41,70 +40,187 @@ resource "terraform_data" "box" {
 }
 "#;
 
-/// Wall time and CPU time of one run, in seconds.
-struct Cost {
-    wall: f64,
-    cpu: f64,
+/// What the template with a module and two more providers has besides.
+const MORE: &str = r#"
+module "tools" {
+  source   = "MODULE"
+  agent_id = coder_agent.main.id
 }
 
-/// Alternates bare and ours, and compares the medians.
+resource "time_static" "made" {}
+
+resource "local_file" "note" {
+  filename = "${path.module}/note"
+  content  = time_static.made.id
+}
+"#;
+
+const MODULE: &str = r#"
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+
+variable "agent_id" {
+  type = string
+}
+
+resource "coder_script" "tools" {
+  agent_id     = var.agent_id
+  display_name = "Tools"
+  script       = "true"
+  run_on_start = true
+}
+"#;
+
+/// A start build and an import of a template with one agent and one app.
 pub(crate) fn against_bare_terraform(setup: &Setup) -> Result<Vec<Row>> {
-    let mirror = official_provider(&setup.cache)?;
-    let ours = Ours::prepare(setup)?;
-    let (mut bare, mut built) = (Vec::new(), Vec::new());
+    let mirror = bare::mirror(&setup.cache)?;
+    let ours = Ours::prepare(setup, SMALL, None)?;
+    let (mut alone, mut official, mut built, mut imported) = (vec![], vec![], vec![], vec![]);
     for _ in 0..RUNS {
-        bare.push(bare_run(&mirror)?);
+        alone.push(bare::run(SMALL, &mirror, bare::BARE)?);
+        built.push(ours.start_build()?);
+        official.push(bare::run(SMALL, &mirror, bare::OFFICIAL)?);
+        imported.push(ours.import(SMALL)?);
+    }
+    let wall = |costs: &[Cost]| middle(costs, |cost| cost.wall);
+    let cpu = |costs: &[Cost]| middle(costs, |cost| cost.cpu);
+    Ok(vec![
+        Row::seen("bare `init && plan && apply`: wall", wall(&alone) * 1000.0, "ms"),
+        Row::seen("bare `init && plan && apply`: CPU", cpu(&alone) * 1000.0, "ms"),
+        Row::at_most(
+            "start build, one agent and one app, warm ÷ bare: wall",
+            wall(&built) / wall(&alone),
+            0.75,
+            "×",
+        ),
+        Row::at_most(
+            "template import, one agent and one app ÷ bare: wall",
+            wall(&imported) / wall(&alone),
+            1.2,
+            "×",
+        ),
+        Row::at_most(
+            "CPU of a build ÷ the official command sequence",
+            cpu(&built) / cpu(&official),
+            0.3,
+            "×",
+        ),
+    ])
+}
+
+/// A start build of a template with a remote module and two more providers.
+pub(crate) fn with_module(setup: &Setup) -> Result<Vec<Row>> {
+    let mirror = bare::mirror_of_three(&setup.cache)?;
+    let repository = tempfile::tempdir()?;
+    let template = format!("{SMALL}{}", MORE.replace("MODULE", &remote_module(repository.path())?));
+    let ours = Ours::prepare(setup, &template, Some(&mirror))?;
+    let (mut alone, mut built) = (vec![], vec![]);
+    for _ in 0..RUNS {
+        alone.push(bare::run(&template, &mirror, bare::BARE)?);
         built.push(ours.start_build()?);
     }
-    let middle =
-        |costs: &[Cost], pick: fn(&Cost) -> f64| median(&mut costs.iter().map(pick).collect::<Vec<_>>());
-    let (bare_wall, bare_cpu) = (middle(&bare, |cost| cost.wall), middle(&bare, |cost| cost.cpu));
-    let (our_wall, our_cpu) = (middle(&built, |cost| cost.wall), middle(&built, |cost| cost.cpu));
-    Ok(vec![
-        Row::seen("bare `init && plan && apply`: wall", bare_wall * 1000.0, "ms"),
-        Row::seen("bare `init && plan && apply`: CPU", bare_cpu * 1000.0, "ms"),
-        Row::at_most("start build ÷ bare: wall", our_wall / bare_wall, 1.2, "×"),
-        Row::at_most("start build ÷ bare: CPU", our_cpu / bare_cpu, 1.2, "×"),
-    ])
+    let ratio = middle(&built, |cost| cost.wall) / middle(&alone, |cost| cost.wall);
+    Ok(vec![Row::at_most(
+        "the same with a remote module and two other providers ÷ bare: wall",
+        ratio,
+        1.0,
+        "×",
+    )])
+}
+
+fn middle(costs: &[Cost], pick: fn(&Cost) -> f64) -> f64 {
+    median(&mut costs.iter().map(pick).collect::<Vec<_>>())
+}
+
+/// A repository with the module, and the source address that fetches it.
+fn remote_module(folder: &Path) -> Result<String> {
+    std::fs::write(folder.join("main.tf"), MODULE)?;
+    let steps: [&[&str]; 3] = [
+        &["init", "-q"],
+        &["add", "main.tf"],
+        &["-c", "user.name=measured", "-c", "user.email=measured@example.com", "commit", "-q", "-m", "Add"],
+    ];
+    for arguments in steps {
+        let mut git = Command::new("git");
+        let status = git.args(arguments).current_dir(folder).stdin(Stdio::null()).status();
+        if !status.context("git must be in the PATH")?.success() {
+            bail!("git {} failed", arguments.join(" "));
+        }
+    }
+    Ok(format!("git::file://{}", folder.display()))
 }
 
 /// Our server and one external daemon with a workspace that is started again and again.
 struct Ours {
     deployment: Deployment,
     daemon: Running,
+    imports: std::cell::Cell<u32>,
 }
 
 impl Ours {
-    fn prepare(setup: &Setup) -> Result<Self> {
+    fn prepare(setup: &Setup, template: &str, mirror: Option<&Path>) -> Result<Self> {
         let deployment = Deployment::start(setup, &Database::Sqlite, &["--provisioner-daemons=0"])?;
-        let daemon = deployment.daemon("builder")?;
-        let template = deployment.folder.path().join("template");
-        write_template(&template)?;
-        deployment.cli(&["templates", "push", "bench", "-d", &template.to_string_lossy(), "-y"])?;
+        let environment = match mirror {
+            Some(mirror) => {
+                let rc = deployment.folder.path().join("terraform.rc");
+                std::fs::write(&rc, bare::configuration(mirror))?;
+                vec![("TF_CLI_CONFIG_FILE", rc.to_string_lossy().into_owned())]
+            }
+            None => Vec::new(),
+        };
+        let daemon = deployment.daemon("builder", &[], &environment)?;
+        deployment.push("bench", template)?;
         deployment.cli(&["create", "box", "--template", "bench", "-y"])?;
-        Ok(Self { deployment, daemon })
+        Ok(Self { deployment, daemon, imports: std::cell::Cell::new(0) })
     }
 
     /// Stops the workspace, then measures a start from the request to the end of its job.
     fn start_build(&self) -> Result<Cost> {
         self.deployment.cli(&["stop", "box", "-y"])?;
-        let cpu = || {
-            Ok::<f64, anyhow::Error>(
-                cpu_seconds(self.daemon.0.id())? + cpu_seconds(self.deployment.server.0.id())?,
-            )
-        };
-        let before = cpu()?;
+        let before = self.cpu()?;
         self.deployment.cli(&["start", "box", "-y"])?;
-        let cost_cpu = cpu()? - before;
+        let cpu = self.cpu()? - before;
         let list: Value = serde_json::from_str(&self.deployment.cli(&["list", "-o", "json"])?)?;
-        let job = &list[0]["latest_build"]["job"];
-        let wall = seconds(&job["completed_at"])? - seconds(&job["created_at"])?;
-        Ok(Cost { wall, cpu: cost_cpu })
+        Ok(Cost { wall: took(&list[0]["latest_build"]["job"])?, cpu })
+    }
+
+    /// Pushes a version whose content nobody has seen, and measures its import.
+    fn import(&self, template: &str) -> Result<Cost> {
+        self.imports.set(self.imports.get() + 1);
+        let before = self.cpu()?;
+        self.deployment.push("imported", &format!("# Number {}.\n{template}", self.imports.get()))?;
+        let cpu = self.cpu()? - before;
+        let versions = self.deployment.cli(&["templates", "versions", "list", "imported", "-o", "json"])?;
+        let versions: Value = serde_json::from_str(&versions)?;
+        let newest = versions.as_array().and_then(|all| all.iter().max_by_key(|one| created(one).to_owned()));
+        let newest = newest.context("the template has a version")?;
+        Ok(Cost { wall: took(&version_of(newest)["job"])?, cpu })
+    }
+
+    fn cpu(&self) -> Result<f64> {
+        Ok(cpu_seconds(self.daemon.0.id())? + cpu_seconds(self.deployment.server.0.id())?)
     }
 }
 
+/// The version itself; the list may wrap it.
+fn version_of(row: &Value) -> &Value {
+    if row["job"].is_object() { row } else { &row["TemplateVersion"] }
+}
+
+fn created(row: &Value) -> &str {
+    version_of(row)["created_at"].as_str().unwrap_or_default()
+}
+
+/// Seconds from the request for a job to its end.
+fn took(job: &Value) -> Result<f64> {
+    Ok(seconds(&job["completed_at"])? - seconds(&job["created_at"])?)
+}
+
 /// Seconds within the day of an RFC 3339 UTC time; two of one build differ by seconds.
-fn seconds(time: &Value) -> Result<f64> {
+pub(crate) fn seconds(time: &Value) -> Result<f64> {
     let text = time.as_str().context("the job has no such time")?;
     let clock = text.split_once('T').context("a time")?.1.trim_end_matches('Z');
     let mut total = 0.0;
@@ -112,76 +228,4 @@ fn seconds(time: &Value) -> Result<f64> {
         total = total * 60.0 + part.parse::<f64>()?;
     }
     Ok(total)
-}
-
-fn write_template(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("main.tf"), TEMPLATE)?;
-    Ok(())
-}
-
-/// Terraform alone, in a fresh directory, with the provider from an unpacked mirror.
-fn bare_run(mirror: &Path) -> Result<Cost> {
-    let folder = tempfile::tempdir()?;
-    write_template(folder.path())?;
-    let rc = folder.path().join("terraform.rc");
-    let mirror = mirror.to_string_lossy();
-    std::fs::write(
-        &rc,
-        format!("provider_installation {{\n  filesystem_mirror {{\n    path = {mirror:?}\n  }}\n}}\n"),
-    )?;
-    let own = std::process::id();
-    let (start, before) = (Instant::now(), cpu_seconds(own)?);
-    let steps: [&[&str]; 3] = [
-        &["init", "-no-color", "-input=false"],
-        &["plan", "-no-color", "-input=false", "-out=plan"],
-        &["apply", "-no-color", "-input=false", "-auto-approve", "plan"],
-    ];
-    for arguments in steps {
-        let output = Command::new("terraform")
-            .args(arguments)
-            .current_dir(folder.path())
-            .env("TF_CLI_CONFIG_FILE", &rc)
-            .env("CHECKPOINT_DISABLE", "1")
-            .env("CODER_WORKSPACE_TRANSITION", "start")
-            .env("CODER_AGENT_URL", "http://localhost:3000")
-            .stdin(Stdio::null())
-            .output()
-            .context("terraform must be in the PATH")?;
-        if !output.status.success() {
-            bail!("terraform {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-        }
-    }
-    Ok(Cost { wall: start.elapsed().as_secs_f64(), cpu: cpu_seconds(own)? - before })
-}
-
-/// Builds the official provider from its Go module, once, and lays it out as an unpacked mirror.
-fn official_provider(cache: &Path) -> Result<PathBuf> {
-    let mirror = cache.join("mirror");
-    let os_arch = format!("{}_{}", "linux", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" });
-    let folder = mirror.join("registry.terraform.io/coder/coder").join(PROVIDER_VERSION).join(os_arch);
-    let binary = folder.join(format!("terraform-provider-coder_v{PROVIDER_VERSION}"));
-    if binary.exists() {
-        return Ok(mirror);
-    }
-    std::fs::create_dir_all(&folder)?;
-    let module = cache.join("official-provider");
-    std::fs::create_dir_all(&module)?;
-    let go = |arguments: &[&str]| -> Result<()> {
-        let status = Command::new("go")
-            .args(arguments)
-            .current_dir(&module)
-            .status()
-            .context("go must be in the PATH")?;
-        if !status.success() {
-            bail!("go {} failed", arguments.join(" "));
-        }
-        Ok(())
-    };
-    if !module.join("go.mod").exists() {
-        go(&["mod", "init", "official"])?;
-    }
-    go(&["get", &format!("{PROVIDER}@v{PROVIDER_VERSION}")])?;
-    go(&["build", "-o", &binary.to_string_lossy(), PROVIDER])?;
-    Ok(mirror)
 }

@@ -14,7 +14,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// A server with three built-in daemons, and one external daemon.
 pub(crate) fn memory(setup: &Setup) -> Result<Vec<Row>> {
     let deployment = Deployment::start(setup, &Database::Sqlite, &["--provisioner-daemons=3"])?;
-    let daemon = deployment.daemon("idle")?;
+    let daemon = deployment.daemon("idle", &[], &[])?;
     std::thread::sleep(SETTLE);
     let server = resident_mib(deployment.server.0.id())?;
     let daemon = resident_mib(daemon.0.id())?;

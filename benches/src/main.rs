@@ -6,12 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+mod bare;
 mod build;
 mod idle;
 mod load;
 mod process;
 mod report;
 mod scale;
+mod slots;
 mod start;
 
 use report::Row;
@@ -26,6 +28,8 @@ const MEASUREMENTS: &[(&str, Measurement)] = &[
     ("builds", load::builds),
     ("scale", scale::scale),
     ("build", build::against_bare_terraform),
+    ("module", build::with_module),
+    ("slots", slots::at_once),
 ];
 
 /// What every measurement needs.

@@ -85,11 +85,24 @@ impl Deployment {
         command
     }
 
+    /// Pushes a template that consists of one file.
+    pub(crate) fn push(&self, name: &str, template: &str) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("main.tf"), template)?;
+        self.cli(&["templates", "push", name, "-d", &folder.path().to_string_lossy(), "-y"]).map(|_| ())
+    }
+
     /// Starts an external daemon and waits until the server lists it.
-    pub(crate) fn daemon(&self, name: &str) -> Result<Running> {
+    pub(crate) fn daemon(
+        &self,
+        name: &str,
+        arguments: &[&str],
+        environment: &[(&str, String)],
+    ) -> Result<Running> {
         let cache = self.folder.path().join(format!("cache-{name}"));
         let cache = cache.to_string_lossy().into_owned();
         let mut command = self.command(&["provisioner", "start", "--name", name, "--cache-dir", &cache]);
+        command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
         let log = std::fs::File::create(self.folder.path().join(format!("{name}.log")))?;
         let daemon = Running(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?);
         wait_for("the daemon in the list", || {
@@ -172,8 +185,17 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> Result<bool>) 
 
 /// Resident memory of a process in MiB.
 pub(crate) fn resident_mib(pid: u32) -> Result<f64> {
+    memory_mib(pid, "VmRSS:")
+}
+
+/// Largest resident memory of a process so far, in MiB.
+pub(crate) fn peak_mib(pid: u32) -> Result<f64> {
+    memory_mib(pid, "VmHWM:")
+}
+
+fn memory_mib(pid: u32, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).context("memory of a process")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
 }
