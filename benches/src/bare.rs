@@ -52,10 +52,11 @@ const OTHERS: [Source; 2] = [
         version: "0.14.2",
         address: "registry.terraform.io/hashicorp/time",
     },
+    // To Terraform another provider, which saves building a large one.
     Source {
-        package: "github.com/hashicorp/terraform-provider-local",
-        version: "1.4.0",
-        address: "registry.terraform.io/hashicorp/local",
+        package: "github.com/hashicorp/terraform-provider-time",
+        version: "0.14.2",
+        address: "registry.terraform.io/example/clock",
     },
 ];
 
@@ -80,7 +81,7 @@ fn build_into(cache: &Path, mirror: &Path, sources: &[Source]) -> Result<PathBuf
             continue;
         }
         std::fs::create_dir_all(&folder)?;
-        let module = cache.join(format!("module-{name}"));
+        let module = cache.join(format!("module-{}", source.package.replace('/', "-")));
         std::fs::create_dir_all(&module)?;
         let go = |arguments: &[&str]| -> Result<()> {
             let mut command = Command::new("go");

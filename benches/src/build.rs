@@ -40,6 +40,10 @@ resource "terraform_data" "box" {
 }
 "#;
 
+const OTHER_PROVIDERS: &str = r#"required_providers {
+    time  = { source = "hashicorp/time" }
+    clock = { source = "example/clock" }"#;
+
 /// What the template with a module and two more providers has besides.
 const MORE: &str = r#"
 module "tools" {
@@ -49,9 +53,9 @@ module "tools" {
 
 resource "time_static" "made" {}
 
-resource "local_file" "note" {
-  filename = "${path.module}/note"
-  content  = time_static.made.id
+resource "time_static" "other" {
+  provider = clock
+  triggers = { made = time_static.made.id }
 }
 "#;
 
@@ -115,7 +119,8 @@ pub(crate) fn against_bare_terraform(setup: &Setup) -> Result<Vec<Row>> {
 pub(crate) fn with_module(setup: &Setup) -> Result<Vec<Row>> {
     let mirror = bare::mirror_of_three(&setup.cache)?;
     let repository = tempfile::tempdir()?;
-    let template = format!("{SMALL}{}", MORE.replace("MODULE", &remote_module(repository.path())?));
+    let requirements = SMALL.replace("required_providers {", OTHER_PROVIDERS);
+    let template = format!("{requirements}{}", MORE.replace("MODULE", &remote_module(repository.path())?));
     let ours = Ours::prepare(setup, &template, Some(&mirror))?;
     let (mut alone, mut built) = (vec![], vec![]);
     for _ in 0..RUNS {
