@@ -15,7 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coder-source", &["coder-domain"]),
     ("coder-store", &["coder-domain"]),
     ("coder-tfprovider", &["coder-domain"]),
-    ("coder-provisioner", &["coder-api", "coder-domain", "coder-tfprovider", "coder-wire"]),
+    ("coder-provisioner", &["coder-api", "coder-domain", "coder-source", "coder-tfprovider", "coder-wire"]),
     ("coder-server", &["coder-api", "coder-domain", "coder-source", "coder-store", "coder-wire"]),
     (
         "coder",

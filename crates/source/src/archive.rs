@@ -59,6 +59,15 @@ fn zip(bytes: &[u8]) -> Result<Files, ReadError> {
     Ok(files.files)
 }
 
+/// The same of files that are not in an archive.
+pub(crate) fn of_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Files, ReadError> {
+    let mut collected = Collected::default();
+    for (name, content) in files {
+        collected.take(&name, &mut content.as_slice())?;
+    }
+    Ok(collected.files)
+}
+
 #[derive(Default)]
 struct Collected {
     files: Files,

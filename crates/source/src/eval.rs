@@ -11,7 +11,6 @@ use hcl_edit::expr::{
 
 use crate::budget::{Budget, NODE, Result, Stop, failed};
 use crate::functions;
-use crate::module::original_key;
 use crate::number::Number;
 use crate::reference::References;
 use crate::value::Value;
@@ -144,7 +143,7 @@ impl Evaluator<'_> {
         let mut items = BTreeMap::new();
         for (key, value) in object {
             let key = self.object_key(key, scope)?.to_text(&self.budget)?;
-            items.insert(original_key(&key).to_owned(), self.evaluate(value.expr(), scope)?);
+            items.insert(key.to_string(), self.evaluate(value.expr(), scope)?);
         }
         Ok(Value::map(items))
     }

@@ -16,6 +16,7 @@ mod json;
 mod module;
 mod number;
 mod reference;
+pub mod syntax;
 mod tags;
 mod text;
 mod value;
@@ -81,6 +82,14 @@ impl Template {
     /// [`ReadError`]. Files that are not valid configuration are no error: see [`Self::broken`].
     pub fn read(bytes: &[u8], mimetype: &str) -> Result<Self, ReadError> {
         Ok(Self { module: module::Module::parse(&archive::read(bytes, mimetype)?) })
+    }
+
+    /// Takes the files of a template's top folder by their names; others than Terraform reads are passed over.
+    ///
+    /// # Errors
+    /// [`ReadError::TooLarge`].
+    pub fn of_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Self, ReadError> {
+        Ok(Self { module: module::Module::parse(&archive::of_files(files)?) })
     }
 
     /// Files that are not valid configuration, each as `file: reason`. Nothing of theirs is known.

@@ -9,6 +9,7 @@ use hcl_edit::template::{StringTemplate, Template};
 use serde_json::Value as Json;
 
 use crate::archive::{self, Files};
+use crate::syntax::{self, Effort, Parsed};
 
 /// The attributes of a block by name; nested blocks are left out.
 pub(crate) type Attributes = BTreeMap<String, Expression>;
@@ -25,8 +26,7 @@ pub(crate) struct Module {
     pub(crate) values: Attributes,
     /// Files that cannot be read as configuration, each with the reason.
     pub(crate) broken: Vec<String>,
-    /// What is left of [`PARSE_WORK`].
-    work: u64,
+    effort: Effort,
 }
 
 /// A block of workspace tags.
@@ -39,7 +39,7 @@ pub(crate) struct TagBlock {
 
 impl Module {
     pub(crate) fn parse(files: &Files) -> Self {
-        let mut module = Self { work: PARSE_WORK, ..Self::default() };
+        let mut module = Self::default();
         let mut sources: Vec<_> = files.iter().filter(|(name, _)| !archive::is_values(name)).collect();
         sources.sort_by_key(|(name, _)| (is_override(name), *name));
         let mut values: Vec<_> = files.iter().filter(|(name, _)| archive::is_values(name)).collect();
@@ -63,13 +63,13 @@ impl Module {
     }
 
     fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
-        let body = parse(text, &mut self.work)?;
+        let Parsed { body, text } = parse(text, &mut self.effort)?;
         for block in body.blocks() {
             let labels: Vec<_> = block.labels.iter().map(|label| label.as_str()).collect();
             self.merge(block.ident.as_str(), &labels, attributes(&block.body));
             if let ("data", ["coder_workspace_tags", label]) = (block.ident.as_str(), labels.as_slice()) {
                 let found = self.tags.entry((*label).to_owned()).or_default();
-                found.place = format!("{file}:{}", line_of(text, block));
+                found.place = format!("{file}:{}", line_of(&text, block));
             }
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Module {
             // Texts of values files are not templates.
             self.values.extend(fields(&root).map(|(name, value)| (name.clone(), json_literal(value))));
         } else {
-            self.values.extend(attributes(&parse(text, &mut self.work)?));
+            self.values.extend(attributes(&parse(text, &mut self.effort)?.body));
         }
         Ok(())
     }
@@ -133,47 +133,8 @@ fn decoded(bytes: &[u8]) -> Result<&str, String> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// The parser's time grows with the square of the number of keys in one object: what all files together may cost.
-const PARSE_WORK: u64 = 400_000_000;
-/// How many repeated keys of objects are worked around in one file.
-const MOST_REPEATED: usize = 20;
-/// Stands in front of a key that its object has already; the parser refuses such a key, Terraform lets the last one win.
-const AGAIN: &str = "repeated-key-7c1e-";
-
-/// Parses a file. Keys that an object repeats are renamed, see [`original_key`].
-fn parse(text: &str, work: &mut u64) -> Result<Body, String> {
-    let mut text = text.to_owned();
-    for again in 0..=MOST_REPEATED {
-        let assignments = text.bytes().filter(|byte| matches!(byte, b'=' | b':')).count() as u64;
-        *work = work.checked_sub(assignments * assignments).ok_or("too many assignments: split the file")?;
-        let error = match text.parse::<Body>() {
-            Ok(body) => return Ok(body),
-            Err(error) => error,
-        };
-        let at = error.location().offset();
-        let place = match text.as_bytes().get(at) {
-            Some(b'"') => at + 1,
-            Some(byte) if byte.is_ascii_alphabetic() || *byte == b'_' => at,
-            _ => return Err(described(&error)),
-        };
-        if !error.message().contains("redefined object key") || !text.is_char_boundary(place) {
-            return Err(described(&error));
-        }
-        text.insert_str(place, &format!("{AGAIN}{again}-"));
-    }
-    Err(format!("more than {MOST_REPEATED} keys are repeated in objects"))
-}
-
-fn described(error: &hcl_edit::parser::Error) -> String {
-    format!("line {}: {}", error.location().line(), error.message())
-}
-
-/// The key as it was written.
-pub(crate) fn original_key(key: &str) -> &str {
-    match key.strip_prefix(AGAIN).and_then(|rest| rest.split_once('-')) {
-        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
-        _ => key,
-    }
+fn parse<'t>(text: &'t str, effort: &mut Effort) -> Result<Parsed<'t>, String> {
+    syntax::parse(text, effort).map_err(|error| error.to_string())
 }
 
 fn attributes(body: &Body) -> Attributes {
@@ -181,8 +142,7 @@ fn attributes(body: &Body) -> Attributes {
 }
 
 fn line_of(text: &str, block: &Block) -> usize {
-    let start = block.span().map_or(0, |span| span.start).min(text.len());
-    text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1
+    syntax::line_at(text, block.span().map_or(0, |span| span.start))
 }
 
 fn is_override(name: &str) -> bool {

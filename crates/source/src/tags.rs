@@ -6,7 +6,7 @@ use hcl_edit::expr::{Expression, ObjectKey};
 
 use crate::budget::{Result, Stop, failed};
 use crate::eval::{Allowed, Evaluator, Scope};
-use crate::module::{Module, TagBlock, original_key};
+use crate::module::{Module, TagBlock};
 use crate::value::Value;
 use crate::{Flow, Inputs};
 
@@ -159,7 +159,7 @@ fn key_of(
     scope: Scope<'_>,
 ) -> std::result::Result<String, Reason> {
     let value = evaluator.object_key(key, scope).map_err(Reason::from)?;
-    plain(&value, evaluator).map(|key| original_key(&key).to_owned())
+    plain(&value, evaluator)
 }
 
 /// A tag's text: numbers and bools become strings as Terraform writes them.

@@ -1,10 +1,13 @@
 //! Static reading of a root module: its variables and the source text of its workspace tags (terraform 1.10).
 //!
-//! Terraform itself has already accepted the configuration when this runs; nothing here is evaluated.
+//! Terraform itself has already accepted the configuration when this runs. Tags written as `{ key = value }` are told
+//! as they are written, for a server to evaluate; what is written otherwise is evaluated here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use coder_source::syntax::{Effort, Parsed};
+use coder_source::{Inputs, Template};
 use coder_wire::messages::provisioner::TemplateVariable;
 use hcl_edit::Span;
 use hcl_edit::expr::Expression;
@@ -30,8 +33,8 @@ pub(crate) enum ParseError {
     Json { file: String, reason: String },
     #[error("can't load workspace tags: \"tags\" attribute is required by coder_workspace_tags ({0})")]
     TagsMissing(String),
-    #[error("can't load workspace tags: \"tags\" must be written as {{ key = value }} ({0})")]
-    TagsNotObject(String),
+    #[error("can't load workspace tags: \"tags\" has no value before Terraform runs: {reason} ({place})")]
+    TagsUnknown { place: String, reason: String },
     #[error("can't load workspace tags: workspace tag {0:?} is defined multiple times")]
     DuplicateTag(String),
 }
@@ -46,24 +49,30 @@ impl RootModule {
     /// Reads `*.tf` and `*.tf.json` of a directory. Blocks, so call it off the async threads.
     pub(crate) fn read(dir: &Path) -> Result<Self, ParseError> {
         let mut variables: BTreeMap<String, Found> = BTreeMap::new();
-        let mut workspace_tags = BTreeMap::new();
+        let mut tags = Tags::default();
+        let mut effort = Effort::default();
+        let mut files = Vec::new();
         for file in source_files(dir)? {
             let bytes = std::fs::read(dir.join(&file))
                 .map_err(|error| ParseError::Read { file: file.clone(), reason: error.to_string() })?;
-            let text = String::from_utf8(bytes)
+            files.push((file, bytes));
+        }
+        for (file, bytes) in &files {
+            let text = std::str::from_utf8(bytes)
                 .map_err(|_| ParseError::Read { file: file.clone(), reason: "not UTF-8 text".to_owned() })?;
-            let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+            let text = text.strip_prefix('\u{feff}').unwrap_or(text);
             let found = if file.ends_with(".json") {
-                json_variables(&file, text)?
+                tags.must_evaluate_some |= text.contains("coder_workspace_tags");
+                json_variables(file, text)?
             } else {
-                let body: Body =
-                    text.parse().map_err(|error: hcl_edit::parser::Error| ParseError::Syntax {
+                let Parsed { body, text } =
+                    coder_source::syntax::parse(text, &mut effort).map_err(|error| ParseError::Syntax {
                         file: file.clone(),
-                        line: error.location().line(),
-                        message: error.message().to_owned(),
+                        line: error.line,
+                        message: error.message,
                     })?;
-                tags(&file, text, &body, &mut workspace_tags)?;
-                body.get_blocks("variable").filter_map(|block| variable(&file, text, block)).collect()
+                tags.read(file, &text, &body)?;
+                body.get_blocks("variable").filter_map(|block| variable(file, &text, block)).collect()
             };
             for entry in found {
                 variables.insert(entry.variable.name.clone(), entry);
@@ -71,7 +80,10 @@ impl RootModule {
         }
         let mut found: Vec<Found> = variables.into_values().collect();
         found.sort_by(|a, b| (&a.file, a.line, &a.variable.name).cmp(&(&b.file, b.line, &b.variable.name)));
-        Ok(Self { variables: found.into_iter().map(|entry| entry.variable).collect(), workspace_tags })
+        Ok(Self {
+            variables: found.into_iter().map(|entry| entry.variable).collect(),
+            workspace_tags: tags.complete(files)?,
+        })
     }
 }
 
@@ -138,27 +150,75 @@ fn variable(file: &str, text: &str, block: &Block) -> Option<Found> {
     })
 }
 
-fn tags(file: &str, text: &str, body: &Body, tags: &mut BTreeMap<String, String>) -> Result<(), ParseError> {
-    for block in body.get_blocks("data") {
-        if block.labels.first().map(|label| label.as_str()) != Some("coder_workspace_tags") {
-            continue;
-        }
-        let place = || format!("{file}:{}", line_of(text, block.span()));
-        let attribute = block.body.get_attribute("tags").ok_or_else(|| ParseError::TagsMissing(place()))?;
-        let object = attribute.value.as_object().ok_or_else(|| ParseError::TagsNotObject(place()))?;
-        for (key, value) in object {
-            let key = match key {
-                hcl_edit::expr::ObjectKey::Ident(ident) => ident.as_str().to_owned(),
-                hcl_edit::expr::ObjectKey::Expression(expression) => {
-                    source(text, expression).trim_matches('"').to_owned()
-                }
+/// The workspace tags of a module.
+#[derive(Default)]
+struct Tags {
+    found: BTreeMap<String, String>,
+    /// Keys without what may stand around them.
+    seen: BTreeSet<String>,
+    /// The first block whose tags are an expression.
+    expression: Option<String>,
+    /// Whether there may be blocks that are not told as they are written.
+    must_evaluate_some: bool,
+}
+
+impl Tags {
+    fn read(&mut self, file: &str, text: &str, body: &Body) -> Result<(), ParseError> {
+        for block in body.get_blocks("data") {
+            if block.labels.first().map(|label| label.as_str()) != Some("coder_workspace_tags") {
+                continue;
+            }
+            let place = || format!("{file}:{}", line_of(text, block.span()));
+            let attribute =
+                block.body.get_attribute("tags").ok_or_else(|| ParseError::TagsMissing(place()))?;
+            let Some(object) = attribute.value.as_object() else {
+                self.expression.get_or_insert_with(place);
+                continue;
             };
-            if tags.insert(key.clone(), source(text, value.expr()).to_owned()).is_some() {
-                return Err(ParseError::DuplicateTag(key));
+            for (key, value) in object {
+                let key = match key {
+                    hcl_edit::expr::ObjectKey::Ident(ident) => ident.as_str().to_owned(),
+                    hcl_edit::expr::ObjectKey::Expression(expression) => {
+                        source(text, expression).trim_matches('"').to_owned()
+                    }
+                };
+                // A key that comes again was put into parentheses when it was read.
+                let plain = key.trim_matches(['(', ')', '"']).to_owned();
+                if !self.seen.insert(plain.clone()) {
+                    return Err(ParseError::DuplicateTag(plain));
+                }
+                self.found.insert(key, source(text, value.expr()).to_owned());
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Adds what has to be evaluated, as quoted text.
+    fn complete(mut self, files: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, String>, ParseError> {
+        if self.expression.is_none() && !self.must_evaluate_some {
+            return Ok(self.found);
+        }
+        match (evaluated(files), self.expression) {
+            (Ok(evaluated), _) => {
+                for (key, value) in evaluated {
+                    if !self.seen.contains(&key) {
+                        self.found.insert(key, format!("{value:?}").replace("${", "$${"));
+                    }
+                }
+                Ok(self.found)
+            }
+            (Err(reason), Some(place)) => Err(ParseError::TagsUnknown { place, reason }),
+            // Tags in JSON are passed over by others too; a server that knows them has evaluated them by itself.
+            (Err(_), None) => Ok(self.found),
+        }
+    }
+}
+
+fn evaluated(files: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, String>, String> {
+    let template = Template::of_files(files).map_err(|error| error.to_string())?;
+    let inputs = Inputs { now: jiff::Timestamp::now(), ..Inputs::default() };
+    let first = |errors: Vec<coder_source::TagError>| errors.first().map(|error| error.reason.to_string());
+    template.workspace_tags(&inputs).map_err(|errors| first(errors).unwrap_or_default())
 }
 
 fn json_variables(file: &str, text: &str) -> Result<Vec<Found>, ParseError> {
@@ -273,11 +333,49 @@ mod tests {
     }
 
     #[test]
+    fn tags_that_are_computed_or_in_json_are_evaluated() {
+        let module = read(&[
+            (
+                "main.tf",
+                "locals {\n  all = merge({ a = \"x\" }, { b = upper(var.y) })\n}\nvariable \"y\" {\n  default = \"$${y\"\n}\n\
+                 data \"coder_workspace_tags\" \"t\" {\n  tags = local.all\n}\n\
+                 data \"coder_workspace_tags\" \"u\" {\n  tags = { own = var.y }\n}\n",
+            ),
+            ("more.tf.json", r#"{"data":{"coder_workspace_tags":{"v":{"tags":{"json":"${1 + 1}"}}}}}"#),
+        ])
+        .unwrap();
+        let seen: Vec<_> = module.workspace_tags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(seen, [("a", "\"x\""), ("b", "\"$${Y\""), ("json", "\"2\""), ("own", "var.y")]);
+    }
+
+    #[test]
+    fn keys_that_terraform_takes_twice_are_taken_twice() {
+        let module = read(&[("main.tf", "variable \"a\" {\n  default = { x = 1\n x = 2 }\n}\n")]).unwrap();
+        assert_eq!(module.variables[0].default_value, r#"{"x":2}"#);
+    }
+
+    #[test]
+    fn a_hostile_module_ends_in_time() {
+        let mut keys = String::new();
+        for n in 0..100_000 {
+            keys.push_str(&format!("k{n} = 1\n"));
+        }
+        let start = std::time::Instant::now();
+        let error = read(&[("main.tf", &format!("locals {{\n x = {{\n{keys}}}\n}}\n"))]).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("main.tf:100003") && text.contains("too many keys"), "{text}");
+        assert!(read(&[("main.tf", &format!("x = {}", "{a=".repeat(100_000)))]).is_err());
+        assert!(start.elapsed() < std::time::Duration::from_secs(20));
+    }
+
+    #[test]
     fn broken_tags_and_files_are_named() {
         let block = |body: &str| format!("data \"coder_workspace_tags\" \"t\" {{\n{body}\n}}\n");
         for (text, wanted) in [
             (block(""), "attribute is required"),
-            (block("tags = var.tags"), "must be written as"),
+            (block("tags = var.tags"), "var.tags is not declared"),
+            (block("tags = { a = 1\n a = 2 }"), "\"a\" is defined multiple times"),
+            (format!("{}variable \"t\" {{}}\n", block("tags = var.t")), "neither a value nor a default"),
             (
                 format!(
                     "{}{}",
