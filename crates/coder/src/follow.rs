@@ -7,6 +7,7 @@ use coder_api::client::{Client, LogsOf};
 use coder_api::daemons::MatchedProvisioners;
 use coder_api::jobs::{ProvisionerJob, ProvisionerJobLog, Status};
 
+use crate::building::Building;
 use crate::duration;
 use crate::output::{Look, Printer};
 use crate::waiting::Waiting;
@@ -96,12 +97,13 @@ pub(crate) struct Blocks {
     printer: Printer,
     stage: Option<(String, Timestamp)>,
     last: Option<Timestamp>,
+    building: Building,
 }
 
 impl Blocks {
     /// No line yet.
-    pub(crate) const fn new(printer: Printer) -> Self {
-        Self { printer, stage: None, last: None }
+    pub(crate) fn new(printer: Printer) -> Self {
+        Self { printer, stage: None, last: None, building: Building::default() }
     }
 
     /// Adds a line. A stage other than the one before closes its block.
@@ -114,12 +116,21 @@ impl Blocks {
         }
         self.last = Some(line.created_at);
         if !line.output.is_empty() {
-            self.printer.note(&self.text(line));
+            let counted = self.building.line(&line.output);
+            self.printer.note(&self.text(line, counted));
+        }
+        // The next line goes over it.
+        if let Some(status) = self.building.status() {
+            self.printer.draw(&self.printer.paint(Look::Code, &status));
         }
     }
 
-    fn text(&self, line: &ProvisionerJobLog) -> String {
-        let text = format!("    {}", line.output);
+    /// The line; one that ends the work on a resource says how many are done.
+    fn text(&self, line: &ProvisionerJobLog, counted: Option<(usize, usize)>) -> String {
+        let text = match counted {
+            Some((done, all)) => format!("    [{done}/{all}] {}", line.output),
+            None => format!("    {}", line.output),
+        };
         match line.log_level.as_str() {
             "error" => self.printer.paint(Look::Bad, &text),
             "warn" => self.printer.paint(Look::Warn, &text),
@@ -131,6 +142,7 @@ impl Blocks {
     pub(crate) fn finish(&mut self, job: &ProvisionerJob) {
         let end = job.completed_at.or(self.last);
         if let Some(end) = end {
+            self.printer.draw("");
             self.close(end, job.status == Status::Succeeded);
         }
     }

@@ -3,6 +3,7 @@
 //! Nothing is started before the command is known: `coder version` opens neither a runtime nor TLS.
 
 mod args;
+mod building;
 mod cmd;
 mod context;
 mod duration;
@@ -11,6 +12,7 @@ mod examples;
 mod exit;
 mod flat_yaml;
 mod follow;
+mod lockfile;
 #[cfg(feature = "server")]
 mod logging;
 mod output;

@@ -19,7 +19,7 @@ impl Limits {
     pub(crate) const TEMPLATE: Self =
         Self { entries: 5_000, entry_bytes: 10 * 1024 * 1024, total_bytes: 64 * 1024 * 1024 };
     pub(crate) const MODULES: Self =
-        Self { entries: 50_000, entry_bytes: 20 * 1024 * 1024, total_bytes: 100 * 1024 * 1024 };
+        Self { entries: 50_000, entry_bytes: 128 * 1024 * 1024, total_bytes: 256 * 1024 * 1024 };
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -173,6 +173,10 @@ statements! { "template_versions";
         on conflict (template_version_id) do update set plan = excluded.plan,
         module_file_id = excluded.module_file_id, provisioner_version = excluded.provisioner_version,
         updated_us = excluded.updated_us");
+    SET_MODULE_FILE = sql("insert into template_version_plans
+        (template_version_id, plan, module_file_id, provisioner_version, updated_us) values ($1, $2, $3, '', $4)
+        on conflict (template_version_id) do update set module_file_id = excluded.module_file_id,
+        updated_us = excluded.updated_us");
     FIND_PLAN = sql("select template_version_id as id, plan, module_file_id, provisioner_version
         from template_version_plans where template_version_id = $1");
     FIND_MODULE_FILE = sql("select module_file_id from template_version_plans where template_version_id = $1");
@@ -314,6 +318,19 @@ pub async fn list_external_auth(tx: &mut Tx, version: TemplateVersionId) -> Resu
 pub async fn update_plan(tx: &mut Tx, version: TemplateVersionId, plan: Plan, now: Timestamp) -> Result<()> {
     let row = values![version, plan.plan, plan.module_file_id, plan.provisioner_version, now];
     tx.execute(&SET_PLAN, row).await.map(|_| ())
+}
+
+/// Stores or replaces the cached modules, and leaves a plan as it is.
+///
+/// # Errors
+/// [`crate::Error::Reference`] when the file is missing.
+pub async fn update_module_file(
+    tx: &mut Tx,
+    version: TemplateVersionId,
+    file: FileId,
+    now: Timestamp,
+) -> Result<()> {
+    tx.execute(&SET_MODULE_FILE, values![version, b"{}".to_vec(), Some(file), now]).await.map(|_| ())
 }
 
 /// The cached plan.

@@ -219,7 +219,7 @@ async fn dry_run(
     let job = follow::follow(client, &ctx.printer, LogsOf::DryRun(version, job.id)).await?;
     follow::outcome(&job, "the plan")?;
     let planned = client.dry_run_resources(version, job.id).await?;
-    for line in resources::lines(&ctx.printer, &planned, None) {
+    for line in resources::lines(&ctx.printer, &planned, None, false) {
         ctx.printer.note(&line);
     }
     Ok(())

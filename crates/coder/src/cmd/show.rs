@@ -1,6 +1,7 @@
 //! `coder show`
 
 use crate::context::Context;
+use crate::resources::Persistent;
 use crate::table::Format;
 use crate::{remote, resources};
 
@@ -35,7 +36,10 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if build.resources.is_empty() {
         ctx.printer.note("It has no resources now.");
     }
-    for line in resources::lines(&ctx.printer, &build.resources, Some(&workspace.name)) {
+    // What an import found may be gone; then nothing is said about what stays.
+    let found = client.version_resources(build.template_version_id).await.ok();
+    let persistent = found.as_deref().map(Persistent::of);
+    for line in resources::lines(&ctx.printer, &build.resources, persistent.as_ref(), true) {
         ctx.printer.data(&line);
     }
     Ok(())

@@ -19,7 +19,8 @@ pub(super) async fn run(
 ) -> Result<Finished, Failure> {
     let metadata = metadata_of(build.metadata.as_ref())?;
     let transition = metadata.workspace_transition();
-    let modules = module_files(&bench, metadata).await?;
+    let empty_arm = |message: String| Failure::of_build(message, pb::failed_job::WorkspaceBuild::default());
+    let modules = bench.module_files(metadata).await.map_err(empty_arm)?;
 
     let initialized = bench.steps.init(archive, modules, false).await.map_err(|error| {
         // Nothing was touched, so the state stays what the job came with.
@@ -90,22 +91,6 @@ pub(super) async fn run(
 fn failure(error: StepError, mut timings: Vec<sdk::Timing>) -> Failure {
     timings.extend(error.timings);
     Failure::of_build(error.message, pb::failed_job::WorkspaceBuild { state: error.state, timings })
-}
-
-/// The modules the import kept, so that the build needs no download.
-async fn module_files(bench: &Bench<'_>, metadata: &sdk::Metadata) -> Result<Option<Bytes>, Failure> {
-    let file_id = metadata.template_version_modules_file.as_str();
-    if file_id.is_empty() {
-        return Ok(None);
-    }
-    let empty_arm = |message: String| Failure::of_build(message, pb::failed_job::WorkspaceBuild::default());
-    if uuid::Uuid::parse_str(file_id).is_err() {
-        return Err(empty_arm(format!("the template's modules file {file_id:?} is not a UUID")));
-    }
-    match bench.unless_canceled(bench.link.download_modules(file_id)).await {
-        Ok(files) => Ok(Some(files)),
-        Err(error) => Err(empty_arm(format!("download the template's modules: {error}"))),
-    }
 }
 
 async fn commit_quota(bench: &Bench<'_>, daily_cost: i32) -> Result<(), Failure> {

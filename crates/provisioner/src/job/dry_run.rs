@@ -18,9 +18,10 @@ pub(super) async fn run(
     archive: Bytes,
 ) -> Result<Finished, Failure> {
     let metadata = filled_in(metadata_of(dry_run.metadata.as_ref())?, user_name);
+    let modules = bench.module_files(&metadata).await.map_err(Failure::from_message)?;
     let initialized = bench
         .steps
-        .init(archive, None, false)
+        .init(archive, modules, false)
         .await
         .map_err(|error| Failure::from_step("template dry-run init error: ", error))?;
     let input = StepInput {

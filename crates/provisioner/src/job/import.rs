@@ -16,9 +16,10 @@ pub(super) async fn run(
     archive: Bytes,
 ) -> Result<Finished, Failure> {
     let metadata = metadata_of(import.metadata.as_ref())?;
+    let modules = bench.module_files(metadata).await.map_err(Failure::from_message)?;
     let initialized = bench
         .steps
-        .init(archive, None, true)
+        .init(archive, modules, true)
         .await
         .map_err(|error| Failure::from_step("template import init error: ", error))?;
 

@@ -75,6 +75,22 @@ impl Bench<'_> {
             () = self.cancel.reached(Urgency::Graceful) => Err(CallError::Refused("the job was canceled".to_owned())),
         }
     }
+
+    /// What the server keeps beside the template: modules of the import, or what a bundle brought along. An official
+    /// server has some for builds only.
+    async fn module_files(&self, metadata: &sdk::Metadata) -> Result<Option<Bytes>, String> {
+        let file_id = metadata.template_version_modules_file.as_str();
+        if file_id.is_empty() {
+            return Ok(None);
+        }
+        if uuid::Uuid::parse_str(file_id).is_err() {
+            return Err(format!("the template's modules file {file_id:?} is not a UUID"));
+        }
+        match self.unless_canceled(self.link.download_modules(file_id)).await {
+            Ok(files) => Ok(Some(files)),
+            Err(error) => Err(format!("download the template's modules: {error}")),
+        }
+    }
 }
 
 /// Why a job was ended from outside before it could end by itself.

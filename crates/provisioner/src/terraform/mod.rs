@@ -2,6 +2,7 @@
 
 pub(crate) mod binary;
 pub(crate) mod bootstrap;
+pub(crate) mod bundle;
 mod cache;
 mod changes;
 pub(crate) mod convert;

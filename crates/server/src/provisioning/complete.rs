@@ -326,7 +326,8 @@ async fn store_import(
     version_details::insert_presets(tx, version, &import.presets).await?;
     version_details::insert_external_auth(tx, version, &import.external_auth).await?;
     let module_file_id: Option<FileId> = match &import.modules {
-        Modules::None => None,
+        // A bundle's were stored when the job was handed out.
+        Modules::None => version_details::find_module_file(tx, version).await?,
         Modules::Inline(hash, data) => Some(files::store(tx, hash, data.clone(), now).await?),
         Modules::Uploaded(hash) => match files::find(tx, hash).await? {
             Some(id) => Some(id),

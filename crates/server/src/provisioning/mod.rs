@@ -3,6 +3,7 @@
 pub mod acquire;
 pub mod admit;
 pub mod attach;
+mod bundle;
 pub mod cancel;
 pub mod complete;
 pub mod connected;

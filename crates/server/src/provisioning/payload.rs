@@ -18,7 +18,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::serve::Session;
-use super::{session_token, update};
+use super::{bundle, session_token, update};
 
 /// The group that everybody is in.
 const EVERYONE: &str = "Everyone";
@@ -84,7 +84,7 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
         Type::TemplateVersionDryRun => dry_run(session, &mut tx, &job, input).await?,
         Type::WorkspaceBuild => build(session, tx, &job, input).await?,
     };
-    let message = AcquiredJob {
+    let mut message = AcquiredJob {
         job_id: job.id.to_string(),
         created_at: job.created_at.as_millisecond(),
         provisioner: job.provisioner,
@@ -93,6 +93,11 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
         trace_metadata: job.trace_metadata,
         r#type: Some(arm),
     };
+    if message.encoded_len() > MAX_MESSAGE
+        && let Some(version) = job.template_version_id
+    {
+        bundle::take_out(session, version, &mut message).await?;
+    }
     let size = message.encoded_len();
     if size > MAX_MESSAGE {
         return Err(Error::TooBig { size, limit: MAX_MESSAGE });

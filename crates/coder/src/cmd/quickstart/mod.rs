@@ -176,8 +176,7 @@ async fn demonstrate(
         bail!("the workspace was built by {:?}, not by {name:?}", built.worker_name);
     }
     step(printer, &format!("Workspace {:?} is running", demo::WORKSPACE));
-    let lines =
-        crate::resources::lines(printer, &built.workspace.latest_build.resources, Some(demo::WORKSPACE));
+    let lines = crate::resources::lines(printer, &built.workspace.latest_build.resources, None, true);
     printer.data("");
     lines.iter().for_each(|line| printer.data(line));
     summary(printer, url, place, &account, &built.worker_name, pid);

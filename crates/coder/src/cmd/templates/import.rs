@@ -13,6 +13,7 @@ use coder_domain::ids::{OrganizationId, TemplateVersionId};
 use crate::context::Context;
 use crate::exit::Canceled;
 use crate::output::Look;
+use crate::resources::Persistent;
 use crate::{follow, prompt, resources};
 
 /// The code that asks for values of variables (http-api 6.3).
@@ -52,9 +53,11 @@ pub(crate) async fn run(
         }
         follow::outcome(&job, "the import of the template")?;
         let found = client.version_resources(version.id).await?;
+        let persistent = Persistent::of(&found);
         let starting: Vec<_> =
             found.into_iter().filter(|resource| resource.workspace_transition == Transition::Start).collect();
-        resources::lines(&ctx.printer, &starting, None).iter().for_each(|line| ctx.printer.note(line));
+        let lines = resources::lines(&ctx.printer, &starting, Some(&persistent), false);
+        lines.iter().for_each(|line| ctx.printer.note(line));
         return Ok(version);
     }
 }

@@ -1,5 +1,7 @@
 //! `coder templates …`
 
+#[cfg(feature = "server")]
+mod bundle;
 mod create;
 mod delete;
 mod import;
@@ -17,6 +19,9 @@ pub(crate) enum Command {
     Init(init::Args),
     /// Make a template, or a new version of one, from a directory.
     Push(push::Args),
+    /// Pack a template with its modules and providers into one file, for daemons without a network.
+    #[cfg(feature = "server")]
+    Bundle(bundle::Args),
     /// Older name of push, for templates that do not exist yet.
     #[command(hide = true)]
     Create(push::Args),
@@ -39,6 +44,8 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Init(args) => init::run(ctx, args),
         Command::Push(args) => push::run(ctx, args).await,
+        #[cfg(feature = "server")]
+        Command::Bundle(args) => bundle::run(ctx, args).await,
         Command::Create(args) => create::run(ctx, args).await,
         Command::List(args) => list::run(ctx, args).await,
         Command::Versions { command } => versions::run(ctx, command).await,

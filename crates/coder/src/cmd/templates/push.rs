@@ -17,19 +17,19 @@ use super::import;
 use crate::cmd::provisioner::keys;
 use crate::context::Context;
 use crate::output::Look;
-use crate::{args, pack, prompt, remote, variables};
+use crate::{args, lockfile, pack, prompt, remote, variables};
 
 /// What the message says when none is given.
 const MESSAGE: &str = "Uploaded from the CLI";
-/// Largest archive taken from standard input.
-const LARGEST: u64 = 10 << 20;
+/// Largest archive taken from standard input; servers take no larger one.
+const LARGEST: u64 = files::MAX_UPLOAD as u64;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name of the template; default the directory's name.
     template: Option<String>,
-    /// Directory with the template; `-` reads a tar from standard input.
+    /// Directory with the template, or a file that `coder templates bundle` wrote; `-` reads a tar from standard input.
     #[arg(short, long, default_value = ".", value_name = "DIR")]
     directory: PathBuf,
     /// Name of the version; default one that the server makes up.
@@ -51,8 +51,8 @@ pub(crate) struct Args {
     /// Tag that a daemon must have to run this template's jobs, as key=value; may be repeated. `-` takes all tags off.
     #[arg(long = "provisioner-tag", value_delimiter = ',', value_name = "KEY=VALUE")]
     provisioner_tags: Vec<String>,
-    /// Accepted for compatibility: a missing lock file is never asked about.
-    #[arg(long, hide = true)]
+    /// Do not warn about a missing lock file.
+    #[arg(long)]
     ignore_lockfile: bool,
     /// Accepted for compatibility: push makes a template that does not exist.
     #[arg(long, hide = true)]
@@ -82,7 +82,8 @@ impl Args {
             None => {
                 let path = self.directory.canonicalize();
                 let path = path.with_context(|| format!("find {}", self.directory.display()))?;
-                let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+                let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+                let name = name.and_then(|name| name.to_str()).map(str::to_owned);
                 name.context("name the template: coder templates push <name>")?
             }
         };
@@ -93,24 +94,37 @@ impl Args {
 
     fn archive(&self, ctx: &Context) -> anyhow::Result<Vec<u8>> {
         if self.is_stdin() {
-            let mut bytes = Vec::new();
-            std::io::stdin()
-                .lock()
-                .take(LARGEST + 1)
-                .read_to_end(&mut bytes)
-                .context("read the template from standard input")?;
-            anyhow::ensure!(
-                bytes.len() as u64 <= LARGEST,
-                "the archive on standard input is larger than 10 MiB"
-            );
-            return Ok(bytes);
+            return archive(Ok(std::io::stdin().lock()), "standard input");
+        }
+        if self.directory.is_file() {
+            return archive(std::fs::File::open(&self.directory), &self.directory.display().to_string());
         }
         let archive = pack::directory(&self.directory)?;
+        let unpinned = lockfile::unpinned(&self.directory);
+        if !unpinned.is_empty() && !self.ignore_lockfile {
+            ctx.printer.warn(&format!(
+                "there is no .terraform.lock.hcl, so each import may get other versions of {}\n      make one with \
+                 `terraform init` and push again, or pass --ignore-lockfile",
+                unpinned.join(", ")
+            ));
+        }
         for path in &archive.skipped {
             ctx.printer.warn(&format!("{path} is neither a file nor a directory and was left out"));
         }
         Ok(archive.bytes)
     }
+}
+
+/// Reads a whole archive.
+fn archive(source: std::io::Result<impl std::io::Read>, name: &str) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let describe = || format!("read the template from {name}");
+    source.with_context(describe)?.take(LARGEST + 1).read_to_end(&mut bytes).with_context(describe)?;
+    anyhow::ensure!(
+        bytes.len() as u64 <= LARGEST,
+        "the archive in {name} is larger than 100 MiB, and servers take no larger one"
+    );
+    Ok(bytes)
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
@@ -131,7 +145,7 @@ pub(crate) async fn into(
     let existing = remote::found(client.template_by_name(organization.id, name).await)?;
     // Everything that can be wrong here is found before anything is asked or sent.
     let archive = args.archive(ctx)?;
-    let root: Option<&Path> = (!args.is_stdin()).then_some(&args.directory);
+    let root: Option<&Path> = args.directory.is_dir().then_some(&args.directory);
     let flags: Vec<_> = args
         .variables
         .iter()

@@ -89,6 +89,22 @@ impl Steps<'_> {
             Ok((target.join(LOCK_FILE).exists(), Required::read(&target)))
         })
         .await?;
+        let is_bundle = bundled != Bundled::No;
+        match bundled {
+            Bundled::No => {}
+            Bundled::Config(config) => {
+                log.line(LogLevel::Info, "The template is a bundle: modules and providers come from it").await;
+                self.bundle = Some(config);
+            }
+            Bundled::Elsewhere { platforms } => {
+                let words = format!(
+                    "The template is a bundle for {}, and this daemon runs on {}: providers are looked for elsewhere",
+                    platforms.join(", "),
+                    bundle::platform()
+                );
+                log.line(LogLevel::Warn, &words).await;
+            }
+        }
 
         let (finder, progress) = (self.tools.finder, Progress::of_job(log));
         let binary = tokio::select! {
@@ -121,7 +137,8 @@ impl Steps<'_> {
         }
 
         let found = blocking(move || {
-            modules::read(&dir, wants_archive).map_err(|error| failed("read modules", error))
+            // A bundle has its modules already.
+            modules::read(&dir, wants_archive && !is_bundle).map_err(|error| failed("read modules", error))
         });
         match found.await {
             Ok(modules) => {

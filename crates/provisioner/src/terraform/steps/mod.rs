@@ -82,6 +82,8 @@ pub(crate) struct Steps<'a> {
     root: Option<RootModule>,
     graph: Option<Graph>,
     provider: Option<Listening>,
+    /// The configuration of Terraform's command line for a bundle.
+    bundle: Option<PathBuf>,
 }
 
 pub(crate) struct Graphed {
@@ -110,6 +112,7 @@ impl<'a> Steps<'a> {
             root: None,
             graph: None,
             provider: None,
+            bundle: None,
         }
     }
 
@@ -164,6 +167,9 @@ impl<'a> Steps<'a> {
         };
         let mut variables: Variables = self.provider.iter().map(reattach).collect();
         variables.push((strays::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
+        if let Some(config) = &self.bundle {
+            variables.push(("TF_CLI_CONFIG_FILE".to_owned(), config.to_string_lossy().into_owned()));
+        }
         variables
     }
 

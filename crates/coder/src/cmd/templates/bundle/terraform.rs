@@ -1,0 +1,66 @@
+//! Terraform as a bundle is made with: the user's own, with the user's configuration and mirrors.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use coder_tfprovider::{Environment, Listening, ProviderServer};
+
+/// Terraform, and our provider, which it finds running, so that it is never downloaded.
+pub(super) struct Terraform {
+    program: PathBuf,
+    provider: Listening,
+}
+
+impl Terraform {
+    /// Finds the program, for a template in `template`; sockets go to `sockets`.
+    pub(super) fn find(given: Option<&Path>, template: &Path, sockets: &Path) -> anyhow::Result<Self> {
+        let program = match given {
+            // It is run in another directory.
+            Some(path) => std::path::absolute(path)?,
+            None => in_path().context(
+                "neither terraform nor tofu is in PATH: install one, or name it with --terraform-path",
+            )?,
+        };
+        debug_assert!(template.is_absolute(), "the staging directory has a full path");
+        let provider = ProviderServer::new().listen(sockets, Environment::default());
+        Ok(Self { program, provider: provider.context("serve the coder provider")? })
+    }
+
+    /// Runs a command in `dir`; its words are the error when it fails.
+    pub(super) async fn run<S: AsRef<OsStr>>(&self, args: &[S], dir: &Path) -> anyhow::Result<()> {
+        let mut command = tokio::process::Command::new(&self.program);
+        command
+            .args(args)
+            .current_dir(dir)
+            .env("TF_REATTACH_PROVIDERS", self.provider.reattach().to_string())
+            .env("CHECKPOINT_DISABLE", "1")
+            .env("TF_IN_AUTOMATION", "1")
+            // They would put modules and providers where they are not looked for, or change the commands.
+            .env_remove("TF_DATA_DIR")
+            .env_remove("TF_PLUGIN_CACHE_DIR")
+            .env_remove("TF_WORKSPACE")
+            .env_remove("TF_CLI_ARGS")
+            .env_remove("TF_CLI_ARGS_init")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = command.output().await;
+        let output = output.with_context(|| format!("run {}", self.program.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said =
+            String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+        let words: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
+        bail!("{} {} failed:\n{}", self.program.display(), words.join(" "), said.trim());
+    }
+}
+
+fn in_path() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let programs = ["terraform", "tofu"];
+    programs
+        .iter()
+        .find_map(|name| std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file()))
+}

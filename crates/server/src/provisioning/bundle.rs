@@ -1,0 +1,139 @@
+//! Templates too long for the message of a job: the modules and providers that a bundle brings along are handed out as
+//! its module archive, which travels in pieces (wire-protocol 5.9).
+
+use std::io::Read as _;
+
+use coder_domain::ids::TemplateVersionId;
+use coder_store::{transaction, version_details};
+use coder_wire::messages::provisioner::Metadata;
+use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job};
+
+use super::files;
+use super::payload::Error;
+use super::serve::Session;
+
+/// What a bundle has beside the template's own files, by the beginnings of the names.
+const BROUGHT_ALONG: [&[u8]; 2] = [b".terraform/", b"terraform.d/plugins/"];
+
+/// Takes modules and providers out of the message's archive, and names them as the file to download. Nothing happens
+/// when there are none, or when the message is about no template.
+pub(super) async fn take_out(
+    session: &Session,
+    version: TemplateVersionId,
+    message: &mut AcquiredJob,
+) -> Result<(), Error> {
+    let archive = message.template_source_archive.clone();
+    let split = tokio::task::spawn_blocking(move || {
+        let Ok(Split { own, brought: Some(brought) }) = split(&archive) else { return None };
+        let hash = coder_store::files::hash(&brought);
+        Some((own, brought, hash))
+    });
+    let split = split.await.map_err(|error| Error::Unsendable(error.to_string()))?;
+    // An archive that cannot be read is for the daemon to complain about, if it fits.
+    let Some((own, brought, hash)) = split else { return Ok(()) };
+    let now = session.app.now();
+    let file = transaction!(session.app.store, Error, |tx| {
+        let file = match files::find(tx, &hash).await? {
+            Some(file) => file,
+            None => files::store(tx, &hash, brought.clone(), now).await?,
+        };
+        if version_details::find_module_file(tx, version).await? != Some(file) {
+            version_details::update_module_file(tx, version, file, now).await?;
+        }
+        Ok(file)
+    })?;
+    message.template_source_archive = own.into();
+    if let Some(metadata) = message.r#type.as_mut().and_then(metadata) {
+        metadata.template_version_modules_file = file.to_string();
+    }
+    Ok(())
+}
+
+fn metadata(job: &mut acquired_job::Type) -> Option<&mut Metadata> {
+    match job {
+        acquired_job::Type::TemplateImport(import) => import.metadata.as_mut(),
+        acquired_job::Type::TemplateDryRun(dry_run) => dry_run.metadata.as_mut(),
+        acquired_job::Type::WorkspaceBuild(build) => build.metadata.as_mut(),
+    }
+}
+
+struct Split {
+    own: Vec<u8>,
+    /// None when the archive has nothing of that kind.
+    brought: Option<Vec<u8>>,
+}
+
+fn split(archive: &[u8]) -> std::io::Result<Split> {
+    let mut own = tar::Builder::new(Vec::new());
+    let mut brought = tar::Builder::new(Vec::new());
+    let mut has_brought = false;
+    for entry in tar::Archive::new(archive).entries()? {
+        let mut entry = entry?;
+        let name = entry.path_bytes().into_owned();
+        let plain = name.strip_prefix(b"./").unwrap_or(&name);
+        let is_brought = BROUGHT_ALONG.iter().any(|beginning| plain.starts_with(beginning));
+        has_brought |= is_brought;
+        let target = if is_brought { &mut brought } else { &mut own };
+        let mut header = entry.header().clone();
+        let path = entry.path()?.into_owned();
+        let link = entry.link_name()?.map(std::borrow::Cow::into_owned);
+        match link {
+            Some(link) => target.append_link(&mut header, path, link)?,
+            None => {
+                let size = entry.size();
+                target.append_data(&mut header, path, entry.by_ref().take(size))?;
+            }
+        }
+    }
+    let brought = if has_brought { Some(brought.into_inner()?) } else { None };
+    Ok(Split { own: own.into_inner()?, brought })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tar_of(names: &[&str]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(name.len() as u64);
+            header.set_mode(0o755);
+            tar.append_data(&mut header, name, name.as_bytes()).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    fn content(archive: &[u8]) -> Vec<(String, String, u32)> {
+        let mut archive = tar::Archive::new(archive);
+        let entry = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+            let mut entry = entry.unwrap();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            (entry.path().unwrap().display().to_string(), text, entry.header().mode().unwrap())
+        };
+        archive.entries().unwrap().map(entry).collect()
+    }
+
+    #[test]
+    fn what_was_brought_along_is_taken_out_whole() {
+        let long = format!("terraform.d/plugins/{}/x.zip", "long-name/".repeat(20));
+        let names =
+            ["main.tf", ".terraform/modules/m/main.tf", &long, "terraform.d/other", ".terraform.lock.hcl"];
+        let split = split(&tar_of(&names)).unwrap();
+        let entries = |names: &[&str]| -> Vec<_> {
+            names.iter().map(|name| ((*name).to_owned(), (*name).to_owned(), 0o755)).collect()
+        };
+        assert_eq!(content(&split.own), entries(&["main.tf", "terraform.d/other", ".terraform.lock.hcl"]));
+        assert_eq!(content(&split.brought.unwrap()), entries(&[".terraform/modules/m/main.tf", &long]));
+    }
+
+    #[test]
+    fn an_ordinary_template_has_nothing_to_take_out() {
+        assert!(split(&tar_of(&["main.tf", "modules/a/main.tf"])).unwrap().brought.is_none());
+        assert!(
+            split(b"no archive, however long one looks at it, and longer than a block of five hundred bytes")
+                .is_err()
+        );
+    }
+}
