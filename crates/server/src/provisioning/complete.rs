@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use coder_domain::Timestamp;
 use coder_domain::build::Transition;
-use coder_domain::ids::{BuildId, FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
+use coder_domain::ids::{BuildId, FileId, PresetId, TemplateVersionId, WorkspaceId};
 use coder_domain::job::{InvalidTransition, Type};
 use coder_store::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
 use coder_store::{Document, Tx, builds, jobs, journals, transaction, versions, workspaces};
@@ -18,6 +18,7 @@ use super::refuse::{self, Refusal};
 use super::results::Results;
 use super::serve::Session;
 use super::{files, update};
+use crate::audit;
 
 /// Where the hash of the accepted message is kept in the job's private input.
 const ACCEPTED: &str = "completed_sha256";
@@ -86,12 +87,13 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
             Arm::Import(import) => {
                 let version = update::imported_version(&row)?;
                 store_import(tx, version, import, now).await?;
+                audit::ended::import(tx, &row, "", now).await?;
                 Ok(None)
             }
             Arm::Build { state, has_ai_task } => {
                 let id = row.workspace_build_id.ok_or_else(|| Refusal::invalid("the job has no build"))?;
                 let cost = checked.results.daily_cost();
-                store_build(tx, (job, id), state, *has_ai_task, cost, now).await.map(Some)
+                store_build(tx, (&row, id), state, *has_ai_task, cost, now).await.map(Some)
             }
         }
     });
@@ -348,7 +350,7 @@ async fn store_import(
 
 async fn store_build(
     tx: &mut Tx,
-    (job, id): (JobId, BuildId),
+    (job, id): (&jobs::Job, BuildId),
     state: &[u8],
     has_ai_task: bool,
     daily_cost: i64,
@@ -356,9 +358,9 @@ async fn store_build(
 ) -> Result<WorkspaceId, Refusal> {
     let build = builds::get(tx, id).await?;
     // A state that comes with the end overrules the journal; without one the journal has the newest.
-    if !state.is_empty() || !journals::apply(tx, job, id).await? {
+    if !state.is_empty() || !journals::apply(tx, job.id, id).await? {
         builds::update_state(tx, id, state.to_vec()).await?;
-        journals::delete(tx, job).await?;
+        journals::delete(tx, job.id).await?;
     }
     builds::update_flags(tx, id, has_ai_task, false, now).await?;
     if daily_cost != build.daily_cost {
@@ -376,6 +378,7 @@ async fn store_build(
         Transition::Stop => {}
         Transition::Delete => workspaces::delete(tx, build.workspace_id, now).await?,
     }
+    audit::ended::build(tx, job, &build, "", now).await?;
     Ok(build.workspace_id)
 }
 

@@ -7,6 +7,7 @@ use coder_store::jobs::{self, While};
 use coder_store::{Error, Tx, builds, journals, transaction};
 use jiff::SignedDuration;
 
+use crate::audit;
 use crate::context::App;
 use crate::events::hint::Hint;
 
@@ -32,6 +33,8 @@ pub async fn give_up(app: &App, id: JobId, condition: While, error: &str, said: 
         let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
         job_logs::append_system(tx, id, &lines(said, &stage, now)).await?;
+        let job = jobs::get(tx, id).await?;
+        audit::ended::job(tx, &job, error, now).await?;
         let Some(build) = builds::find_by_job(tx, id).await? else { return Ok(None) };
         keep_state(tx, id, build.id).await?;
         Ok(Some(build.workspace_id))

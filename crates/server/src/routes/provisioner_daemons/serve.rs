@@ -2,6 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use coder_api::paths;
 use coder_store::daemons;
 use coder_wire::ws::Socket;
 use http::header;
@@ -53,7 +54,9 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
     app.metrics.joined(row.last_seen_at.is_some_and(|seen| row.created_at < seen));
     tracing::info!(%daemon, name = join.name, tags = %join.tags, version = join.version, "provisioner daemon joined");
     let (response, connection) = upgrade.accept();
+    let counted = app.metrics.socket(paths::SERVE);
     app.lifecycle.spawn("daemon session", async move {
+        let _counted = counted;
         match connection.await {
             Ok(connection) => session.run(Socket::server(connection)).await,
             Err(error) => {
