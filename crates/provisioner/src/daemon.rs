@@ -150,6 +150,16 @@ impl Daemon {
         self
     }
 
+    /// Counted together with others in this process, which tells the counts itself.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
+        for workshop in &mut self.workshops {
+            workshop.metrics = metrics.clone();
+        }
+        self.metrics = metrics.clone();
+        self
+    }
+
     /// What it is doing, also after it has been started.
     pub fn status(&self) -> StatusHandle {
         StatusHandle::new(self.status.subscribe(), self.metrics.clone())

@@ -33,6 +33,7 @@ pub use connect::{Connecting, Connection, Connector};
 pub use daemon::{Config, Daemon, RunError};
 pub use isolation::{Isolation, Level, Limits};
 pub use join::ConnectError;
+pub use metrics::Metrics;
 pub use protect::protect_process;
 pub use status::{Status, StatusHandle};
 pub use terraform::binary::{Binary, BinaryError, Product, TerraformSource, Version};
