@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use coder_provisioner::{Config, Daemon, Shutdown, TerraformSource};
+use coder_provisioner::{Config, Daemon, Metrics, Shutdown, TerraformSource};
 use coder_server::Handle;
 use tokio::task::JoinSet;
 
@@ -28,6 +28,9 @@ impl Daemons {
             return Ok(Self { tasks });
         }
         let cache = cache_directory(flags.cache_dir.as_deref())?;
+        let metrics = Metrics::shared(flags.provisioner_daemons);
+        let told = metrics.clone();
+        handle.app.metrics.tell_also(move || told.text());
         for index in 0..flags.provisioner_daemons {
             let mut config =
                 Config::new(format!("built-in-{index}"), cache.join(format!("provisioner-{index}")));
@@ -39,7 +42,7 @@ impl Daemons {
             config.built_in = true;
             // Before it can get a job.
             let inside = Inside::new(handle, index, &config.cache_dir);
-            let daemon = Daemon::new(config, inside.connector());
+            let daemon = Daemon::new(config, inside.connector()).with_metrics(&metrics);
             tasks.spawn(inside.run(daemon, shutdown.clone()));
         }
         Ok(Self { tasks })
