@@ -14,6 +14,7 @@ use crate::archive::{self, Limits};
 use crate::cancel::Urgency;
 use crate::logs::StageLog;
 use crate::terraform::binary::required::Required;
+use crate::terraform::bundle::{self, Bundled};
 use crate::terraform::cache;
 use crate::terraform::environment::Variables;
 use crate::terraform::install::Progress;
@@ -67,8 +68,8 @@ impl Steps<'_> {
     ) -> Result<Modules, StepError> {
         let dir = self.work.template();
         let target = dir.clone();
-        let (archive, modules) = (template.clone(), module_files.clone());
-        let (locked, required) = blocking(move || {
+        let (archive, modules, private) = (template.clone(), module_files.clone(), self.work.private_dir());
+        let (locked, required, bundled) = blocking(move || {
             archive::extract(&archive, &target, Limits::TEMPLATE)
                 .map_err(|error| failed("extract template archive", error))?;
             if let Some(files) = modules {
@@ -86,7 +87,8 @@ impl Steps<'_> {
                     "the template has no Terraform file (*.tf or *.tf.json) at its top level; push the folder that holds main.tf",
                 ));
             }
-            Ok((target.join(LOCK_FILE).exists(), Required::read(&target)))
+            let bundled = bundle::prepare(&target, &private)?;
+            Ok((target.join(LOCK_FILE).exists(), Required::read(&target), bundled))
         })
         .await?;
         let is_bundle = bundled != Bundled::No;
