@@ -131,8 +131,8 @@ fn tag_lines(lines: &[&str]) {
             map.insert(key, value);
         }
     }
-    let valid = tags::validate(&map).is_ok();
-    assert!(!valid || lines.iter().all(|line| !line.contains('\0') || tags::parse_pair(line).is_err()));
+    let has_nul = map.iter().any(|(key, value)| key.contains('\0') || value.contains('\0'));
+    assert!(!has_nul || tags::validate(&map).is_err());
     let user = UserId::random();
     let set = TagSet::canonical(user, [&map]);
     assert_eq!(TagSet::canonical(user, [set.as_map()]), set, "the canonical form is its own");
