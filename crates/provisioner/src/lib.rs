@@ -38,6 +38,6 @@ pub use protect::protect_process;
 pub use status::{Status, StatusHandle};
 pub use terraform::binary::{Binary, BinaryError, Product, TerraformSource, Version};
 pub use terraform::bootstrap::script as agent_script;
-pub use terraform::install::{Install, MirrorError, RELEASES};
 pub use terraform::bundle::{Bundle, platform};
 pub use terraform::convert::text::{Source, TextError, convert_text};
+pub use terraform::install::{Install, MirrorError, RELEASES};

@@ -95,7 +95,8 @@ impl Steps<'_> {
         match bundled {
             Bundled::No => {}
             Bundled::Config(config) => {
-                log.line(LogLevel::Info, "The template is a bundle: modules and providers come from it").await;
+                log.line(LogLevel::Info, "The template is a bundle: modules and providers come from it")
+                    .await;
                 self.bundle = Some(config);
             }
             Bundled::Elsewhere { platforms } => {
