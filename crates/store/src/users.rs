@@ -185,6 +185,8 @@ statements! { "users";
     DELETE = sql("update users set deleted = true, updated_us = $2 where id = $1 and not deleted and not is_system");
     FIND_SSH_KEY = sql("select user_id, public_key, private_key, created_us, updated_us from git_ssh_keys
         where user_id = $1");
+    ADD_SSH_KEY = sql("insert into git_ssh_keys (user_id, public_key, private_key, created_us, updated_us)
+        values ($1, $2, $3, $4, $5) on conflict (user_id) do nothing");
     SET_SSH_KEY = sql("insert into git_ssh_keys (user_id, public_key, private_key, created_us, updated_us)
         values ($1, $2, $3, $4, $5) on conflict (user_id) do update
         set public_key = excluded.public_key, private_key = excluded.private_key, updated_us = excluded.updated_us");
@@ -348,6 +350,14 @@ pub async fn delete(tx: &mut Tx, id: UserId, now: Timestamp) -> Result<()> {
 /// Only when the database fails.
 pub async fn find_git_ssh_key(tx: &mut Tx, user: UserId) -> Result<Option<GitSshKey>> {
     tx.fetch_opt(&FIND_SSH_KEY, values![user]).await?.as_ref().map(GitSshKey::from_row).transpose()
+}
+
+/// Stores the Git SSH key of a user who has none.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn insert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
+    tx.execute(&ADD_SSH_KEY, key.values()).await.map(|_| ())
 }
 
 /// Stores or replaces the Git SSH key.

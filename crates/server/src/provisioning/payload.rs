@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::serve::Session;
 use super::{bundle, session_token, update};
+use crate::git_ssh_key;
 
 /// The group that everybody is in.
 const EVERYONE: &str = "Everyone";
@@ -201,7 +202,6 @@ async fn build(
     let version = version.ok_or(Error::Missing("template version"))?;
     let template = templates::find(tx_ref, workspace.template_id).await?.ok_or(Error::Missing("template"))?;
     let member = organizations::find_member(tx_ref, workspace.organization_id, owner.id).await?;
-    let ssh = users::find_git_ssh_key(tx_ref, owner.id).await?;
     let parameters = builds::list_parameters(tx_ref, build.id).await?;
     let previous = match builds::find_by_number(tx_ref, workspace.id, build.build_number - 1).await? {
         Some(previous) => builds::list_parameters(tx_ref, previous.id).await?,
@@ -213,6 +213,7 @@ async fn build(
     drop(tx);
 
     let app = &session.app;
+    let ssh = git_ssh_key::of(&app.store, owner.id, app.now()).await?;
     let token = if build.transition == Transition::Start {
         let lifetime = app.config.sessions.max_token_lifetime;
         let token = session_token::renew(&app.store, &owner, workspace.id, lifetime, app.now()).await?;
@@ -240,10 +241,8 @@ async fn build(
         template_id: template.id.to_string(),
         workspace_owner_name: owner.name.clone(),
         workspace_owner_groups: vec![EVERYONE.to_owned()],
-        workspace_owner_ssh_public_key: ssh.as_ref().map(|key| key.public_key.clone()).unwrap_or_default(),
-        workspace_owner_ssh_private_key: ssh
-            .map(|key| key.private_key.expose().to_owned())
-            .unwrap_or_default(),
+        workspace_owner_ssh_public_key: ssh.public_key,
+        workspace_owner_ssh_private_key: ssh.private_key.expose().to_owned(),
         workspace_build_id: build.id.to_string(),
         workspace_owner_login_type: owner.login_type.as_str().to_owned(),
         workspace_owner_rbac_roles: site.chain(local).collect(),

@@ -199,6 +199,10 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     assert_eq!(metadata.template_id, template.to_string());
     assert_eq!(metadata.template_version_id, version.to_string());
     assert_eq!(metadata.task_id, "00000000-0000-0000-0000-000000000000");
+    let (public, private) =
+        (metadata.workspace_owner_ssh_public_key, metadata.workspace_owner_ssh_private_key);
+    assert!(public.starts_with("ssh-ed25519 "), "{public}");
+    assert!(private.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----"));
     let token = metadata.workspace_owner_session_token;
     server.get(&token, "/api/v2/users/me").await.expect(200);
     daemon.calls.complete_job(&build_result(start, b"state")).await.unwrap();
@@ -208,6 +212,11 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     let got = daemon.acquire().await;
     let Some(Type::WorkspaceBuild(arm)) = got.r#type else { panic!("{got:?}") };
     assert_eq!(&arm.state[..], b"state", "BLD-2");
-    assert_eq!(arm.metadata.unwrap().workspace_owner_session_token, "");
+    let metadata = arm.metadata.unwrap();
+    assert_eq!(metadata.workspace_owner_session_token, "");
+    assert_eq!(
+        (metadata.workspace_owner_ssh_public_key, metadata.workspace_owner_ssh_private_key),
+        (public, private)
+    );
     server.get(&token, "/api/v2/users/me").await.expect(401);
 }
