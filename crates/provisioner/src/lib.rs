@@ -9,6 +9,8 @@ mod archive;
 mod cancel;
 mod connect;
 mod daemon;
+#[cfg(test)]
+mod decoders;
 mod hand;
 pub mod http;
 mod isolation;
@@ -21,6 +23,7 @@ mod metrics;
 mod notices;
 mod older;
 mod protect;
+mod rows;
 mod session;
 mod slots;
 mod status;

@@ -4,7 +4,6 @@
 //! Lines wait in bounded memory until they are acknowledged: when the server is slow or away for long, Terraform's output
 //! waits in its pipe, and nothing is lost.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::cancel::{Cancel, Urgency};
 use crate::mask::Secrets;
+use crate::rows::{clean, rows};
 use crate::session::{CallError, Delivered, JobLink, Patience};
 
 /// Lines wait at most this long for company.
@@ -29,34 +29,11 @@ const FLUSH_AFTER: Duration = Duration::from_millis(250);
 const BATCH_LINES: usize = 500;
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Longer texts become several lines.
-const LINE_BYTES: usize = 16 * 1024;
-
 /// Lines between the parts of a job and its task.
 const QUEUE_LINES: usize = 64;
 
 /// Lines that wait for the server. Terraform writes on while the connection is away, until there are so many.
 const WAITING_BYTES: usize = 8 * 1024 * 1024;
-
-/// Text that any server can store: no NUL (wire-protocol 4.2).
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { Cow::Owned(text.replace('\0', "")) } else { Cow::Borrowed(text) }
-}
-
-/// Cuts a text into lines of bounded length.
-fn rows(text: &str) -> Vec<&str> {
-    let mut rows = Vec::new();
-    for mut line in text.split('\n') {
-        while line.len() > LINE_BYTES {
-            let end = (0..=LINE_BYTES).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
-            let (now, later) = line.split_at(end);
-            rows.push(now);
-            line = later;
-        }
-        rows.push(line);
-    }
-    rows
-}
 
 enum Command {
     Line(pb::Log),
@@ -342,20 +319,5 @@ async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_become_bounded_lines_without_nul() {
-        assert_eq!(clean("a\0b"), "ab");
-        assert_eq!(rows("one\n\ntwo"), ["one", "", "two"]);
-        let long = "ä".repeat(LINE_BYTES);
-        let rows = rows(&long);
-        assert!(rows.iter().all(|row| row.len() <= LINE_BYTES));
-        assert_eq!(rows.concat(), long);
     }
 }

@@ -22,6 +22,10 @@ const SHORTEST_ENCODED: usize = 6;
 /// Shorter lines of a secret of several lines are no secret of their own.
 const SHORTEST_LINE: usize = 8;
 
+/// Encoded forms of all secrets together, in bytes. Users choose their secrets, and searching for a form costs many times
+/// its length in memory: of longer secrets behind this bound only the texts as they are are hidden.
+const ENCODED_BYTES: usize = 256 << 10;
+
 /// So much of a secret at a line's end makes the line wait for the next one.
 pub(crate) const HEAD: usize = 4;
 
@@ -37,11 +41,11 @@ pub(crate) struct Masker {
 
 impl Masker {
     pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut forms = BTreeSet::new();
+        let mut texts = BTreeSet::new();
         for secret in secrets {
-            add_forms(secret, &mut forms);
+            add_texts(secret, &mut texts);
         }
-        let forms: Vec<Vec<u8>> = forms.into_iter().collect();
+        let forms: Vec<Vec<u8>> = forms_of(texts).into_iter().collect();
         if forms.is_empty() {
             return Self::default();
         }
@@ -139,39 +143,58 @@ pub(crate) fn without(text: &str, mut ranges: Vec<Range<usize>>) -> String {
     masked
 }
 
-fn add_forms(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
+/// The texts that are secret with a secret.
+fn add_texts(secret: &str, texts: &mut BTreeSet<String>) {
     let secret = secret.trim();
     if secret.len() < SHORTEST {
         return;
     }
-    add_one(secret, forms);
+    texts.insert(secret.to_owned());
     if secret.contains('\n') {
         // Its lines come one by one, and a log has no line ends.
-        add_one(&secret.replace(['\r', '\n'], ""), forms);
-        secret
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.len() >= SHORTEST_LINE)
-            .for_each(|line| add_one(line, forms));
+        texts.insert(secret.replace(['\r', '\n'], ""));
+        let lines = secret.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
+        texts.extend(lines.map(str::to_owned));
     }
     // The texts in a list or map.
     if let Ok(value @ (Value::Array(_) | Value::Object(_))) = serde_json::from_str::<Value>(secret) {
-        leaves(&value, forms);
+        leaves(&value, texts);
     }
 }
 
-fn leaves(value: &Value, forms: &mut BTreeSet<Vec<u8>>) {
+fn leaves(value: &Value, texts: &mut BTreeSet<String>) {
     match value {
-        Value::String(text) => add_forms(text, forms),
-        Value::Array(values) => values.iter().for_each(|value| leaves(value, forms)),
-        Value::Object(fields) => fields.values().for_each(|value| leaves(value, forms)),
-        Value::Number(number) => add_forms(&number.to_string(), forms),
+        Value::String(text) => add_texts(text, texts),
+        Value::Array(values) => values.iter().for_each(|value| leaves(value, texts)),
+        Value::Object(fields) => fields.values().for_each(|value| leaves(value, texts)),
+        Value::Number(number) => add_texts(&number.to_string(), texts),
         Value::Null | Value::Bool(_) => {}
     }
 }
 
-fn add_one(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
-    forms.insert(secret.as_bytes().to_vec());
+/// All forms of texts, the shorter first as long as there is room for encoded ones.
+fn forms_of(texts: BTreeSet<String>) -> BTreeSet<Vec<u8>> {
+    let mut texts: Vec<String> = texts.into_iter().collect();
+    texts.sort_by_key(String::len);
+    let mut forms = BTreeSet::new();
+    let mut left = ENCODED_BYTES;
+    for text in texts {
+        let mut encoded = BTreeSet::new();
+        // The longest encoding has three bytes for one.
+        if text.len().saturating_mul(3) <= left {
+            add_encoded(&text, &mut encoded);
+        }
+        let bytes = encoded.iter().map(Vec::len).sum();
+        if let Some(rest) = left.checked_sub(bytes) {
+            left = rest;
+            forms.append(&mut encoded);
+        }
+        forms.insert(text.into_bytes());
+    }
+    forms
+}
+
+fn add_encoded(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
     let json = serde_json::to_string(secret).unwrap_or_default();
     let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned();
     // Go escapes what could be HTML.
@@ -300,6 +323,17 @@ mod tests {
         let value: Value = serde_json::from_slice(&masked).unwrap();
         assert_eq!(value, serde_json::json!({"a": MASK, "b": ["x (redacted) y"], MASK: null, "c": 1}));
         assert_eq!(masker.json(b"{\"c\":1}"), None);
+    }
+
+    #[test]
+    fn very_many_secrets_cost_a_bounded_multiple_of_themselves() {
+        let many: Vec<_> = (0..2_000).map(|n| format!("secret-number-{n:06}/+")).collect();
+        let list = serde_json::to_string(&many).unwrap();
+        let masker = Masker::new([list.as_str(), "short/one"]);
+        let bytes: usize = masker.forms.iter().map(Vec::len).sum();
+        assert!(bytes <= ENCODED_BYTES + 2 * list.len(), "{bytes}");
+        assert_eq!(masker.mask(&many[1_999]), MASK);
+        assert_eq!(masker.mask("short%2Fone"), MASK, "the shorter are looked for in every form");
     }
 
     #[test]

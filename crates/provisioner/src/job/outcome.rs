@@ -65,7 +65,7 @@ impl Failure {
         let error = with_next_step(error);
         pb::FailedJob {
             job_id: job_id.to_owned(),
-            error: crate::logs::clean(&error).into_owned(),
+            error: crate::rows::clean(&error).into_owned(),
             error_code: error_code.to_owned(),
             r#type: self.arm,
         }

@@ -1,0 +1,174 @@
+//! One function for each reader of what templates, Terraform and users make: whatever the bytes, it ends, and what it
+//! says holds. The test replays what fuzzing found with them, and the targets of `fuzz/` call them.
+
+use std::path::Path;
+
+use coder_wire::messages::provisioner::LogLevel;
+
+use crate::archive::{Limits, extract};
+use crate::mask::{MASK, Masker, Secrets};
+use crate::rows::{ROW_BYTES, clean, rows};
+use crate::terraform::convert::text::{Source, convert_text};
+use crate::terraform::events::Event;
+use crate::terraform::graph::{Direction, Graph};
+use crate::terraform::lines::{Lines, Piece};
+use crate::terraform::parse::RootModule;
+use crate::terraform::state::from_state_file;
+use crate::terraform::stitch::Stitcher;
+
+/// What lies below a folder: entries and bytes.
+fn below(dir: &Path) -> (usize, u64) {
+    let mut sum = (0, 0);
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let metadata = entry.metadata().expect("an entry");
+        assert!(!metadata.is_symlink(), "no links");
+        let (entries, bytes) = if metadata.is_dir() { below(&entry.path()) } else { (0, metadata.len()) };
+        sum = (sum.0 + entries + 1, sum.1 + bytes);
+    }
+    sum
+}
+
+/// An archive of a template or of modules.
+pub(crate) fn unpacked(data: &[u8]) {
+    const LIMITS: Limits = Limits { entries: 100, entry_bytes: 4096, total_bytes: 16 << 10 };
+    let root = tempfile::tempdir().expect("a folder");
+    let dir = root.path().join("in");
+    std::fs::create_dir(&dir).expect("a folder");
+    let _ = extract(data, &dir, LIMITS);
+    assert!(below(&dir).1 <= LIMITS.total_bytes, "no more than the limit is written");
+    assert_eq!(std::fs::read_dir(root.path()).expect("a folder").count(), 1, "nothing is written elsewhere");
+}
+
+/// A state or a plan as Terraform shows it, and after a NUL its graph.
+pub(crate) fn shown(data: &[u8]) {
+    let Some((first, rest)) = data.split_first() else { return };
+    let at = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+    let graph = String::from_utf8_lossy(rest.get(at + 1..).unwrap_or_default());
+    let source = if first % 2 == 0 { Source::Plan } else { Source::State };
+    let _ = from_state_file(&rest[..at]);
+    if let Ok(value) = convert_text(source, &rest[..at], &graph) {
+        let again = convert_text(source, &rest[..at], &graph).expect("what was read is read again");
+        assert_eq!(again, value, "the same text is the same workspace");
+    }
+}
+
+/// The text of `terraform graph`.
+pub(crate) fn graph(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(graph) = Graph::parse(&text) else { return };
+    let labels: Vec<_> = graph.labels().map(str::to_owned).collect();
+    for label in labels.iter().take(8) {
+        let node = graph.find(label).expect("a label has a node");
+        for direction in [Direction::Up, Direction::Down] {
+            let near = graph.nearest(node, direction, |_| true);
+            assert!(near.is_none_or(|near| labels.iter().any(|label| label == near)));
+        }
+        let _ = (graph.has_resource_type(label), graph.root_edge(label, label));
+    }
+}
+
+/// The sources of a template.
+pub(crate) fn sources(data: &[u8]) {
+    let Some((first, text)) = data.split_first() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let name = if first % 2 == 0 { "main.tf" } else { "main.tf.json" };
+    std::fs::write(dir.path().join(name), text).expect("a file");
+    if let Err(error) = RootModule::read(dir.path()) {
+        assert!(error.to_string().len() < 4096 + 4 * text.len());
+    }
+}
+
+/// What Terraform prints, cut anywhere: no byte is lost, and rows and events come of it.
+pub(crate) fn output(data: &[u8]) {
+    let Some((first, bytes)) = data.split_first() else { return };
+    let mut lines = Lines::default();
+    let mut pieces = Vec::new();
+    for part in bytes.chunks(usize::from(*first) + 1) {
+        pieces.extend(lines.push(part));
+    }
+    pieces.extend(lines.finish());
+    let mut joined = Vec::new();
+    for piece in &pieces {
+        let text = piece.text();
+        let cleaned = clean(&text);
+        assert!(!cleaned.contains('\0'));
+        let rows = rows(&cleaned);
+        assert!(rows.iter().all(|row| row.len() <= ROW_BYTES));
+        assert!(rows.iter().map(|row| row.len() + 1).sum::<usize>() > cleaned.len());
+        if let Some(event) = Event::parse(&text) {
+            let _ = (event.lines(), event.stderr_line(), event.error_text(), event.error_summary());
+        }
+        let (Piece::Line(bytes) | Piece::Part(bytes)) = piece;
+        joined.extend_from_slice(bytes);
+        joined.extend_from_slice(if matches!(piece, Piece::Line(_)) { b"\n" } else { b"" });
+    }
+    let want: Vec<_> = bytes.iter().filter(|byte| **byte != b'\n').collect();
+    let got: Vec<_> = joined.iter().filter(|byte| **byte != b'\n').collect();
+    assert!(got == want, "no byte is lost or added");
+}
+
+/// A secret in the first line, and lines that may have it: none does in the end, and none is lost.
+pub(crate) fn masked(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Some((secret, rest)) = text.split_once('\n') else { return };
+    let masker = Masker::new([secret]);
+    let shown = masker.mask(rest);
+    let _ = masker.json(rest.as_bytes());
+    let secret = secret.trim();
+    // A mask can complete a text that looks like the secret only with its own letters.
+    let foreign = !secret.chars().any(|letter| MASK.contains(letter));
+    if secret.len() >= 4 && foreign {
+        assert!(!shown.contains(secret), "{shown:?} still has {secret:?}");
+    }
+    let secrets = Secrets::default();
+    secrets.add([secret]);
+    let mut stitcher = Stitcher::new(secrets);
+    let mut said = Vec::new();
+    let mut count = 0;
+    for line in rest.split('\n') {
+        said.extend(stitcher.push(LogLevel::Info, line));
+        count += 1;
+    }
+    said.extend(stitcher.finish());
+    assert_eq!(said.len(), count, "no line is lost");
+    if secret.len() >= 4 && foreign {
+        assert!(said.iter().all(|(_, line)| !line.contains(secret)), "{said:?} still has {secret:?}");
+    }
+}
+
+/// Reads whatever bytes.
+pub(crate) type Decode = fn(&[u8]);
+
+/// Every reader by the name of its corpus.
+pub(crate) const DECODERS: [(&str, Decode); 6] = [
+    ("unpacked", unpacked),
+    ("shown", shown),
+    ("graph", graph),
+    ("sources", sources),
+    ("output", output),
+    ("masked", masked),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longest time for one input, unoptimised and on a busy machine.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
+    #[test]
+    fn every_input_of_the_corpus_is_an_answer() {
+        for (name, decode) in DECODERS {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name);
+            let mut count = 0;
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                let start = std::time::Instant::now();
+                decode(&std::fs::read(&path).unwrap());
+                assert!(start.elapsed() < PATIENCE, "{}: {:?}", path.display(), start.elapsed());
+                count += 1;
+            }
+            assert!(count > 0, "{name} has no corpus");
+        }
+    }
+}
