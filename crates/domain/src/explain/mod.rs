@@ -23,7 +23,7 @@
 //! help, a draining daemon is there but was told to stop, an absent one must be started, a lost key must be replaced,
 //! and wrong tags must be changed on the job or on a daemon. Among daemons of wrong tags one that is there precedes
 //! one that is not, then the one that fails fewer pairs. Another user's daemon is no candidate at all, so it
-//! comes after those. The other obstacles follow in that order, one reason of each kind, counted.
+//! comes after those, unless the job is a user's own: then it comes before them, since no tag would help. The other obstacles follow in that order, one reason of each kind, counted.
 
 mod facts;
 mod guide;
@@ -118,17 +118,22 @@ impl Groups<'_, '_> {
         if let Some((at, daemon)) = self.revoked.iter().min_by_key(|(at, _)| Reverse(*at)) {
             reasons.push(Reason::KeyRevoked { daemon: daemon.named(), at: *at, daemons: self.revoked.len() });
         }
-        self.tag_reasons(job, &mut reasons);
-        if let Some(daemon) = self.other_user.first() {
-            reasons.push(Reason::OtherUser { daemon: daemon.named(), daemons: self.other_user.len() });
-        }
+        let others = self.other_user.first();
+        let others =
+            others.map(|daemon| Reason::OtherUser { daemon: daemon.named(), daemons: self.other_user.len() });
+        // A user's own job waits for that user's daemon: of the others, those of other users are of its kind.
+        let (before, after) =
+            if job.tags.get(SCOPE) == Some(SCOPE_USER) { (others, None) } else { (None, others) };
+        let alone = reasons.is_empty();
+        reasons.extend(before);
+        self.tag_reasons(job, alone, &mut reasons);
+        reasons.extend(after);
         reasons
     }
 
-    fn tag_reasons(&self, job: &Job<'_>, reasons: &mut Vec<Reason>) {
+    fn tag_reasons(&self, job: &Job<'_>, alone: bool, reasons: &mut Vec<Reason>) {
         // Nothing unmet, and still no match: the one special case of the predicate.
         let of_untagged = self.tags.iter().filter(|(_, gap)| gap.pairs() == 0).count();
-        let alone = reasons.is_empty();
         let all_untagged = alone
             && job.tags.get(SCOPE) != Some(SCOPE_USER)
             && self.tags.iter().all(|(daemon, _)| daemon.tags.is_untagged());

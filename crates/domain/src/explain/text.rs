@@ -154,7 +154,9 @@ impl Reason {
                 format!("Look whether it still runs and reaches the server, or start another one: {start}")
             }
             Self::KeyExpired { .. } => {
-                "Give the daemon a key that is valid: coder provisioner keys rotate makes one.".to_owned()
+                "Extend the key with coder provisioner keys update --expires-in and start the daemon again, or give it \
+                 another: coder provisioner keys create makes one."
+                    .to_owned()
             }
             Self::KeyRevoked { .. } => {
                 "Give the daemon another key: coder provisioner keys create makes one.".to_owned()

@@ -255,7 +255,11 @@ fn row_viii_another_users_scope() {
     let others = Worker { has: with(Some(1), None, None), ..worker() };
     let message = "Daemon d0 takes the jobs of another user only.";
     check(PLAIN, std::slice::from_ref(&others), &["other_user"], message);
-    check(with(Some(INITIATOR), None, None), &[others], &["other_user"], message);
+    let own = with(Some(INITIATOR), None, None);
+    check(own, std::slice::from_ref(&others), &["other_user"], message);
+    // A daemon of the organization never takes a user's own jobs, whatever its tags are.
+    let message = "Daemon d1 takes the jobs of another user only.";
+    check(own, &[worker(), others], &["other_user", "different_tag"], message);
 }
 
 #[test]
@@ -435,6 +439,9 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
     }
     let order = ["busy", "draining", "not_seen", "key_expired", "key_revoked"];
     let mut reasons: Vec<_> = order.into_iter().filter(|code| able.contains(code)).collect();
+    if strangers > 0 && wants.user.is_some() {
+        reasons.push("other_user");
+    }
     let all_plain = misfits.iter().all(|worker| worker.has == PLAIN);
     if !misfits.is_empty() && able.is_empty() && all_plain && wants.user.is_none() {
         reasons.push("tagged_job");
@@ -457,7 +464,7 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
             }
         }
     }
-    if strangers > 0 {
+    if strangers > 0 && wants.user.is_none() {
         reasons.push("other_user");
     }
     reasons
