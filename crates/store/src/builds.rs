@@ -7,6 +7,7 @@ use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId, Wor
 use jiff::Timestamp;
 
 use crate::engine::{Column, Tx, Value, batch, list as list_value, record, sql, statements, values};
+use crate::state_keys::{MARK, Owner};
 use crate::{Error, Result};
 
 record! {
@@ -110,16 +111,18 @@ statements! { "workspace_builds";
     FIND_STATE = sql("select workspace_build_id as id, state from workspace_build_states where workspace_build_id = $1");
     SET_STATE = sql("insert into workspace_build_states (workspace_build_id, state) values ($1, $2)
         on conflict (workspace_build_id) do update set state = excluded.state");
+    /// Only when it is not encrypted: that would bind it to the other build.
     COPY_STATE = sql("insert into workspace_build_states (workspace_build_id, state)
         select $1, kept.state from workspace_build_states as kept where kept.workspace_build_id = $2
+        and substr(kept.state, 1, 5) <> $3
         on conflict (workspace_build_id) do update set state = excluded.state");
-    /// Only when the build has no state itself.
+    /// Only when the build has no state itself, and the other's is not encrypted.
     COPY_PREVIOUS_STATE = sql("insert into workspace_build_states (workspace_build_id, state)
         select build.id, kept.state from workspace_builds as build
         join workspace_builds as previous on previous.workspace_id = build.workspace_id
             and previous.build_number = build.build_number - 1
         join workspace_build_states as kept on kept.workspace_build_id = previous.id
-        where build.id = $1 and not exists (select 1 from workspace_build_states as own
+        where build.id = $1 and substr(kept.state, 1, 5) <> $2 and not exists (select 1 from workspace_build_states as own
             where own.workspace_build_id = $1 and length(own.state) > 0)
         on conflict (workspace_build_id) do update set state = excluded.state");
     INSERT_PARAMETERS = sql("insert into workspace_build_parameters (workspace_build_id, name, value)
@@ -268,9 +271,10 @@ pub async fn update_flags(
 /// Terraform's state, if there is one.
 ///
 /// # Errors
-/// Only when the database fails.
+/// [`Error::Locked`] when it is encrypted with a key that is not there.
 pub async fn find_state(tx: &mut Tx, id: BuildId) -> Result<Option<Vec<u8>>> {
-    tx.fetch_opt(&FIND_STATE, values![id]).await?.map(|row| row.get("state")).transpose()
+    let Some(row) = tx.fetch_opt(&FIND_STATE, values![id]).await? else { return Ok(None) };
+    tx.state_keys().open(Owner::Build(id), row.get("state")?).map(Some)
 }
 
 /// Stores or replaces Terraform's state.
@@ -279,24 +283,46 @@ pub async fn find_state(tx: &mut Tx, id: BuildId) -> Result<Option<Vec<u8>>> {
 /// [`Error::Reference`] when the build is missing.
 pub async fn update_state(tx: &mut Tx, id: BuildId, state: Vec<u8>) -> Result<()> {
     let mut row = values![id];
-    row.push(Value::Bytes(state));
+    row.push(Value::Bytes(tx.state_keys().seal(Owner::Build(id), state)));
     tx.execute(&SET_STATE, row).await.map(|_| ())
 }
 
-/// Gives a build the state of another one, without moving it through memory (scheduling-and-auth BLD-2).
+/// Gives a build the state of another one, without moving it through memory unless it is encrypted
+/// (scheduling-and-auth BLD-2).
 ///
 /// # Errors
-/// Only when the database fails.
+/// [`Error::Locked`] when it is encrypted with a key that is not there.
 pub async fn copy_state(tx: &mut Tx, to: BuildId, from: BuildId) -> Result<()> {
-    tx.execute(&COPY_STATE, values![to, from]).await.map(|_| ())
+    if tx.state_keys().is_empty() && tx.execute(&COPY_STATE, values![to, from, MARK.to_vec()]).await? > 0 {
+        return Ok(());
+    }
+    match find_state(tx, from).await? {
+        Some(state) => update_state(tx, to, state).await,
+        None => Ok(()),
+    }
 }
 
 /// Gives a build without a state the one of the build before it; says whether it did (scheduling-and-auth REAP-5).
 ///
 /// # Errors
-/// Only when the database fails.
+/// [`Error::Locked`] when it is encrypted with a key that is not there.
 pub async fn copy_previous_state(tx: &mut Tx, id: BuildId) -> Result<bool> {
-    Ok(tx.execute(&COPY_PREVIOUS_STATE, values![id]).await? > 0)
+    if tx.state_keys().is_empty() && tx.execute(&COPY_PREVIOUS_STATE, values![id, MARK.to_vec()]).await? > 0 {
+        return Ok(true);
+    }
+    let own =
+        tx.fetch_opt(&FIND_STATE, values![id]).await?.map(|row| row.get::<Vec<u8>>("state")).transpose()?;
+    if own.is_some_and(|own| !own.is_empty()) {
+        return Ok(false);
+    }
+    let Some(build) = find(tx, id).await? else { return Ok(false) };
+    let Some(previous) = find_by_number(tx, build.workspace_id, build.build_number - 1).await? else {
+        return Ok(false);
+    };
+    match find_state(tx, previous.id).await? {
+        Some(state) => update_state(tx, id, state).await.map(|()| true),
+        None => Ok(false),
+    }
 }
 
 /// Stores the parameters of a build, once.

@@ -41,6 +41,18 @@ pub enum Error {
         /// What is wrong with it, without the value (it may be secret).
         detail: String,
     },
+    /// A state is encrypted with a key that is not there.
+    #[error(
+        "the state in {table} row {id} is encrypted with the key {key}, which is not configured: add that key to --state-encryption-keys, after the first"
+    )]
+    Locked {
+        /// The table.
+        table: &'static str,
+        /// The row's id.
+        id: String,
+        /// The key's id, by which it is known; not the key.
+        key: String,
+    },
     /// The database cannot be reached or is too busy; trying again later is right.
     #[error("the database is unavailable: {what}")]
     Unavailable {

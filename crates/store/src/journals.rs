@@ -4,8 +4,9 @@ use coder_domain::ids::{BuildId, JobId};
 use coder_domain::key::Hashed;
 use jiff::Timestamp;
 
-use crate::Result;
 use crate::engine::{Tx, record, sql, statements, values};
+use crate::state_keys::Owner;
+use crate::{Result, builds};
 
 record! {
     /// Which state it is.
@@ -24,7 +25,7 @@ record! {
 pub struct Entry {
     /// Which state it is.
     pub version: Version,
-    /// How the bytes are encrypted, or empty when they are not.
+    /// How the bytes are encrypted in the database, or empty when they are not; ignored when they are stored.
     pub cipher: String,
     /// The bytes.
     pub state: Vec<u8>,
@@ -53,7 +54,7 @@ statements! { "provisioner_job_journals";
         lineage = excluded.lineage, sha256 = excluded.sha256, cipher = excluded.cipher, state = excluded.state,
         updated_us = excluded.updated_us");
     APPLY = sql("insert into workspace_build_states (workspace_build_id, state)
-        select $2, state from provisioner_job_journals where job_id = $1 and length(state) > 0
+        select $2, state from provisioner_job_journals where job_id = $1 and length(state) > 0 and cipher = ''
         on conflict (workspace_build_id) do update set state = excluded.state");
     DELETE = sql("delete from provisioner_job_journals where job_id = $1");
     PURGE = sql("delete from provisioner_job_journals where job_id in (
@@ -86,7 +87,9 @@ pub async fn put(
         let same = kept.as_ref() == Some(new);
         return Ok(Outcome { kept: same, serial });
     }
-    let row = values![job, new.serial, new.lineage, new.sha256, entry.cipher, entry.state, now];
+    let keys = tx.state_keys();
+    let state = keys.seal(Owner::Journal(job), entry.state.clone());
+    let row = values![job, new.serial, new.lineage, new.sha256, keys.cipher(), state, now];
     tx.execute(&PUT, row).await?;
     Ok(Outcome { kept: true, serial: new.serial })
 }
@@ -94,10 +97,11 @@ pub async fn put(
 /// The newest state of a job, if it sent any.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`].
+/// [`crate::Error::Corrupt`], and [`crate::Error::Locked`] when it is encrypted with a key that is not there.
 pub async fn find(tx: &mut Tx, job: JobId) -> Result<Option<Entry>> {
     let Some(row) = tx.fetch_opt(&FIND, values![job]).await? else { return Ok(None) };
-    let (cipher, state) = (row.get("cipher")?, row.get("state")?);
+    let cipher = row.get("cipher")?;
+    let state = tx.state_keys().open(Owner::Journal(job), row.get("state")?)?;
     Ok(Some(Entry { version: Version::from_row(&row)?, cipher, state }))
 }
 
@@ -109,13 +113,19 @@ pub async fn find_version(tx: &mut Tx, job: JobId) -> Result<Option<Version>> {
     tx.fetch_opt(&FIND_VERSION, values![job]).await?.as_ref().map(Version::from_row).transpose()
 }
 
-/// Makes the journal's state that of the build, whose job ended without one; says whether there was a journal. Only for
-/// states that are not encrypted.
+/// Makes the journal's state that of the build, whose job ended without one; says whether there was a journal. A state that
+/// is encrypted is bound to the journal, so it goes through memory.
 ///
 /// # Errors
-/// Only when the database fails.
+/// [`crate::Error::Locked`] when it is encrypted with a key that is not there.
 pub async fn apply(tx: &mut Tx, job: JobId, build: BuildId) -> Result<bool> {
-    Ok(tx.execute(&APPLY, values![job, build]).await? > 0)
+    if tx.state_keys().is_empty() && tx.execute(&APPLY, values![job, build]).await? > 0 {
+        return Ok(true);
+    }
+    match find(tx, job).await?.filter(|entry| !entry.state.is_empty()) {
+        Some(entry) => builds::update_state(tx, build, entry.state).await.map(|()| true),
+        None => Ok(false),
+    }
 }
 
 /// Forgets the journal of a job: a state came with its end.

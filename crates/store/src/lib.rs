@@ -18,7 +18,7 @@
 //! | `templates` | `templates.rs` |
 //! | `template_versions` and what an import found | `versions.rs`, `version_details.rs` |
 //! | `workspaces` | `workspaces.rs` |
-//! | `workspace_builds`, their states and parameters | `builds.rs` |
+//! | `workspace_builds`, their states and parameters | `builds.rs`; encryption of states: `state_keys.rs`, `state_rotation.rs` |
 //! | `workspace_resources`, `workspace_modules` | `resources.rs` |
 //! | `workspace_agents`, `workspace_apps` | `agents.rs` |
 //! | `leases` | `leases.rs` |
@@ -46,6 +46,8 @@ pub mod organizations;
 pub mod resources;
 pub mod sessions;
 pub mod settings;
+pub mod state_keys;
+pub mod state_rotation;
 mod statements;
 pub mod tag_sets;
 pub mod templates;
@@ -67,6 +69,7 @@ use jiff::Timestamp;
 pub use engine::{Class, Document, Location, Statement, Statements, Tx};
 use engine::{Counters, Engine, Mode};
 pub use error::{Error, Source};
+pub use state_keys::StateKeys;
 pub use statements::all as all_statements;
 #[doc(hidden)]
 pub use transaction::settle;
@@ -85,13 +88,21 @@ pub struct Config {
     pub connections: usize,
     /// How long a caller waits for a free connection before it gets [`Error::Unavailable`].
     pub patience: Duration,
+    /// What Terraform's states are encrypted with.
+    pub state_keys: StateKeys,
 }
 
 impl Config {
     /// The defaults for a location.
     #[must_use]
-    pub const fn new(location: Location) -> Self {
-        Self { location, durable: false, connections: 16, patience: Duration::from_secs(10) }
+    pub fn new(location: Location) -> Self {
+        Self {
+            location,
+            durable: false,
+            connections: 16,
+            patience: Duration::from_secs(10),
+            state_keys: StateKeys::default(),
+        }
     }
 }
 
@@ -102,6 +113,7 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     engine: Engine,
     counters: Arc<Counters>,
+    state_keys: StateKeys,
 }
 
 impl Store {
@@ -120,7 +132,7 @@ impl Store {
     /// Opens the database without looking at its schema; for tests of the migrations.
     fn open_unchecked(config: &Config) -> Result<Self> {
         let engine = Engine::new(config)?;
-        Ok(Self(Arc::new(Inner { engine, counters: Arc::default() })))
+        Ok(Self(Arc::new(Inner { engine, counters: Arc::default(), state_keys: config.state_keys.clone() })))
     }
 
     /// Starts reading. Each statement sees the newest committed rows; there is no snapshot across statements.
@@ -128,7 +140,7 @@ impl Store {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn reader(&self) -> Result<Tx> {
-        self.0.engine.open(Mode::Read, &self.0.counters).await
+        self.open_for(Mode::Read).await
     }
 
     /// For one changing statement, which is a transaction by itself; saves two round trips.
@@ -136,7 +148,7 @@ impl Store {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn single(&self) -> Result<Tx> {
-        self.0.engine.open(Mode::Single, &self.0.counters).await
+        self.open_for(Mode::Single).await
     }
 
     /// Begins a transaction; end it with [`Tx::commit`]. [`Store::write`] also retries and should be preferred.
@@ -144,7 +156,13 @@ impl Store {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn begin(&self) -> Result<Tx> {
-        self.0.engine.open(Mode::Write, &self.0.counters).await
+        self.open_for(Mode::Write).await
+    }
+
+    async fn open_for(&self, mode: Mode) -> Result<Tx> {
+        let mut tx = self.0.engine.open(mode, &self.0.counters).await?;
+        tx.set_state_keys(self.0.state_keys.clone());
+        Ok(tx)
     }
 
     /// Runs `body` as one transaction, and again from the start when another transaction was in its way (Postgres).

@@ -33,6 +33,7 @@ pub fn all() -> Vec<Statement> {
         crate::resources::STATEMENTS,
         crate::sessions::STATEMENTS,
         crate::settings::STATEMENTS,
+        crate::state_rotation::STATEMENTS,
         crate::tag_sets::STATEMENTS,
         crate::templates::STATEMENTS,
         crate::timings::STATEMENTS,

@@ -128,6 +128,11 @@ impl From<coder_store::Error> for Error {
                     "The disk is full: nothing can be stored until an administrator makes room.",
                 )
             },
+            // Administrators need the key's name, and it is no secret.
+            E::Locked { .. } => {
+                let detail = error.to_string();
+                Self::internal("The workspace's state cannot be read.", error).detail(detail)
+            }
             other => Self::internal("Internal error.", other),
         }
     }

@@ -18,6 +18,7 @@ use sqlx::postgres::PgConnection;
 
 use crate::Config;
 use crate::error::Error;
+use crate::state_keys::StateKeys;
 use lane::Lease;
 pub(crate) use row::Row;
 pub use statement::{Class, Statement};
@@ -108,6 +109,7 @@ impl Engine {
             counters: Arc::clone(counters),
             after: Vec::new(),
             last: Vec::new(),
+            state_keys: StateKeys::default(),
         })
     }
 
@@ -139,12 +141,22 @@ pub struct Tx {
     after: Vec<After>,
     /// Statements for the end of the transaction, in this order.
     last: Vec<(&'static Statement, Vec<Value>)>,
+    state_keys: StateKeys,
 }
 
 /// Something that must happen only if a transaction is made permanent, such as telling a log of it.
 type After = Box<dyn FnOnce() + Send>;
 
 impl Tx {
+    pub(crate) fn set_state_keys(&mut self, keys: StateKeys) {
+        self.state_keys = keys;
+    }
+
+    /// What Terraform's states are encrypted with.
+    pub(crate) fn state_keys(&self) -> StateKeys {
+        self.state_keys.clone()
+    }
+
     /// Runs `effect` once this transaction is committed, and never when it is undone; outside of a transaction at
     /// once. It must be quick, since the connection is held meanwhile.
     pub fn after_commit(&mut self, effect: impl FnOnce() + Send + 'static) {

@@ -19,6 +19,7 @@ mod notifications;
 mod outage;
 mod queue;
 mod reap;
+mod sealed;
 mod statements;
 mod templates;
 mod transactions;

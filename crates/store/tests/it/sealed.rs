@@ -1,0 +1,129 @@
+//! States at rest: encrypted with the first key, readable with all, bound to their rows, and brought under new keys.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use coder_domain::build::Transition;
+use coder_domain::ids::{BuildId, JobId};
+use coder_domain::key::Hashed;
+use coder_domain::secret::Secret;
+use coder_store::journals::{self, Entry, Version};
+use coder_store::state_rotation::{self, Rotated};
+use coder_store::{Config, Error, StateKeys, Store, builds};
+
+use crate::fixture::{Fixture, at, on_both_engines};
+use crate::templates::{new_template, new_version};
+use crate::workspaces::{end, new_build, new_workspace};
+
+on_both_engines!(
+    states_are_encrypted_at_rest_and_follow_their_builds,
+    a_rotation_brings_all_states_under_the_first_key_and_back
+);
+
+const STATE: &[u8] = br#"{"version":4,"password":"hunter2"}"#;
+
+fn keys(numbers: &[u8]) -> StateKeys {
+    let text = |number: &u8| Secret::new(BASE64_STANDARD.encode([*number; 32]));
+    StateKeys::parse(&numbers.iter().map(text).collect::<Vec<_>>()).unwrap()
+}
+
+/// The same database with other keys.
+async fn with_keys(fixture: &Fixture, numbers: &[u8]) -> Store {
+    let mut config = Config::new(fixture.database().location.clone());
+    config.state_keys = keys(numbers);
+    Store::open(&config, at(0)).await.unwrap()
+}
+
+/// A workspace with two builds, the second of which has a journal.
+async fn two_builds(fixture: &Fixture) -> (BuildId, BuildId, JobId) {
+    let version = new_version(fixture, "v1").await;
+    let template = new_template(fixture, "docker", &version).await;
+    end(fixture, version.job_id).await;
+    let workspace = new_workspace(fixture, &template, "dev").await.id;
+    let (first, job, _) = new_build(fixture, &template, workspace, Transition::Start).await.unwrap();
+    end(fixture, job).await;
+    let (second, job, _) = new_build(fixture, &template, workspace, Transition::Stop).await.unwrap();
+    (first, second, job)
+}
+
+fn entry() -> Entry {
+    let version = Version { serial: 1, lineage: "l".to_owned(), sha256: Hashed::of("x") };
+    Entry { version, cipher: String::new(), state: STATE.to_vec() }
+}
+
+async fn state(store: &Store, build: BuildId) -> Result<Option<Vec<u8>>, Error> {
+    builds::find_state(&mut store.reader().await.unwrap(), build).await
+}
+
+fn is_state(found: &Option<Vec<u8>>) -> bool {
+    found.as_deref() == Some(STATE)
+}
+
+async fn states_are_encrypted_at_rest_and_follow_their_builds(fixture: Fixture) {
+    let (first, second, job) = two_builds(&fixture).await;
+    let store = with_keys(&fixture, &[1]).await;
+    let mut tx = store.begin().await.unwrap();
+    builds::update_state(&mut tx, first, STATE.to_vec()).await.unwrap();
+    assert!(is_state(&builds::find_state(&mut tx, first).await.unwrap()));
+    // Copies are bound to the builds they belong to.
+    assert!(builds::copy_previous_state(&mut tx, second).await.unwrap());
+    assert!(is_state(&builds::find_state(&mut tx, second).await.unwrap()));
+    assert!(!builds::copy_previous_state(&mut tx, second).await.unwrap(), "it has one");
+    builds::update_state(&mut tx, second, Vec::new()).await.unwrap();
+    builds::copy_state(&mut tx, second, first).await.unwrap();
+    assert!(is_state(&builds::find_state(&mut tx, second).await.unwrap()));
+    builds::update_state(&mut tx, second, Vec::new()).await.unwrap();
+    assert!(journals::put(&mut tx, job, &entry(), None, at(5)).await.unwrap().kept);
+    let found = journals::find(&mut tx, job).await.unwrap().unwrap();
+    assert!(found.state == STATE && found.cipher.starts_with("aes-256-gcm "));
+    assert!(journals::apply(&mut tx, job, second).await.unwrap());
+    tx.commit().await.unwrap();
+    assert!(is_state(&state(&store, second).await.unwrap()));
+    // Without the key nothing is read, nothing is copied as it is, and the key is named.
+    for store in [with_keys(&fixture, &[]).await, with_keys(&fixture, &[2]).await] {
+        let name = keys(&[1]).current().unwrap();
+        let error = state(&store, first).await.unwrap_err();
+        assert!(matches!(&error, Error::Locked { key, .. } if *key == name), "{error}");
+        let mut tx = store.begin().await.unwrap();
+        assert!(matches!(builds::copy_state(&mut tx, second, first).await, Err(Error::Locked { .. })));
+        assert!(matches!(journals::find(&mut tx, job).await, Err(Error::Locked { .. })));
+        assert!(matches!(journals::apply(&mut tx, job, second).await, Err(Error::Locked { .. })));
+        tx.rollback().await;
+        let unreadable = state_rotation::unreadable(&store).await.unwrap();
+        assert_eq!(unreadable.len(), 3, "{unreadable:?}");
+        assert!(unreadable.iter().all(|violation| violation.detail.contains(&name)));
+    }
+    // Put in another's place a state is refused.
+    let swap = format!(
+        "update workspace_build_states set state = (select other.state from workspace_build_states as other
+            where other.workspace_build_id = '{first}') where workspace_build_id = '{second}'"
+    );
+    fixture.database().execute(&swap).await;
+    assert!(matches!(state(&store, second).await, Err(Error::Corrupt { column: "state", .. })));
+}
+
+async fn a_rotation_brings_all_states_under_the_first_key_and_back(fixture: Fixture) {
+    let (first, second, job) = two_builds(&fixture).await;
+    let mut tx = fixture.store.begin().await.unwrap();
+    builds::update_state(&mut tx, first, STATE.to_vec()).await.unwrap();
+    builds::copy_state(&mut tx, second, first).await.unwrap();
+    journals::put(&mut tx, job, &entry(), None, at(5)).await.unwrap();
+    tx.commit().await.unwrap();
+    let all = Rotated { changed: 3, total: 3 };
+    let none = Rotated { changed: 0, total: 3 };
+    let old = with_keys(&fixture, &[1]).await;
+    assert!(is_state(&state(&old, first).await.unwrap()), "plain states stay readable");
+    assert_eq!(state_rotation::rotate(&old, &keys(&[1])).await.unwrap(), all);
+    let both = with_keys(&fixture, &[2, 1]).await;
+    assert_eq!(state_rotation::rotate(&both, &keys(&[2, 1])).await.unwrap(), all);
+    assert_eq!(state_rotation::rotate(&both, &keys(&[2, 1])).await.unwrap(), none);
+    let new = with_keys(&fixture, &[2]).await;
+    assert!(is_state(&state(&new, first).await.unwrap()) && is_state(&state(&new, second).await.unwrap()));
+    assert_eq!(journals::find(&mut new.reader().await.unwrap(), job).await.unwrap().unwrap().state, STATE);
+    assert!(matches!(state_rotation::rotate(&old, &keys(&[1])).await, Err(Error::Locked { .. })));
+    assert_eq!(state_rotation::unreadable(&new).await.unwrap(), []);
+    assert_eq!(state_rotation::rotate(&new, &StateKeys::default()).await.unwrap(), all);
+    assert!(is_state(&state(&fixture.store, second).await.unwrap()), "plain again");
+    let mut tx = fixture.store.begin().await.unwrap();
+    assert!(journals::apply(&mut tx, job, second).await.unwrap());
+    tx.rollback().await;
+}
