@@ -83,6 +83,16 @@ variables! {
     PROVISIONER_DAEMON_ONCE = "CODER_PROVISIONER_DAEMON_ONCE";
     /// Variables that jobs inherit, separated by commas. Ours, not an official name.
     PROVISIONER_DAEMON_JOB_ENV_ALLOW = "CODER_PROVISIONER_DAEMON_JOB_ENV_ALLOW";
+    /// Whether jobs are kept apart: `auto`, `required` or `none`. Ours, not an official name.
+    JOB_ISOLATION = "CODER_PROVISIONER_DAEMON_JOB_ISOLATION";
+    /// Files and directories that jobs must not see, separated by commas. Ours, not an official name.
+    JOB_HIDE = "CODER_PROVISIONER_DAEMON_JOB_HIDE";
+    /// Most memory of one job in MiB. Ours, not an official name.
+    JOB_MEMORY_MIB = "CODER_PROVISIONER_DAEMON_JOB_MEMORY_MIB";
+    /// Most processes and threads of one job. Ours, not an official name.
+    JOB_PROCESSES = "CODER_PROVISIONER_DAEMON_JOB_PROCESSES";
+    /// Most processors of one job. Ours, not an official name.
+    JOB_PROCESSORS = "CODER_PROVISIONER_DAEMON_JOB_PROCESSORS";
     /// Shows the daemon's debug messages.
     PROVISIONER_DAEMON_VERBOSE = "CODER_PROVISIONER_DAEMON_VERBOSE";
     /// Accepted for compatibility, ignored: the daemon is told about jobs, it does not poll.
@@ -174,6 +184,9 @@ variables! {
     PG_CONNECTION_URL = "CODER_PG_CONNECTION_URL";
     /// Most connections to Postgres.
     PG_CONN_MAX_OPEN = "CODER_PG_CONN_MAX_OPEN";
+    /// Keys that encrypt Terraform's states in the database, each 32 bytes in base64, separated by commas; the first
+    /// encrypts, all decrypt. Ours, not an official name.
+    STATE_ENCRYPTION_KEYS = "CODER_STATE_ENCRYPTION_KEYS";
     /// Directory of the embedded database; default `~/.local/share/coder`. Ours, not an official name.
     DATA_DIR = "CODER_DATA_DIR";
     /// Whether the embedded database survives a power cut without losing the last moments: `normal` or `full`. Ours.

@@ -14,6 +14,8 @@ mod flat_yaml;
 mod follow;
 mod lockfile;
 #[cfg(feature = "server")]
+mod job_flags;
+#[cfg(feature = "server")]
 mod logging;
 mod output;
 mod pack;

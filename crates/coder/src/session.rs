@@ -33,6 +33,12 @@ impl Directory {
         Ok(Self { path: base.join("coderv2") })
     }
 
+    /// Where the token is saved; not for templates.
+    #[cfg(feature = "server")]
+    pub(crate) fn secret_file(&self) -> PathBuf {
+        self.path.join(SESSION)
+    }
+
     /// The saved server.
     pub(crate) fn url(&self) -> anyhow::Result<Option<String>> {
         self.read(URL)

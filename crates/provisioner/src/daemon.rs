@@ -129,14 +129,18 @@ impl Daemon {
             found: Found::of(config.isolation),
             cache: config.cache_dir.clone(),
             hidden: config.hidden.clone(),
-            limits: Applied::default(),
+            limits: Applied::of(&config.limits),
         };
         let installer = config.install.clone().map(Installer::new);
         let finder = Arc::new(Finder::new(config.terraform.clone(), installer));
         let workshops =
             (0..slots).map(|_| workshop(&config, &environment, &metrics, &finder, &confinement)).collect();
-        let status =
-            watch::Sender::new(Status { slots, isolation: confinement.found.level, ..Status::default() });
+        let status = watch::Sender::new(Status {
+            slots,
+            isolation: confinement.found.level,
+            limits: confinement.limits.words.clone(),
+            ..Status::default()
+        });
         let found = confinement.found;
         Self { config, connector: Arc::new(connector), workshops, status, metrics, found }
     }
@@ -279,6 +283,9 @@ impl Daemon {
             (_, Level::Full) => {
                 tracing::info!(target: "provisioner", isolation = %level, "jobs are kept apart")
             }
+        }
+        for words in &self.status.borrow().limits {
+            tracing::info!(target: "provisioner", limit = %words, "jobs are limited");
         }
         Ok(())
     }

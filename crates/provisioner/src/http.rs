@@ -42,6 +42,7 @@ struct Shown<'a> {
     version: &'a str,
     extensions: Vec<&'a str>,
     isolation: &'a str,
+    limits: &'a [String],
 }
 
 /// Answers on `listener` until the future is dropped. `version` is the program's, for the status.
@@ -136,6 +137,7 @@ impl Desk {
             version: &self.version,
             extensions: status.extensions.iter().map(|extension| extension.name()).collect(),
             isolation: status.isolation.as_str(),
+            limits: &status.limits,
         };
         let json = serde_json::to_string(&shown).expect("plain values always serialise");
         typed(StatusCode::OK, "application/json", json)

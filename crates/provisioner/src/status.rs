@@ -27,6 +27,8 @@ pub struct Status {
     pub extensions: Extensions,
     /// What keeps jobs apart.
     pub isolation: Level,
+    /// How each limit of jobs is kept here; empty without limits.
+    pub limits: Vec<String>,
 }
 
 impl Status {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod bundle;
+mod apart;
 mod commands;
 mod convert;
 mod daemon;
@@ -18,6 +19,7 @@ mod program;
 mod provider;
 mod quickstart;
 mod reference;
+mod serials;
 mod session;
 mod stack;
 mod templates;

@@ -1,4 +1,9 @@
-//! How much of the machine a job may use, as far as the kernel offers it.
+//! How much of the machine a job may use: control groups of version 2 or 1 where the daemon may make some, else the limits
+//! of processes, as far as they go.
+
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
 
 /// What one job may use; none for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -11,8 +16,275 @@ pub struct Limits {
     pub processors: Option<f64>,
 }
 
+/// The time over which a share of processors is counted.
+const PERIOD_US: f64 = 100_000.0;
+
+/// Beginning of the names of groups.
+const PREFIX: &str = "coder-job-";
+/// Where a daemon moves, since a group with processes of its own can have none below it.
+const OWN: &str = "coder-daemon";
+
+/// One limit, in the files of a control group.
+#[derive(Debug, Clone, PartialEq)]
+struct Setting {
+    controller: &'static str,
+    /// File and content for version 2 and for version 1.
+    unified: (&'static str, String),
+    legacy: Vec<(&'static str, String)>,
+}
+
+impl Limits {
+    fn settings(&self) -> Vec<Setting> {
+        let memory = self.memory_bytes.map(|bytes| Setting {
+            controller: "memory",
+            unified: ("memory.max", bytes.to_string()),
+            legacy: vec![("memory.limit_in_bytes", bytes.to_string())],
+        });
+        let processes = self.processes.map(|number| Setting {
+            controller: "pids",
+            unified: ("pids.max", number.to_string()),
+            legacy: vec![("pids.max", number.to_string())],
+        });
+        let processors = self.processors.map(|number| {
+            let quota = number * PERIOD_US;
+            Setting {
+                controller: "cpu",
+                unified: ("cpu.max", format!("{quota:.0} {PERIOD_US:.0}")),
+                legacy: vec![
+                    ("cpu.cfs_period_us", format!("{PERIOD_US:.0}")),
+                    ("cpu.cfs_quota_us", format!("{quota:.0}")),
+                ],
+            }
+        });
+        [memory, processes, processors].into_iter().flatten().collect()
+    }
+}
+
+/// Directory below which a job gets a group, with what is written there.
+#[derive(Debug, Clone, PartialEq)]
+struct Parent {
+    dir: PathBuf,
+    files: Vec<(&'static str, String)>,
+}
+
 /// How the limits are kept on this machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Applied {
-    pub(crate) groups: Vec<std::path::PathBuf>,
+    parents: Vec<Parent>,
+    /// Bytes of data of each process, where memory has no group.
+    pub(super) data_bytes: Option<u64>,
+    /// For people: what holds, and what does not.
+    pub(crate) words: Vec<String>,
+}
+
+impl Applied {
+    /// Finds out how limits can be kept here, and makes ready for it. Without limits nothing is touched.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        let settings = limits.settings();
+        if settings.is_empty() {
+            return Self::default();
+        }
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let places = Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let mut applied = Self::default();
+        for setting in settings {
+            let controller = setting.controller;
+            let found = places
+                .legacy(controller)
+                .map(|dir| (dir, 1))
+                .or_else(|| places.unified(controller).map(|dir| (dir, 2)));
+            match found {
+                Some((dir, version)) => {
+                    let files = if version == 2 { vec![setting.unified] } else { setting.legacy };
+                    match applied.parents.iter_mut().find(|parent| parent.dir == dir) {
+                        Some(parent) => parent.files.extend(files),
+                        None => applied.parents.push(Parent { dir, files }),
+                    }
+                    applied.words.push(format!("{controller}: control group of version {version}"));
+                }
+                None if controller == "memory" => {
+                    applied.data_bytes = limits.memory_bytes;
+                    applied
+                        .words
+                        .push("memory: each process by itself, as no control group can be made".to_owned());
+                }
+                None => {
+                    applied.words.push(format!("{controller}: not limited, as no control group can be made"));
+                }
+            }
+        }
+        for parent in &applied.parents {
+            remove_empty(&parent.dir);
+        }
+        applied
+    }
+
+    /// Whether jobs are in groups, which they must not leave.
+    pub(crate) const fn has_groups(&self) -> bool {
+        !self.parents.is_empty()
+    }
+
+    /// The groups of one job.
+    pub(crate) fn open(&self) -> std::io::Result<Groups> {
+        let mut groups = Groups::default();
+        let name = format!("{PREFIX}{}", Uuid::new_v4());
+        for parent in &self.parents {
+            let dir = parent.dir.join(&name);
+            std::fs::create_dir(&dir)?;
+            groups.dirs.push(dir.clone());
+            for (file, content) in &parent.files {
+                std::fs::write(dir.join(file), content)?;
+            }
+        }
+        Ok(groups)
+    }
+}
+
+/// The control groups of a job, removed when dropped; its processes have ended by then.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    dirs: Vec<PathBuf>,
+}
+
+impl Groups {
+    /// The files by which a process joins.
+    pub(super) fn entrances(&self) -> impl Iterator<Item = PathBuf> {
+        self.dirs.iter().map(|dir| dir.join("cgroup.procs"))
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            // Version 2 can end what is left in it.
+            let _ = std::fs::write(dir.join("cgroup.kill"), "1");
+            if let Err(error) = std::fs::remove_dir(dir) {
+                tracing::debug!(dir = %dir.display(), %error, "a control group is removed later");
+            }
+        }
+    }
+}
+
+/// Removes groups of earlier daemons; those with processes stay.
+fn remove_empty(parent: &Path) {
+    for entry in parent.read_dir().into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// The groups that this process is in.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Places {
+    unified: Option<PathBuf>,
+    legacy: Vec<(String, PathBuf)>,
+}
+
+impl Places {
+    /// From the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+    fn read(groups: &str, mounts: &str) -> Self {
+        let mut places = Self::default();
+        for mount in mounts.lines() {
+            let Some((before, after)) = mount.split_once(" - ") else { continue };
+            let mut before = before.split(' ').skip(3);
+            let (Some(root), Some(point)) = (before.next(), before.next()) else { continue };
+            let mut after = after.split(' ');
+            let (kind, options) = (after.next().unwrap_or_default(), after.nth(1).unwrap_or_default());
+            let inside = |wanted: &dyn Fn(&str) -> bool| {
+                let path = groups.lines().find_map(|line| {
+                    let mut parts = line.splitn(3, ':').skip(1);
+                    let (controllers, path) = (parts.next()?, parts.next()?);
+                    wanted(controllers).then_some(path)
+                })?;
+                // A container may see only a part of the tree.
+                let below = Path::new(path)
+                    .strip_prefix(root)
+                    .ok()
+                    .or_else(|| Path::new(path).strip_prefix("/").ok())?;
+                Some(Path::new(point).join(below))
+            };
+            if kind == "cgroup2" {
+                places.unified = places.unified.or_else(|| inside(&str::is_empty));
+            } else if kind == "cgroup" {
+                for controller in ["memory", "pids", "cpu"] {
+                    let has = |list: &str| list.split(',').any(|one| one == controller);
+                    if has(options)
+                        && let Some(dir) = inside(&has)
+                    {
+                        places.legacy.push((controller.to_owned(), dir));
+                    }
+                }
+            }
+        }
+        places
+    }
+
+    /// Where a group with this controller can be made in version 1.
+    fn legacy(&self, controller: &str) -> Option<PathBuf> {
+        let dir = &self.legacy.iter().find(|(known, _)| known == controller)?.1;
+        can_make(dir).then(|| dir.clone())
+    }
+
+    /// The same in version 2, for which this process moves into a group of its own beside those of its jobs.
+    fn unified(&self, controller: &str) -> Option<PathBuf> {
+        let mut dir = self.unified.clone()?;
+        if dir.file_name().is_some_and(|name| name == OWN) {
+            dir.pop();
+        }
+        let lists = |file: &str| {
+            let text = std::fs::read_to_string(dir.join(file)).unwrap_or_default();
+            text.split_whitespace().any(|one| one == controller)
+        };
+        if !lists("cgroup.controllers") || !can_make(&dir) {
+            return None;
+        }
+        if lists("cgroup.subtree_control") {
+            return Some(dir);
+        }
+        let enable = || std::fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+        if enable().is_ok() {
+            return Some(dir);
+        }
+        let own = dir.join(OWN);
+        let _ = std::fs::create_dir(&own);
+        std::fs::write(own.join("cgroup.procs"), "0").ok()?;
+        enable().is_ok().then_some(dir)
+    }
+}
+
+fn can_make(dir: &Path) -> bool {
+    let trial = dir.join(format!("{PREFIX}{}", Uuid::new_v4()));
+    std::fs::create_dir(&trial).is_ok() && std::fs::remove_dir(&trial).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_found_in_both_versions() {
+        let groups = "7:pids:/\n3:cpu,cpuacct:/a/b\n1:name=systemd:/\n0::/user.slice/x\n";
+        let mounts = "30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+                      31 25 0:27 /a /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      32 25 0:28 / /sys/fs/cgroup/pids rw shared:1 - cgroup cgroup rw,pids\n\
+                      33 25 0:29 / /proc rw - proc proc rw\n";
+        let places = Places::read(groups, mounts);
+        assert_eq!(places.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/user.slice/x")));
+        let legacy: Vec<_> =
+            places.legacy.iter().map(|(name, dir)| (name.as_str(), dir.to_str().unwrap())).collect();
+        assert_eq!(legacy, [("cpu", "/sys/fs/cgroup/cpu/b"), ("pids", "/sys/fs/cgroup/pids/")]);
+    }
+
+    #[test]
+    fn limits_become_settings() {
+        let limits = Limits { memory_bytes: Some(1 << 30), processes: Some(100), processors: Some(1.5) };
+        let files: Vec<String> = limits
+            .settings()
+            .into_iter()
+            .map(|setting| format!("{} {}", setting.unified.0, setting.unified.1))
+            .collect();
+        assert_eq!(files, ["memory.max 1073741824", "pids.max 100", "cpu.max 150000 100000"]);
+        assert_eq!(Applied::of(&Limits::default()), Applied::default());
+    }
 }

@@ -15,8 +15,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub(crate) use limits::Applied;
 pub use limits::Limits;
+pub(crate) use limits::{Applied, Groups};
 pub(crate) use process::{Process, spawn};
 
 /// Whether jobs are kept apart.
@@ -127,8 +127,8 @@ impl Confinement {
     }
 
     /// How the commands of one job are started.
-    pub(crate) fn of_job<'a>(&'a self, job: &'a Path) -> Cell<'a> {
-        Cell { confinement: self, job }
+    pub(crate) fn of_job<'a>(&'a self, job: &'a Path, groups: &'a Groups) -> Cell<'a> {
+        Cell { confinement: self, job, groups }
     }
 }
 
@@ -138,6 +138,7 @@ pub(crate) struct Cell<'a> {
     pub(crate) confinement: &'a Confinement,
     /// The job's directory: all it sees of the directories of jobs.
     pub(crate) job: &'a Path,
+    pub(crate) groups: &'a Groups,
 }
 
 #[cfg(test)]

@@ -135,9 +135,15 @@ mod linux {
     }
 
     pub(super) fn spawn(command: &mut Command, cell: Option<Cell<'_>>) -> io::Result<Process> {
+        // Core dumps would hold the secrets of a job, and may be large.
+        let mut limits = vec![(Resource::Core, 0)];
+        limits.extend(
+            cell.and_then(|cell| cell.confinement.limits.data_bytes).map(|bytes| (Resource::Data, bytes)),
+        );
+        let groups = cell.into_iter().flat_map(|cell| cell.groups.entrances());
         let entry = Entry {
-            // They would hold the secrets of a job, and may be large.
-            limits: vec![(Resource::Core, 0)],
+            limits,
+            groups: groups.filter_map(|path| c_string(&path)).collect(),
             cell: cell.and_then(|cell| walls(cell, command.as_std().get_current_dir())),
             ..Entry::default()
         };

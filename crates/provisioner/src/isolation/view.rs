@@ -68,7 +68,7 @@ impl View {
         if as_root {
             view.guard_kernel();
         }
-        if as_root || !confinement.limits.groups.is_empty() {
+        if as_root || confinement.limits.has_groups() {
             view.guard_groups();
         }
         view
@@ -145,7 +145,7 @@ pub(super) fn c_string(path: &Path) -> Option<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isolation::Confinement;
+    use crate::isolation::{Confinement, Groups};
 
     fn shown(step: &Step) -> String {
         let text = |path: &CString| path.to_string_lossy().into_owned();
@@ -173,7 +173,8 @@ mod tests {
                 .to_vec(),
             ..Confinement::default()
         };
-        let view = View::of(confinement.of_job(&root.join("all/cache/work/Session1")), false);
+        let view =
+            View::of(confinement.of_job(&root.join("all/cache/work/Session1"), &Groups::default()), false);
         let at = root.display();
         let steps: Vec<String> = view.steps.iter().map(shown).collect();
         let wanted = [

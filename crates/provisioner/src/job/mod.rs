@@ -237,6 +237,11 @@ async fn work(
         Ok(Err(error)) => return Err(Failure::from_message(format!("make the job's directory: {error}"))),
         Err(error) => return Err(Failure::from_message(format!("internal error: {error}"))),
     };
+    // They go when the directory is gone: then all processes of the job have ended.
+    let groups = match workshop.confinement.limits.open() {
+        Ok(groups) => groups,
+        Err(error) => return Err(Failure::from_message(format!("limit the job: {error}"))),
+    };
     let tools = Tools {
         finder: &workshop.finder,
         environment: &workshop.environment,
@@ -247,6 +252,7 @@ async fn work(
         prepared: workshop.prepared.clone(),
         init_retry: workshop.init_retry,
         confinement: &workshop.confinement,
+        groups: &groups,
     };
     link.held().keep_record(work_dir.record_file());
     let log_level = match &kind {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coder_provisioner::{Isolation, Level};
+use coder_provisioner::{Isolation, Level, Limits};
 
 use crate::server::Server;
 use crate::setup::{Running, start, tar, terraform};
@@ -119,6 +119,27 @@ async fn without_isolation_jobs_run_like_the_daemon() {
         said(&server, &format!("echo prepared $(ls {}/cache/init | wc -l)", running.dir.path().display()))
             .await;
     assert!(!has(&lines, "prepared 0") && has(&lines, "prepared "), "{lines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_has_no_more_than_it_may() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let running = Running::with(&server, |config, _| {
+        config.limits = Limits { processes: Some(200), memory_bytes: Some(1 << 30), processors: Some(1.0) };
+    });
+    let limits = running.status.get().limits;
+    assert_eq!(limits.len(), 3, "{limits:?}");
+    let script = "echo groups; cat /proc/self/cgroup; echo data $(ulimit -d)\n\
+                  for i in $(seq 400); do sleep 1 & done 2>/dev/null; echo survived";
+    let lines = said(&server, script).await;
+    if limits.iter().any(|words| words.starts_with("pids: control group")) {
+        assert!(has(&lines, "coder-job-") && !has(&lines, "): survived"), "{lines:#?}");
+    } else {
+        assert!(has(&lines, "data 1048576"), "{lines:#?}");
+    }
 }
 
 #[expect(clippy::print_stderr, reason = "a skip has to be seen")]

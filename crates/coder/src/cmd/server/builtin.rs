@@ -22,7 +22,14 @@ pub(super) struct Daemons {
 
 impl Daemons {
     /// Starts them all; they end by `shutdown`.
-    pub(super) fn start(handle: &Handle, flags: &Provisioning, shutdown: &Shutdown) -> anyhow::Result<Self> {
+    ///
+    /// Their jobs see nothing of `hidden`.
+    pub(super) fn start(
+        handle: &Handle,
+        flags: &Provisioning,
+        hidden: &[PathBuf],
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
         let mut tasks = JoinSet::new();
         if flags.provisioner_daemons == 0 {
             return Ok(Self { tasks });
@@ -39,6 +46,9 @@ impl Daemons {
             if let Some(path) = &flags.terraform_path {
                 config.terraform = TerraformSource::File(path.clone());
             }
+            let others = (0..flags.provisioner_daemons).filter(|other| *other != index);
+            let others = others.map(|other| cache.join(format!("provisioner-{other}")));
+            flags.jobs.apply(&mut config, hidden.iter().cloned().chain(others).collect())?;
             config.built_in = true;
             // Before it can get a job.
             let inside = Inside::new(handle, index, &config.cache_dir);

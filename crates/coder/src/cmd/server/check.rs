@@ -8,7 +8,8 @@ use crate::context::Context;
 
 pub(super) async fn run(ctx: &Context, flags: &Database) -> anyhow::Result<()> {
     let store = database::open(flags).await?;
-    let broken = coder_store::check::check(&store).await?;
+    let mut broken = coder_store::check::check(&store).await?;
+    broken.extend(coder_store::state_rotation::unreadable(&store).await?);
     store.close().await;
     for rule in &broken {
         ctx.printer.data(&rule.to_string());

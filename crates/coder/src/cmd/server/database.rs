@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use coder_domain::clock::{Clock as _, SystemClock};
 use coder_domain::secret::Secret;
-use coder_store::{Config, Location, Store};
+use coder_store::{Config, Location, StateKeys, Store};
 
 use super::flags::Database;
 use crate::env;
@@ -26,7 +26,29 @@ pub(crate) async fn open(flags: &Database) -> anyhow::Result<Store> {
     Store::open(&config, SystemClock.now()).await.with_context(|| format!("open the database ({location})"))
 }
 
+/// The keys of the flags.
+pub(super) fn state_keys(flags: &Database) -> anyhow::Result<StateKeys> {
+    Ok(StateKeys::parse(&flags.state_encryption_keys)?)
+}
+
+/// The directory of the embedded database; none with Postgres.
+pub(super) fn directory(flags: &Database) -> anyhow::Result<Option<PathBuf>> {
+    if flags.postgres_url.as_deref().is_some_and(|url| !url.is_empty()) {
+        return Ok(None);
+    }
+    match &flags.data_dir {
+        Some(directory) => Ok(Some(directory.clone())),
+        None => default_directory().map(Some),
+    }
+}
+
 fn config(flags: &Database) -> anyhow::Result<Config> {
+    let mut config = location(flags)?;
+    config.state_keys = state_keys(flags)?;
+    Ok(config)
+}
+
+fn location(flags: &Database) -> anyhow::Result<Config> {
     if let Some(url) = flags.postgres_url.as_deref().filter(|url| !url.is_empty()) {
         let mut config = Config::new(Location::Postgres(Secret::new(url)));
         config.connections = flags.postgres_conn_max_open;

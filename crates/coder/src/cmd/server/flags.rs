@@ -4,8 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use coder_domain::secret::Secret;
 
 use super::ignored::Ignored;
+use super::states;
+use crate::job_flags::Jobs;
 use crate::{duration, env, logging};
 
 /// Arguments.
@@ -36,6 +39,12 @@ pub(crate) struct Args {
 pub(crate) enum Sub {
     /// Check the data of a database for broken rules.
     Check,
+    /// Encrypt the states in a database with another key, or store them plain. The server may run meanwhile.
+    States {
+        /// What to do.
+        #[command(subcommand)]
+        command: states::Command,
+    },
 }
 
 /// Where the server is reached.
@@ -120,6 +129,13 @@ pub(crate) struct Database {
     /// How the embedded database is written: normal, or full, which survives power cuts without any loss.
     #[arg(long, env = env::SQLITE_SYNCHRONOUS, default_value = "normal", global = true, value_name = "MODE")]
     pub(crate) sqlite_synchronous: String,
+    /// Keys that encrypt Terraform's states, each 32 bytes in base64; the first encrypts, all decrypt.
+    #[arg(long, env = env::STATE_ENCRYPTION_KEYS, hide_env_values = true, global = true, value_delimiter = ',', value_parser = secret, value_name = "KEYS")]
+    pub(crate) state_encryption_keys: Vec<Secret>,
+}
+
+fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
 }
 
 /// Sessions and passwords.
@@ -186,6 +202,8 @@ pub(crate) struct Provisioning {
     /// Path of the terraform program; default the one in PATH.
     #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
     pub(crate) terraform_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) jobs: Jobs,
     /// Allow builds with Terraform's debug output.
     #[arg(long, env = env::ENABLE_TERRAFORM_DEBUG_MODE)]
     pub(crate) enable_terraform_debug_mode: bool,

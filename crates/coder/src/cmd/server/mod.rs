@@ -8,7 +8,9 @@ mod database;
 mod flags;
 mod ignored;
 mod inside;
+mod states;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,9 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     match &args.command {
         Some(flags::Sub::Check) => runtime::small()?.block_on(check::run(ctx, &args.database)),
+        Some(flags::Sub::States { command }) => {
+            runtime::small()?.block_on(states::run(ctx, &args.database, *command))
+        }
         None => {
             logging::install(&args.logs.settings(ctx.global.verbose))?;
             runtime::server()?.block_on(serve(ctx, args))
@@ -60,7 +65,7 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
     announce(ctx, &handle, access_url.as_ref());
     let (stop, shutdown) = (CancellationToken::new(), Shutdown::new());
     let mut running = tokio::spawn(server.run(stop.clone()));
-    let mut daemons = Daemons::start(&handle, &args.provisioning, &shutdown)?;
+    let mut daemons = Daemons::start(&handle, &args.provisioning, &hidden(ctx, &args)?, &shutdown)?;
     let request = tokio::select! {
         ended = &mut running => return ended.context("the server's task ended")?.context("the server failed"),
         request = signals.next() => request,
@@ -75,6 +80,14 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
     };
     store.close().await;
     result
+}
+
+/// What jobs of built-in daemons must not see of the server.
+fn hidden(ctx: &Context, args: &Args) -> anyhow::Result<Vec<PathBuf>> {
+    let mut hidden = vec![ctx.directory.secret_file()];
+    hidden.extend(database::directory(&args.database)?);
+    hidden.extend(args.tls.tls_key_file.iter().cloned());
+    Ok(hidden)
 }
 
 /// Stops in order: the daemons report how their jobs ended before the server goes.

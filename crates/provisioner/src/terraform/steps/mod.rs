@@ -31,7 +31,7 @@ use super::run::Runner;
 use super::state;
 use super::timings::{Step, Timings};
 use crate::cancel::Cancel;
-use crate::isolation::Confinement;
+use crate::isolation::{Confinement, Groups};
 use crate::logs::{Reporter, StageLog};
 use crate::strays;
 use crate::workdir::WorkDir;
@@ -68,6 +68,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) prepared: Prepared,
     pub(crate) init_retry: Duration,
     pub(crate) confinement: &'a Confinement,
+    pub(crate) groups: &'a Groups,
 }
 
 /// One job's Terraform: a directory, a program, and what has been learnt so far.
@@ -128,7 +129,7 @@ impl<'a> Steps<'a> {
             environment: self.tools.environment,
             cancel: self.cancel,
             exit_timeout: self.tools.exit_timeout,
-            cell: Some(self.tools.confinement.of_job(self.work.root())),
+            cell: Some(self.tools.confinement.of_job(self.work.root(), self.tools.groups)),
         })
     }
 

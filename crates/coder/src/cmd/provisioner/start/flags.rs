@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::job_flags::Jobs;
 use crate::{args, env, logging};
 
 /// Arguments.
@@ -34,6 +35,8 @@ pub(crate) struct Args {
     /// Path of the terraform program; default the one in PATH.
     #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
     pub(crate) terraform_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) jobs: Jobs,
     /// Show debug messages.
     #[arg(short, long, env = env::PROVISIONER_DAEMON_VERBOSE)]
     pub(crate) verbose: bool,

@@ -1,0 +1,112 @@
+//! What a template can read of the daemon that runs it, with the real program.
+
+use crate::flow::write;
+use crate::program::{Home, until};
+use crate::stack::{PATIENCE, Server, has_terraform};
+
+/// Looks for a text wherever a process or a file may show it, without printing what it found.
+const SPY: &str = r#"
+resource "terraform_data" "spy" {
+  provisioner "local-exec" {
+    command = <<-EOT
+      found=0
+      for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline "$HOME/.config/coderv2/session"; do
+        tr '\0' '\n' < "$file" 2>/dev/null | grep -v "grep" | grep -q "PART-A""-PART-B" && found=1
+      done
+      echo "spy found $found"
+      echo "work $(ls CACHE/work | wc -l)"
+    EOT
+  }
+}
+"#;
+
+#[test]
+fn a_template_reads_neither_the_key_nor_the_session() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let key =
+        home.run(&["provisioner", "keys", "create", "spied"]).good().out.lines().last().unwrap().to_owned();
+    let mut elsewhere = Home::new();
+    elsewhere.set("CODER_URL", &server.url).set("CODER_PROVISIONER_DAEMON_KEY", &key);
+    // What somebody's log-in left in the daemon's home.
+    let session = elsewhere.config();
+    std::fs::create_dir_all(&session).unwrap();
+    std::fs::write(session.join("session"), &key).unwrap();
+    let flags = ["--job-isolation", "required", "--prometheus-enable", "--prometheus-address", "127.0.0.1:0"];
+    let mut daemon = server.daemon_that_tries(&elsewhere, "careful", &flags);
+    let started = until(PATIENCE, || {
+        let log = daemon.log();
+        (log.contains("successfully connected") || log.contains("cannot be kept apart")).then_some(log)
+    });
+    if started.is_some_and(|log| log.contains("cannot be kept apart")) {
+        eprintln!("SKIPPED: this machine has no namespaces for daemons");
+        assert!(!daemon.end().success());
+        return;
+    }
+    daemon.says("jobs are kept apart");
+    let cache = elsewhere.path().join("cache-careful");
+    std::fs::create_dir_all(cache.join("work/Session-of-another")).unwrap();
+    let (first, second) = key.split_at(key.len() / 2);
+    let spy = SPY
+        .replace("PART-A\"\"-PART-B", &format!("{first}\"\"{second}"))
+        .replace("CACHE", &cache.display().to_string());
+    let directory = write(&home, "spy", &spy);
+    home.run(&["templates", "push", "spy", "-y", "-d", &directory]).good();
+    home.run(&["create", "spied", "--template", "spy", "-y"]).good();
+    let logs = home.run(&["logs", "spied"]).good().out;
+    assert!(logs.contains("spy found 0") && logs.contains("work 1"), "{logs}");
+    home.run(&["delete", "spied", "-y"]).good();
+}
+
+#[test]
+fn states_are_encrypted_checked_and_rotated() {
+    if !has_terraform() {
+        return;
+    }
+    let (old, new) =
+        ("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=");
+    let mut place = Home::new();
+    place.set("CODER_STATE_ENCRYPTION_KEYS", old);
+    let server = Server::in_home(place, "127.0.0.1:0", &["--provisioner-daemons=1"]);
+    let home = server.first_user();
+    let directory =
+        write(&home, "kept", "resource \"terraform_data\" \"a\" {\n  input = \"find-me-if-you-can\"\n}\n");
+    home.run(&["templates", "push", "kept", "-y", "-d", &directory]).good();
+    home.run(&["create", "kept", "--template", "kept", "-y"]).good();
+    let state = home.run(&["state", "pull", "kept"]).good().out;
+    assert!(state.contains("find-me-if-you-can"));
+    let data = server.home().path().join(".local/share/coder");
+    let stored = |needle: &[u8]| {
+        std::fs::read_dir(&data).unwrap().any(|file| {
+            std::fs::read(file.unwrap().path()).unwrap().windows(needle.len()).any(|part| part == needle)
+        })
+    };
+    // Nothing but a state has such a field; the value itself is in the template too.
+    assert!(state.contains("\"lineage\"") && !stored(b"\"lineage\""), "the state is plain on the disk");
+    assert!(stored(b"\0cst1"));
+    let wrong = ["server", "check", "--state-encryption-keys", new];
+    let refused = server.home().run(&wrong);
+    assert!(
+        !refused.status.success() && refused.out.contains("is encrypted with the key"),
+        "{}",
+        refused.out
+    );
+    let both = format!("{new},{old}");
+    let rotated = server.home().run(&["server", "states", "rotate", "--state-encryption-keys", &both]).good();
+    assert!(
+        rotated.err.contains("are encrypted with the key") || rotated.out.contains("are encrypted"),
+        "{}",
+        rotated.err
+    );
+    server.home().run(&wrong).good();
+    server.home().run(&["server", "states", "decrypt", "--state-encryption-keys", new]).good();
+    server.home().run(&["server", "check"]).good();
+    assert_eq!(home.run(&["state", "pull", "kept"]).good().out, state);
+    server
+        .home()
+        .run(&["server", "states", "rotate", "--state-encryption-keys", "c2hvcnQ="])
+        .refused("number 1");
+}
