@@ -1,5 +1,5 @@
-//! Log lines of jobs. A batch is stored as one row, as the daemon sent it; every line is kept in full up to a cap
-//! per job (`extensions.md` 8).
+//! Log lines of jobs. A batch is stored as one row, as the daemon sent it, and compressed unless it is short; every line
+//! is kept in full up to a cap per job (`extensions.md` 8).
 
 use coder_domain::ids::JobId;
 use jiff::Timestamp;
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Row, Tx, clean, sql, statements, to_json, values};
 use crate::jobs::{Holder, held_by};
+use crate::log_chunks;
 use crate::{Error, Result};
 
 /// Who said it.
@@ -135,14 +136,9 @@ statements! { "provisioner_job_logs";
     COUNT_SYSTEM = sql("update provisioner_jobs set logs_last_id = logs_last_id + $2, logs_bytes = logs_bytes + $3
         where id = $1 returning logs_last_id, logs_bytes, logs_overflowed, canceled_us");
     CORRECT = sql("update provisioner_jobs set logs_last_id = $2, logs_bytes = $3, logs_overflowed = true where id = $1");
-    INSERT = sql("insert into provisioner_job_logs (job_id, first_id, last_id, output_bytes, lines)
-        select $1, cast(json_extract(item.value, '$.first_id') as bigint),
-        cast(json_extract(item.value, '$.last_id') as bigint),
-        cast(json_extract(item.value, '$.output_bytes') as bigint), json_extract(item.value, '$.lines')
-        from json_each($2) as item");
-    INSERT_ONE = sql("insert into provisioner_job_logs (job_id, first_id, last_id, output_bytes, lines)
-        values ($1, $2, $3, $4, $5)");
-    LIST = sql("select log.first_id, log.lines from (
+    INSERT = sql("insert into provisioner_job_logs (job_id, first_id, last_id, output_bytes, lines, packed)
+        values ($1, $2, $3, $4, $5, $6)");
+    LIST = sql("select log.first_id, log.lines, log.packed from (
             select page.first_id, sum(page.output_bytes) over (order by page.first_id) - page.output_bytes as before_bytes
             from (
                 select first_id, output_bytes from provisioner_job_logs
@@ -153,7 +149,7 @@ statements! { "provisioner_job_logs";
         ) as sized
         join provisioner_job_logs as log on log.job_id = $1 and log.first_id = sized.first_id
         where sized.before_bytes < $3 order by log.first_id");
-    LAST_ROW = sql("select first_id, lines from provisioner_job_logs where job_id = $1 order by first_id desc limit 1");
+    LAST_ROW = sql("select first_id, lines, packed from provisioner_job_logs where job_id = $1 order by first_id desc limit 1");
     PURGE = sql("delete from provisioner_job_logs where job_id = $1");
 }
 
@@ -311,7 +307,6 @@ pub async fn append_system(tx: &mut Tx, job: JobId, lines: &[NewLine]) -> Result
 }
 
 async fn insert(tx: &mut Tx, job: JobId, first_id: i64, lines: &[NewLine]) -> Result<()> {
-    let mut rows = Vec::new();
     let mut from = 0;
     while from < lines.len() {
         let mut size = 0;
@@ -322,17 +317,12 @@ async fn insert(tx: &mut Tx, job: JobId, first_id: i64, lines: &[NewLine]) -> Re
         let taken = lines[from..].iter().take_while(fits).count().max(1);
         let part = &lines[from..from + taken];
         let first = first_id + len(from);
-        rows.push((first, first + len(taken) - 1, output_bytes(part), pack(part)));
+        let (text, packed) = log_chunks::store(pack(part));
+        let row = values![job, first, first + len(taken) - 1, output_bytes(part), text, packed];
+        tx.execute(&INSERT, row).await?;
         from += taken;
     }
-    if let [(first, last, bytes, lines)] = rows.as_mut_slice() {
-        let row = values![job, *first, *last, *bytes, std::mem::take(lines)];
-        return tx.execute(&INSERT_ONE, row).await.map(|_| ());
-    }
-    let columns = &["first_id", "last_id", "output_bytes", "lines"];
-    let rows = rows.into_iter().map(|(first, last, bytes, lines)| values![first, last, bytes, lines]);
-    let parameters = vec![crate::engine::Column::to_value(&job), crate::engine::batch(columns, rows)];
-    tx.execute(&INSERT, parameters).await.map(|_| ())
+    Ok(())
 }
 
 fn pack(lines: &[NewLine]) -> String {
@@ -383,7 +373,8 @@ pub async fn purge(tx: &mut Tx, job: JobId) -> Result<u64> {
 
 pub(crate) fn unpack(row: &Row) -> Result<Vec<Line>> {
     let first: i64 = row.get("first_id")?;
-    let text: String = row.get("lines")?;
+    let text = log_chunks::read(row.get("lines")?, row.get("packed")?);
+    let text = text.map_err(|_| row.corrupt("packed", "not a batch of log lines"))?;
     let packed: Vec<Packed> =
         serde_json::from_str(&text).map_err(|_| row.corrupt("lines", "not a batch of log lines"))?;
     let line = |(id, line): (i64, Packed)| {

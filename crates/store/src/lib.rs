@@ -13,7 +13,7 @@
 //! | `tag_sets` | `tag_sets.rs` |
 //! | `provisioner_jobs`, `queue_lines`, `queue_counts` | `jobs/` |
 //! | `provisioner_job_journals` | `journals.rs` |
-//! | `provisioner_job_logs` | `job_logs.rs` |
+//! | `provisioner_job_logs` | `job_logs.rs`, `log_chunks.rs` |
 //! | `provisioner_job_timings` | `timings.rs` |
 //! | `templates` | `templates.rs` |
 //! | `template_versions` and what an import found | `versions.rs`, `version_details.rs` |
@@ -41,6 +41,7 @@ pub mod jobs;
 pub mod journals;
 pub mod keys;
 pub mod leases;
+mod log_chunks;
 pub mod notifications;
 pub mod organizations;
 pub mod resources;

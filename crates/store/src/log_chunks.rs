@@ -37,7 +37,9 @@ mod tests {
 
     #[test]
     fn long_texts_are_compressed_and_come_back() {
-        for text in [String::new(), "short".to_owned(), "a line like all others\n".repeat(10_000), "ä".repeat(5_000)] {
+        for text in
+            [String::new(), "short".to_owned(), "a line like all others\n".repeat(10_000), "ä".repeat(5_000)]
+        {
             let (lines, packed) = store(text.clone());
             let size = lines.len() + packed.as_ref().map_or(0, Vec::len);
             assert!(size <= SHORTEST.max(text.len() / 10), "{size} of {}", text.len());

@@ -16,7 +16,7 @@ use crate::stack::{PATIENCE, Server, has_terraform};
 const PROMISED: Duration = Duration::from_millis(250);
 
 /// How long an apply takes; kills fall into it and a little beyond.
-const SPAN_MS: u64 = 900;
+const SPAN_MS: u64 = 2_500;
 
 /// Makes that many pairs: one whose end removes a file, and one that makes the file, which is begun only when the first
 /// is recorded.

@@ -36,6 +36,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     6 "0006_scheduling",
     7 "0007_replicas",
     8 "0008_daemon_tag_sets",
+    9 "0009_log_chunks",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

@@ -40,6 +40,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             daemon_grace: args.provisioning.daemon_grace,
             reap_every: args.provisioning.job_hang_detector_interval,
             force_cancel_after: args.provisioning.provisioner_force_cancel_interval,
+            log_bytes: i64::from(args.provisioning.job_log_mib) << 20,
             ..Provisioning::default()
         },
         workspaces: Workspaces {

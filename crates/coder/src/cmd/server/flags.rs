@@ -196,6 +196,9 @@ pub(crate) struct Provisioning {
     /// Time that a daemon whose connection was cut has to come back to its jobs before they fail.
     #[arg(long, env = env::DAEMON_GRACE, default_value = "2m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) daemon_grace: Duration,
+    /// Most bytes of log that one job may keep, in MiB; later lines are dropped, and the log says so.
+    #[arg(long, env = env::JOB_LOG_MIB, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub(crate) job_log_mib: u32,
     /// Directory for caches of built-in daemons; default ~/.cache/coder.
     #[arg(long, env = env::CACHE_DIRECTORY, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
