@@ -164,7 +164,8 @@ impl Claim {
         for dir in sessions(&std::path::absolute(parent)?) {
             let killed = strays::kill(&dir);
             let one = left_in(&dir);
-            if one.state.exists() {
+            // Terraform begins with an empty file.
+            if one.state.metadata().is_ok_and(|state| state.len() > 0) {
                 // Nobody else knows what had been made by then, so it stays until it is stale or with the server.
                 tracing::debug!(state = %one.state.display(), killed, "a job of a killed daemon left a state");
                 left.push(one);
@@ -249,6 +250,10 @@ mod tests {
         let claim = Claim::take(parent.path()).unwrap().unwrap();
         assert!(left.exists(), "a state is kept for a while");
         assert_eq!(claim.left, [left_in(&left)]);
+        drop(claim);
+        std::fs::write(left.join(TEMPLATE).join(STATE), "").unwrap();
+        let claim = Claim::take(parent.path()).unwrap().unwrap();
+        assert!(claim.left.is_empty() && !left.exists(), "nothing had been made");
     }
 
     #[test]
