@@ -93,6 +93,8 @@ pub struct Shown {
     pub key: Key,
     /// Which of its secrets it was.
     pub generation: Generation,
+    /// The hash of that secret.
+    pub hashed_secret: Hashed,
 }
 
 macro_rules! columns {
@@ -172,7 +174,7 @@ pub async fn find_shown(tx: &mut Tx, hashed_secret: Hashed) -> Result<Option<Sho
         if stored.verify(&hashed_secret) {
             let current: bool = row.get("is_current")?;
             let generation = if current { Generation::Current } else { Generation::Previous };
-            return Ok(Some(Shown { key: Key::from_row(&row)?, generation }));
+            return Ok(Some(Shown { key: Key::from_row(&row)?, generation, hashed_secret }));
         }
     }
     Ok(None)

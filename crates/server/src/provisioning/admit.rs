@@ -68,7 +68,7 @@ pub async fn admit(
     let credential = credential(app, headers, uri, peer).await?;
     let shown = match &credential {
         Credential::Key(found) => {
-            Some(Shown { key: found.key.id, generation: found.generation, address: peer.address })
+            Some(Shown { key: found.key.id, secret: found.hashed_secret, address: peer.address })
         }
         Credential::Psk | Credential::User(_) => None,
     };

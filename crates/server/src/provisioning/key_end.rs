@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use coder_domain::ids::KeyId;
-use coder_domain::key::{Generation, Refusal};
+use coder_domain::key::{Generation, Hashed, Refusal};
 use coder_store::{Error, Tx, keys};
 use tokio::time::sleep;
 
@@ -19,8 +19,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub struct Shown {
     /// The key.
     pub key: KeyId,
-    /// Its newest secret, or the one before.
-    pub generation: Generation,
+    /// The hash of the secret. Each rotation makes it an older one.
+    pub secret: Hashed,
     /// The daemon's address.
     pub address: IpAddr,
 }
@@ -55,9 +55,15 @@ impl Session {
             return Ok(Standing::Ended(Refusal::Revoked(now)));
         };
         let terms = key.terms();
-        match terms.check(shown.generation, now, Some(shown.address)) {
+        let found = keys::find_shown(tx, shown.secret).await?.filter(|found| found.key.id == shown.key);
+        let Some(generation) = found.map(|found| found.generation) else {
+            // Two rotations ago, or the key was deleted in between, of which no secret is left.
+            let ended = terms.check(Generation::Current, now, Some(shown.address));
+            return Ok(Standing::Ended(ended.err().unwrap_or(Refusal::Superseded(now))));
+        };
+        match terms.check(generation, now, Some(shown.address)) {
             Ok(()) => {
-                let left = terms.ends_at(shown.generation).map(|at| at.duration_since(now));
+                let left = terms.ends_at(generation).map(|at| at.duration_since(now));
                 Ok(Standing::Valid(left.map(|left| Duration::try_from(left).unwrap_or_default())))
             }
             Err(refusal) => Ok(Standing::Ended(refusal)),
