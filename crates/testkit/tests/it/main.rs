@@ -7,3 +7,4 @@ mod flow;
 mod followers;
 mod garbage;
 mod joins;
+mod proxy;
