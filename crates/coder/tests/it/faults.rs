@@ -6,6 +6,7 @@ use std::time::Duration;
 use coder_api::client::{Client, Error, Options, Proxies, Timeouts};
 use coder_api::files::TAR;
 use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion};
+use coder_api::workspaces::CreateWorkspaceRequest;
 use coder_domain::Timestamp;
 use coder_domain::ids::OrganizationId;
 use coder_domain::secret::Secret;
@@ -71,6 +72,20 @@ impl Api {
             let request = CreateTemplateVersionRequest { file_id: Some(file), tags, ..Default::default() };
             client.create_version(self.organization, &request).await
         })
+    }
+
+    /// Orders a workspace at once; the command would look at a dry run first, which waits for a daemon too.
+    pub(crate) fn create(&self, template: &str, name: &str) {
+        let made = self.run(async |client| {
+            let template = client.template_by_name(self.organization, template).await?;
+            let request = CreateWorkspaceRequest {
+                template_id: Some(template.id),
+                name: name.to_owned(),
+                ..CreateWorkspaceRequest::default()
+            };
+            client.create_workspace("me", &request).await
+        });
+        made.unwrap();
     }
 
     /// Waits until an import has ended.
@@ -146,7 +161,7 @@ pub(crate) fn stop_and_delete(server: &Server, home: &Home) {
 }
 
 /// Command lines of processes that run for jobs of the daemon with this cache directory.
-fn processes_of_jobs(cache: &Path) -> Vec<String> {
+pub(crate) fn processes_of_jobs(cache: &Path) -> Vec<String> {
     let marker = format!("CODER_PROVISIONER_WORK_DIR={}/", cache.display());
     let read = |path: std::path::PathBuf| std::fs::read(path).unwrap_or_default();
     let ours = |path: &Path| {

@@ -36,7 +36,7 @@ impl Process {
         Self::spawn(home, home.command(args), log)
     }
 
-    fn spawn(home: &Home, mut command: Command, log: &str) -> Self {
+    pub(crate) fn spawn(home: &Home, mut command: Command, log: &str) -> Self {
         let log = home.path().join(log);
         let file = File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
@@ -62,6 +62,10 @@ impl Process {
         assert_eq!(found, Some(true), "{words:?} is not in the log:\n{}", self.log());
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
@@ -76,7 +80,9 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- {}\n{}", self.log.display(), self.log());
+            // Its home may be gone already.
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("--- {}\n{log}", self.log.display());
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

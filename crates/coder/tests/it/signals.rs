@@ -1,0 +1,202 @@
+//! What signals do to a daemon with a job in hand, and what they do not do to its Terraform; and the exit codes.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use coder_api::jobs::Status;
+use coder_api::versions::TemplateVersion;
+
+use crate::faults::{Api, SMALL, appears, becomes_of, order_as, processes_of_jobs};
+use crate::flow::json;
+use crate::killed::archive;
+use crate::program::{Home, until};
+use crate::stack::{PATIENCE, Process, Server, has_terraform};
+
+/// A server, and a daemon that runs a build whose script waits for a file.
+struct Busy {
+    daemon: Process,
+    server: Server,
+    home: Home,
+}
+
+/// Name of the daemon.
+const DAEMON: &str = "busy";
+
+/// Says of each signal that reaches it; a shell runs its traps when the command before them has ended.
+const TRAPS: &str = "for s in INT TERM HUP QUIT; do trap 'echo '$s' >> heard' $s; done";
+
+impl Busy {
+    /// In a process group of its own, as a shell would start it.
+    fn new(server_flags: &[&str]) -> Self {
+        let server = Server::start(server_flags);
+        let home = server.first_user();
+        let cache = home.path().join("cache");
+        let start = ["provisioner", "start", "--name", DAEMON, "--cache-dir", cache.to_str().unwrap()];
+        let mut command = home.command(&start);
+        // So that it can be signalled as a terminal does it.
+        command.process_group(0);
+        let mut daemon = Process::spawn(&home, command, "daemon.log");
+        daemon.says("successfully connected to coderd");
+        let busy = Self { daemon, server, home };
+        busy.order("w");
+        appears(&busy.at("applying"));
+        busy
+    }
+
+    fn at(&self, name: &str) -> std::path::PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn order(&self, name: &str) {
+        let place = self.home.path().display();
+        let script = format!(
+            "cd {place}; {TRAPS}; : > applying; while [ ! -e gate ]; do sleep 0.05; done; echo through the gate"
+        );
+        order_as(&self.home, name, &script);
+    }
+
+    fn open(&self) {
+        std::fs::write(self.at("gate"), "").unwrap();
+    }
+
+    fn heard(&self) -> String {
+        std::fs::read_to_string(self.at("heard")).unwrap_or_default()
+    }
+
+    /// Sends a signal to the whole process group, as a terminal does with Ctrl-C.
+    fn signal_group(&self, name: &str) {
+        let group = format!("-{}", self.daemon.id());
+        let status = Command::new("kill").args(["-s", name, "--", &group]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// The job went on to its good end, and the daemon with it.
+    #[track_caller]
+    fn finishes(&mut self) {
+        self.open();
+        assert_eq!(self.daemon.end().code(), Some(0), "{}", self.daemon.log());
+        let build = becomes_of(&self.home, "w", "running");
+        assert_eq!(build["job"]["status"], Status::Succeeded.as_str());
+        assert!(self.home.run(&["logs", "-f", "w"]).good().out.contains("through the gate"));
+        assert_eq!(self.heard(), "", "no signal reached Terraform's processes");
+    }
+
+    fn processes(&self) -> Vec<String> {
+        processes_of_jobs(&self.at("cache"))
+    }
+
+    #[track_caller]
+    fn nothing_runs_on(&self) {
+        let gone = until(PATIENCE, || self.processes().is_empty().then_some(()));
+        assert!(gone.is_some(), "{:?}", self.processes());
+    }
+}
+
+#[test]
+fn hangup_and_termination_of_the_whole_group_finish_the_job() {
+    if !has_terraform() {
+        return;
+    }
+    for signal in ["HUP", "TERM"] {
+        let mut busy = Busy::new(&[]);
+        busy.signal_group(signal);
+        busy.daemon.says("attempting graceful shutdown");
+        busy.finishes();
+    }
+}
+
+#[test]
+fn an_interrupt_cancels_in_good_order_and_exits_0() {
+    if !has_terraform() {
+        return;
+    }
+    let mut busy = Busy::new(&[]);
+    busy.signal_group("INT");
+    busy.daemon.says("attempting graceful cancellation");
+    assert_eq!(busy.daemon.end().code(), Some(0), "{}", busy.daemon.log());
+    let list = json(&busy.home, &["list"]);
+    let job = &list[0]["latest_build"]["job"];
+    assert!(job["completed_at"].is_string(), "{job}");
+    // Whether Terraform passes its interrupt on to what it started is its own affair; nothing else comes through.
+    assert!(["", "INT\n"].contains(&busy.heard().as_str()), "{}", busy.heard());
+    busy.nothing_runs_on();
+}
+
+#[test]
+fn a_second_signal_forces_and_a_quit_kills() {
+    if !has_terraform() {
+        return;
+    }
+    let mut busy = Busy::new(&[]);
+    busy.daemon.signal("INT");
+    busy.daemon.says("attempting graceful cancellation");
+    busy.daemon.signal("TERM");
+    assert_eq!(busy.daemon.end().code(), Some(1), "{}", busy.daemon.log());
+    busy.nothing_runs_on();
+    let build = becomes_of(&busy.home, "w", "failed");
+    assert!(build["job"]["completed_at"].is_string(), "what was forced is still told: {build}");
+
+    // SIGQUIT ends everything at once; the job is lost, and so it is told by the server.
+    let mut busy = Busy::new(&["--daemon-grace", "1s"]);
+    busy.daemon.signal("QUIT");
+    assert_eq!(busy.daemon.end().code(), Some(1), "{}", busy.daemon.log());
+    busy.nothing_runs_on();
+    let build = becomes_of(&busy.home, "w", "failed");
+    assert!(build["job"]["error"].as_str().unwrap().contains("daemon lost"), "{build}");
+}
+
+#[test]
+fn drained_from_afar_it_finishes_its_job_and_takes_no_other() {
+    if !has_terraform() {
+        return;
+    }
+    let mut busy = Busy::new(&[]);
+    busy.home.run(&["provisioner", "drain", DAEMON]).good();
+    busy.daemon.says("attempting graceful shutdown");
+    let listed = busy.home.run(&["provisioner", "list"]).good().out;
+    assert!(listed.contains("busy, draining"), "{listed}");
+    Api::new(&busy.server, &busy.home).create("scripted-w", "next");
+    let out = busy.home.run(&["provisioner", "jobs", "list", "--explain"]).good().out;
+    assert!(out.contains("  draining: "), "{out}");
+    busy.finishes();
+    let build = becomes_of(&busy.home, "next", "pending");
+    assert!(build["job"]["started_at"].is_null(), "{build}");
+    busy.server.home().run(&["server", "check"]).good();
+}
+
+#[test]
+fn once_is_one_job() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let api = Api::new(&server, &home);
+    let mut first = server.daemon(&home, DAEMON, &["--once"]);
+    let jobs = [api.import_of(archive(SMALL), &[]), api.import_of(archive(SMALL), &[])];
+    assert_eq!(first.end().code(), Some(0), "{}", first.log());
+    let done = |version: &TemplateVersion| {
+        let found = api.run(async |client| client.version(version.id).await).unwrap();
+        found.job.status
+    };
+    assert_eq!(jobs.each_ref().map(done), [Status::Succeeded, Status::Pending]);
+    let mut second = server.daemon(&home, DAEMON, &["--once"]);
+    assert_eq!(second.end().code(), Some(0), "{}", second.log());
+    assert_eq!(jobs.each_ref().map(done), [Status::Succeeded; 2]);
+    // Without a job it waits, and leaves when it is told to.
+    let mut third = server.daemon(&home, DAEMON, &["--once"]);
+    third.signal("TERM");
+    assert_eq!(third.end().code(), Some(0), "{}", third.log());
+}
+
+#[test]
+fn a_credential_that_never_works_is_one_line_and_exit_77() {
+    let server = Server::start(&[]);
+    let mut home = Home::new();
+    home.set("CODER_URL", &server.url).set("CODER_PROVISIONER_DAEMON_KEY", "k".repeat(43));
+    let outcome = home.run(&["provisioner", "start"]);
+    assert_eq!(outcome.status.code(), Some(77), "{}", outcome.err);
+    let errors: Vec<_> = outcome.err.lines().filter(|line| !line.contains(" [info] ")).collect();
+    assert_eq!(errors.len(), 1, "{}", outcome.err);
+    assert!(errors[0].contains("401") && !outcome.err.contains(&"k".repeat(43)), "{}", outcome.err);
+}
