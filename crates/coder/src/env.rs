@@ -107,8 +107,12 @@ variables! {
     PROVISIONER_LOG_STACKDRIVER = "CODER_PROVISIONER_DAEMON_LOGGING_STACKDRIVER";
     /// Regular expressions, separated by commas: matching debug messages of the daemon are shown.
     PROVISIONER_LOG_FILTER = "CODER_PROVISIONER_DAEMON_LOG_FILTER";
-    /// Path of the `terraform` program; default the one in `PATH`.
+    /// Terraform or OpenTofu to offer: programs and directories, separated by commas; default those in `PATH`.
     TERRAFORM_PATH = "CODER_TERRAFORM_PATH";
+    /// Whether a daemon installs Terraform when nothing on offer can run a template.
+    TERRAFORM_INSTALL = "CODER_PROVISIONER_TERRAFORM_INSTALL";
+    /// Where a daemon installs Terraform from.
+    TERRAFORM_MIRROR = "CODER_PROVISIONER_TERRAFORM_MIRROR";
     /// Directory for caches, one per daemon on a host.
     CACHE_DIRECTORY = "CODER_CACHE_DIRECTORY";
     /// Experiments to turn on; none exist yet.

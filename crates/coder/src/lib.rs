@@ -31,6 +31,8 @@ mod session;
 #[cfg(feature = "server")]
 mod signals;
 mod table;
+#[cfg(feature = "server")]
+mod terraform;
 mod tfvars;
 mod variables;
 pub mod versions;

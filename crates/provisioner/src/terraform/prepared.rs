@@ -27,9 +27,10 @@ const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const LARGEST: u64 = 256 * 1024 * 1024;
 
 /// Waiting for another `init` on this machine: how often it is looked, and after which time one goes on without the
-/// shared plugin cache.
+/// shared plugin cache. Many templates may wait in a row behind large downloads, and each that goes on alone downloads the
+/// same again; only an `init` that hangs is to be left behind.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Where a template version's directory is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use coder_provisioner::{Config, Daemon, Metrics, Shutdown, TerraformSource};
+use coder_provisioner::{Config, Daemon, Metrics, Shutdown};
 use coder_server::Handle;
 use tokio::task::JoinSet;
 
 use super::flags::Provisioning;
 use super::inside::Inside;
-use crate::env;
+use crate::{env, terraform};
 
 /// Heartbeats of a built-in daemon's job (wire-protocol 5.5).
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,9 +43,7 @@ impl Daemons {
                 Config::new(format!("built-in-{index}"), cache.join(format!("provisioner-{index}")));
             config.update_interval = UPDATE_INTERVAL;
             config.force_cancel_after = flags.provisioner_force_cancel_interval;
-            if let Some(path) = &flags.terraform_path {
-                config.terraform = TerraformSource::File(path.clone());
-            }
+            flags.terraform.apply(&mut config, &terraform::installed(&cache))?;
             let others = (0..flags.provisioner_daemons).filter(|other| *other != index);
             let others = others.map(|other| cache.join(format!("provisioner-{other}")));
             flags.jobs.apply(&mut config, hidden.iter().cloned().chain(others).collect())?;

@@ -9,6 +9,7 @@ use coder_domain::secret::Secret;
 use super::ignored::Ignored;
 use super::states;
 use crate::job_flags::Jobs;
+use crate::terraform::Terraform;
 use crate::{duration, env, logging};
 
 /// Arguments.
@@ -202,9 +203,9 @@ pub(crate) struct Provisioning {
     /// Directory for caches of built-in daemons; default ~/.cache/coder.
     #[arg(long, env = env::CACHE_DIRECTORY, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
-    /// Path of the terraform program; default the one in PATH.
-    #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
-    pub(crate) terraform_path: Option<PathBuf>,
+    /// Which Terraform the built-in daemons use.
+    #[command(flatten)]
+    pub(crate) terraform: Terraform,
     #[command(flatten)]
     pub(crate) jobs: Jobs,
     /// Allow builds with Terraform's debug output.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::job_flags::Jobs;
+use crate::terraform::Terraform;
 use crate::{args, env, logging};
 
 /// Arguments.
@@ -32,9 +33,8 @@ pub(crate) struct Args {
     /// Variables that jobs inherit from the daemon's environment, `*` for any ending; default all but `CODER_*`.
     #[arg(long, env = env::PROVISIONER_DAEMON_JOB_ENV_ALLOW, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) job_env_allow: Vec<String>,
-    /// Path of the terraform program; default the one in PATH.
-    #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
-    pub(crate) terraform_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) terraform: Terraform,
     #[command(flatten)]
     pub(crate) jobs: Jobs,
     /// Show debug messages.

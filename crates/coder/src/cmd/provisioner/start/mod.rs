@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use coder_api::client::{Client, Credential};
 use coder_domain::names;
 use coder_domain::secret::Secret;
-use coder_provisioner::{Config, ConnectError, Daemon, RunError, Shutdown, Stop, TerraformSource, http};
+use coder_provisioner::{Config, ConnectError, Daemon, RunError, Shutdown, Stop, http};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) use flags::Args;
@@ -19,7 +19,7 @@ pub(crate) use flags::Args;
 use super::keys;
 use crate::context::Context;
 use crate::signals::{Request, Signals};
-use crate::{env, logging, remote, runtime, versions};
+use crate::{env, logging, remote, runtime, terraform, versions};
 
 /// A daemon mostly waits for Terraform; two threads keep heartbeats going while output is read.
 const THREADS: usize = 2;
@@ -86,11 +86,10 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     let tags = keys::tags(&args.tags)?;
     let (client, identity) = identify(ctx, &args, tags).await?;
     explain(&args, &identity);
-    let mut config = Config::new(&name, cache_directory(args.cache_dir.as_deref())?);
+    let cache = cache_directory(args.cache_dir.as_deref())?;
+    let mut config = Config::new(&name, &cache);
     config.tags = identity.shown_tags.clone();
-    if let Some(path) = &args.terraform_path {
-        config.terraform = TerraformSource::File(path.clone());
-    }
+    args.terraform.apply(&mut config, &terraform::installed(&cache))?;
     config.slots = usize::from(args.slots);
     config.once = args.once;
     config.job_environment = (!args.job_env_allow.is_empty()).then(|| args.job_env_allow.clone());

@@ -1,0 +1,43 @@
+//! Which Terraform and OpenTofu a daemon offers, and whether it installs one: the same flags wherever there are daemons.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use coder_provisioner::{Config, Install, TerraformSource};
+
+use crate::env;
+
+/// Flags of programs with daemons.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Terraform {
+    /// Terraform or OpenTofu to offer: programs, and directories with versions of them; may be repeated. Default: those
+    /// in PATH. A template gets the newest that fits its required_version.
+    #[arg(long = "terraform-path", env = env::TERRAFORM_PATH, value_delimiter = ',', value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Install Terraform when nothing on offer can run a template.
+    #[arg(long = "terraform-install", env = env::TERRAFORM_INSTALL, action = clap::ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) install: bool,
+    /// Where to install from instead of https://releases.hashicorp.com/terraform/: an address with index.json below it.
+    #[arg(long = "terraform-mirror", env = env::TERRAFORM_MIRROR, hide_env_values = true, value_name = "URL")]
+    pub(crate) mirror: Option<String>,
+}
+
+impl Terraform {
+    /// Sets up a daemon. Daemons that share `installed` share what they install.
+    pub(crate) fn apply(&self, config: &mut Config, installed: &Path) -> anyhow::Result<()> {
+        if !self.paths.is_empty() {
+            config.terraform = TerraformSource::Places(self.paths.clone());
+        }
+        if self.install {
+            let install = Install::new(installed, self.mirror.as_deref());
+            config.install = Some(install.context("--terraform-mirror")?);
+        }
+        Ok(())
+    }
+}
+
+/// Where in a cache directory programs are installed.
+pub(crate) fn installed(cache: &Path) -> PathBuf {
+    cache.join("terraform")
+}
