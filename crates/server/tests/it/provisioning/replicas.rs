@@ -93,7 +93,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
             key: key.id,
             shown: Some(coder_server::provisioning::key_end::Shown {
                 key: key.id,
-                generation: coder_domain::key::Generation::Current,
+                secret: Hashed::of("secret"),
                 address: std::net::Ipv4Addr::LOCALHOST.into(),
             }),
             ..Wanted::default()
