@@ -129,6 +129,141 @@ async fn foreign(server: &TestServer, owner: &str, file: FileId) -> JobId {
     job.id
 }
 
+/// What keeps a name or a secret in a message honest.
+#[derive(Debug)]
+enum Proof {
+    /// The server says it; daemons never do.
+    Ours,
+    /// The matrix of this file: it must be a job that the connection holds.
+    Job,
+    /// The matrix of this file: a secret that the server made for this job or session.
+    Secret,
+    /// It is compared with the content that comes with it.
+    Content,
+    /// `files_are_for_jobs_that_need_them`, `a_hash_of_somebody_elses_file_gives_no_file`.
+    File,
+    /// Stored as what a template says; it names nothing of the server's. Ids of rows are made by the server.
+    Words,
+    /// Messages between an official daemon and its own Terraform process, which no peer of ours sends.
+    Unused,
+}
+
+/// Every field that names something or proves something, in messages of either direction.
+const NAMES: [(&str, Proof); 50] = {
+    use Proof::{Content, File, Job, Ours, Secret, Unused, Words};
+    [
+        ("InstanceIdentityAuth.instance_id", Words),
+        ("ExternalAuthProviderResource.id", Words),
+        ("ExternalAuthProvider.id", Ours),
+        ("ExternalAuthProvider.access_token", Ours),
+        ("Agent.id", Words),
+        ("Agent.token", Words),
+        ("Agent.instance_id", Words),
+        ("App.id", Words),
+        ("Role.org_id", Ours),
+        ("RunningAgentAuthToken.agent_id", Ours),
+        ("RunningAgentAuthToken.token", Ours),
+        ("AITaskSidebarApp.id", Words),
+        ("AITask.id", Words),
+        ("AITask.app_id", Words),
+        ("Metadata.workspace_id", Ours),
+        ("Metadata.workspace_owner_id", Ours),
+        ("Metadata.workspace_owner_oidc_access_token", Ours),
+        ("Metadata.workspace_owner_session_token", Ours),
+        ("Metadata.template_id", Ours),
+        ("Metadata.workspace_build_id", Ours),
+        ("Metadata.task_id", Ours),
+        ("Metadata.template_version_id", Ours),
+        ("Config.template_id", Unused),
+        ("Config.template_version_id", Unused),
+        ("InitRequest.initial_module_tar_hash", Unused),
+        ("InitComplete.module_files_hash", Unused),
+        ("DataUpload.data_hash", Content),
+        ("ChunkPiece.full_data_hash", Content),
+        ("WorkspaceBuild.workspace_build_id", Ours),
+        ("AcquiredJob.job_id", Ours),
+        ("FailedJob.job_id", Job),
+        ("TemplateImport.module_files_hash", File),
+        ("CompletedJob.job_id", Job),
+        ("UpdateJobRequest.job_id", Job),
+        ("CommitQuotaRequest.job_id", Job),
+        ("FileRequest.file_id", File),
+        ("HeldJob.job_id", Job),
+        ("HeldJob.token", Secret),
+        ("AttachRequest.session", Secret),
+        ("JobVerdict.job_id", Ours),
+        ("JobVerdict.token", Ours),
+        ("AttachResponse.session", Ours),
+        ("HoldRequest.job_id", Job),
+        ("HoldResponse.token", Ours),
+        ("LogsRequest.job_id", Job),
+        ("LogsRequest.token", Secret),
+        ("JournalHeader.job_id", Job),
+        ("JournalHeader.token", Secret),
+        ("JobCancel.job_id", Ours),
+        ("JobRevoked.job_id", Ours),
+    ]
+};
+
+/// A field that names something is thought of before it is read: this list has every one of the protocol files.
+#[test]
+fn every_name_in_a_message_has_its_proof() {
+    let protos = [
+        include_str!("../../../../../proto/provisioner.proto"),
+        include_str!("../../../../../proto/provisionerd.proto"),
+        include_str!("../../../../../proto/provisionerext.proto"),
+    ];
+    let mut found = BTreeSet::new();
+    for text in protos {
+        let mut messages = Vec::new();
+        for line in text.lines() {
+            let words: Vec<_> = line.split_whitespace().take_while(|word| !word.starts_with("//")).collect();
+            match words[..] {
+                ["message" | "enum" | "service" | "oneof", name, "{", ref rest @ ..] => {
+                    if rest.is_empty() {
+                        messages.push((words[0], name));
+                    }
+                }
+                ["}"] => {
+                    messages.pop();
+                }
+                ["string" | "bytes", name, "=", ..]
+                | ["optional" | "repeated", "string" | "bytes", name, "=", ..] => {
+                    let last = name.rsplit('_').next().unwrap();
+                    if matches!(last, "id" | "hash" | "token" | "session") {
+                        let message = messages.iter().rev().find(|(kind, _)| *kind == "message").unwrap().1;
+                        found.insert(format!("{message}.{name}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let known: BTreeSet<_> = NAMES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(found, known);
+}
+
+#[tokio::test]
+async fn a_hash_of_somebody_elses_file_gives_no_file() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (version, posted) = import(&server, &owner, json!({})).await;
+    let daemon = Daemon::untagged(&server, "d").await;
+    daemon.take(posted).await;
+    // The hash of a template's source is no secret, and the source is there.
+    let sources = crate::harness::tar(&[("main.tf", "resource {}")]);
+    for hash in [coder_wire::file::hash(&sources).to_vec(), vec![0; 32], vec![0; 31], vec![0; 1 << 20]] {
+        let import = completed_job::TemplateImport { module_files_hash: hash, ..Default::default() };
+        let r#type = Some(completed_job::Type::TemplateImport(import));
+        let outcome = daemon.calls.complete_job(&CompletedJob { job_id: posted.to_string(), r#type }).await;
+        assert!(refused(outcome).len() < 1000);
+    }
+    let mut tx = server.app.store.reader().await.unwrap();
+    assert_eq!(coder_store::version_details::find_module_file(&mut tx, version).await.unwrap(), None);
+    drop(tx);
+    assert_eq!(status(&job(&server, posted).await), Status::Running);
+}
+
 #[test]
 fn the_matrix_has_every_call() {
     let protos = [
