@@ -90,7 +90,7 @@ impl TestServer {
             Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await.unwrap();
         let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "0.0.0-test".to_owned() };
         let app = context(config, Deps { store, clock: clock.clone(), build }).await.unwrap();
-        Self { service: router::service(app.clone()), app, clock, database: database }
+        Self { service: router::service(app.clone()), app, clock, database }
     }
 
     pub(crate) fn advance(&self, seconds: i64) {
