@@ -6,5 +6,6 @@ mod faults;
 mod flow;
 mod followers;
 mod garbage;
+mod hostile;
 mod joins;
 mod proxy;
