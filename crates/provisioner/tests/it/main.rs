@@ -1,6 +1,7 @@
 //! Jobs of a real daemon with a real Terraform, against a server whose answers each test writes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod bad_input;
 mod builds;
 mod cancel;
 mod child;

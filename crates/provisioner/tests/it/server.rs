@@ -104,6 +104,8 @@ struct Inner {
     script: Mutex<Script>,
     quota: Mutex<pb::CommitQuotaResponse>,
     module_files: Mutex<Option<Bytes>>,
+    /// Sent as they are in place of the files.
+    module_pieces: Mutex<Option<Vec<FileUpload>>>,
     complete_error: Mutex<Option<&'static str>>,
     /// A job that is handed out only when an acquire is canceled.
     late_job: Mutex<Option<pb::AcquiredJob>>,
@@ -123,6 +125,7 @@ impl Server {
             script: Mutex::new(Box::new(|_| None)),
             quota: Mutex::new(pb::CommitQuotaResponse { ok: true, credits_consumed: 0, budget: -1 }),
             module_files: Mutex::default(),
+            module_pieces: Mutex::default(),
             complete_error: Mutex::default(),
             late_job: Mutex::default(),
             sessions: Mutex::default(),
@@ -161,6 +164,10 @@ impl Server {
 
     pub(crate) fn set_quota(&self, quota: pb::CommitQuotaResponse) {
         *self.0.quota.lock().unwrap() = quota;
+    }
+
+    pub(crate) fn set_module_pieces(&self, pieces: Vec<FileUpload>) {
+        *self.0.module_pieces.lock().unwrap() = Some(pieces);
     }
 
     pub(crate) fn set_module_files(&self, files: Bytes) {
@@ -311,7 +318,9 @@ impl Calls {
             "DownloadFile" => {
                 let _: pb::FileRequest = request(call).await?;
                 let files = self.0.module_files.lock().unwrap().clone();
+                let pieces = self.0.module_pieces.lock().unwrap().clone();
                 let messages: Vec<FileUpload> = match files {
+                    _ if pieces.is_some() => pieces.unwrap_or_default(),
                     Some(files) => {
                         file::pieces(DataUploadType::UploadTypeModuleFiles, files).unwrap().collect()
                     }
