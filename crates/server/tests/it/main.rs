@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod audit;
+mod audit_routes;
 mod builds;
 mod files;
 mod harness;
@@ -13,6 +14,7 @@ mod provisioning;
 mod refusals;
 mod statuses;
 mod templates;
+mod texts;
 mod tokens;
 mod unauthorized;
 mod users;

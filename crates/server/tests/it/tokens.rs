@@ -118,6 +118,69 @@ on_both_engines! {
         assert_eq!((shown["scope"].as_str(), &shown["allow_list"]), (Some(""), &json!(["*:*"])));
     }
 
+    async fn a_token_for_one_template_or_workspace_reaches_its_versions_and_builds_and_nothing_else(server: TestServer) {
+        let owner = server.owner().await;
+        let (mine, version) = server.template(&owner, "mine").await;
+        let (other, foreign) = server.template(&owner, "other").await;
+        let (one, build, _) = server.workspace(&owner, mine, "one").await;
+        let (two, second, _) = server.workspace(&owner, other, "two").await;
+        let token = async |allow: Value| {
+            let made = server.post(&owner, "/api/v2/users/me/keys/tokens", json!({ "allow_list": allow })).await;
+            made.expect(201)["key"].as_str().unwrap().to_owned()
+        };
+        let status = async |token: &str, method: &str, path: String, body: Value| {
+            let path = format!("/api/v2/{path}");
+            server.ask(token, method.parse().unwrap(), &path, body).await.status.as_u16()
+        };
+        let none = || Value::Null;
+
+        let limited = token(json!([format!("template:{mine}")])).await;
+        for path in ["", "/resources", "/variables", "/rich-parameters", "/presets", "/logs"] {
+            assert_eq!(status(&limited, "GET", format!("templateversions/{version}{path}"), none()).await, 200, "{path}");
+            assert_eq!(status(&limited, "GET", format!("templateversions/{foreign}{path}"), none()).await, 404, "{path}");
+        }
+        assert_eq!(status(&limited, "GET", format!("templates/{mine}/versions"), none()).await, 200);
+        assert_eq!(status(&limited, "GET", format!("templates/{other}/versions"), none()).await, 404);
+        let rename = || json!({ "name": "renamed" });
+        assert_eq!(status(&limited, "PATCH", format!("templateversions/{version}"), rename()).await, 200);
+        assert_eq!(status(&limited, "PATCH", format!("templateversions/{foreign}"), rename()).await, 404);
+        // The states of its workspaces belong to whoever manages the template; the workspaces do not.
+        assert_eq!(status(&limited, "GET", format!("workspacebuilds/{build}/state"), none()).await, 200);
+        assert_eq!(status(&limited, "GET", format!("workspacebuilds/{second}/state"), none()).await, 404);
+        assert_eq!(status(&limited, "GET", format!("workspaces/{one}"), none()).await, 404);
+
+        // To push, it must also see the organization and the file.
+        let file = server.file(&owner).await;
+        let push = async |token: &str, template: Option<String>| {
+            let mut body = json!({ "file_id": file, "storage_method": "file", "provisioner": "terraform" });
+            if let Some(template) = template {
+                body["template_id"] = json!(template);
+            }
+            status(token, "POST", "organizations/default/templateversions".to_owned(), body).await
+        };
+        let pusher = token(json!([format!("template:{mine}"), "organization:*", "file:*"])).await;
+        assert_eq!(push(&pusher, Some(mine.to_string())).await, 201);
+        assert_eq!(push(&pusher, Some(other.to_string())).await, 404);
+        assert_eq!(push(&pusher, None).await, 403, "a template of its own");
+
+        let limited = token(json!([format!("workspace:{one}")])).await;
+        for path in ["", "/logs", "/parameters", "/resources", "/timings"] {
+            assert_eq!(status(&limited, "GET", format!("workspacebuilds/{build}{path}"), none()).await, 200, "{path}");
+            assert_eq!(status(&limited, "GET", format!("workspacebuilds/{second}{path}"), none()).await, 404, "{path}");
+        }
+        assert_eq!(status(&limited, "GET", format!("workspaces/{one}/builds"), none()).await, 200);
+        assert_eq!(status(&limited, "GET", format!("workspaces/{two}/builds"), none()).await, 404);
+        assert_eq!(status(&limited, "PATCH", format!("workspacebuilds/{second}/cancel"), none()).await, 404);
+        assert_eq!(status(&limited, "PATCH", format!("workspacebuilds/{build}/cancel"), none()).await, 200);
+        let start = || json!({ "transition": "start" });
+        assert_eq!(status(&limited, "POST", format!("workspaces/{one}/builds"), start()).await, 201);
+        assert_eq!(status(&limited, "POST", format!("workspaces/{two}/builds"), start()).await, 404);
+        assert_eq!(status(&limited, "GET", format!("workspacebuilds/{build}/state"), none()).await, 404);
+        assert_eq!(status(&limited, "GET", format!("templates/{mine}"), none()).await, 404);
+        let make = json!({ "name": "three", "template_id": mine });
+        assert!([400, 403, 404].contains(&status(&limited, "POST", "users/me/workspaces".to_owned(), make).await));
+    }
+
     async fn a_narrow_token_makes_no_wide_one(server: TestServer) {
         let owner = server.owner().await;
         let path = "/api/v2/users/me/keys/tokens";
@@ -183,4 +246,16 @@ async fn tok_2_every_carrier_works_and_a_cookie_alone_changes_nothing() {
     assert_eq!(send("POST", &[with_token, header("abc"), foreign], "/api/v2/users/me/keys").await, 400);
     let repeated = ("coder-session-token", owner.clone());
     assert_eq!(send("POST", &[cookie, repeated], "/api/v2/users/me/keys").await, 201);
+}
+
+#[tokio::test]
+async fn tok_5_a_session_ends_after_its_time_where_use_does_not_extend_it() {
+    let mut config = crate::harness::settings();
+    config.sessions.refresh_expiry = false;
+    let server = TestServer::sqlite_with(config).await;
+    let owner = server.owner().await;
+    server.advance(23 * 3600);
+    server.get(&owner, "/api/v2/users/me").await.expect(200);
+    server.advance(3600);
+    server.get(&owner, "/api/v2/users/me").await.expect(401);
 }

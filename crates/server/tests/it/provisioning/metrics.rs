@@ -53,6 +53,64 @@ async fn queue_daemons_slots_and_waits_are_told_by_tag_set() {
 }
 
 #[tokio::test]
+async fn workspaces_are_told_by_their_latest_builds_and_counted_once_a_minute_at_most() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (template, version) = server.template(&owner, "hello").await;
+    let name = server.get(&owner, &format!("/api/v2/templateversions/{version}")).await.expect(200);
+    let name = name["name"].as_str().unwrap().to_owned();
+    let job = server.workspace(&owner, template, "one").await.2;
+    server.workspace(&owner, template, "two").await;
+    server.finish(job, "broken").await;
+    let latest = |status: &str| {
+        format!(
+            "coderd_workspace_latest_build_status{{status=\"{status}\",template_name=\"hello\",\
+             template_version=\"{name}\",workspace_owner=\"admin\",workspace_transition=\"start\"}} 1\n"
+        )
+    };
+    let text = scrape(&server).await;
+    for line in [
+        latest("failed"),
+        latest("pending"),
+        "coderd_api_workspace_latest_build{status=\"failed\"} 1\n".to_owned(),
+        "coderd_api_workspace_latest_build{status=\"running\"} 0\n".to_owned(),
+        "coderd_workspace_creation_total{organization_name=\"coder\",template_name=\"hello\",preset_name=\"\"} 2\n"
+            .to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    server.workspace(&owner, template, "three").await;
+    let before = server.app.store.statements().work;
+    let same = scrape(&server).await;
+    let cheap = server.app.store.statements().work - before;
+    assert!(same.contains("coderd_api_workspace_latest_build{status=\"pending\"} 1\n"), "{same}");
+    server.advance(60);
+    let before = server.app.store.statements().work;
+    let text = scrape(&server).await;
+    assert!(text.contains("coderd_api_workspace_latest_build{status=\"pending\"} 2\n"), "{text}");
+    assert_eq!(server.app.store.statements().work - before, cheap + 3);
+    assert!(text.contains("coderd_api_active_users_duration_hour "), "{text}");
+}
+
+#[tokio::test]
+async fn websockets_and_what_others_count_are_told_too() {
+    let server = TestServer::sqlite().await;
+    let metrics = server.app.metrics.clone();
+    let open = metrics.socket(coder_api::paths::SERVE);
+    metrics.tell_also(|| "# TYPE of_others counter\nof_others_total 7\n# EOF\n".to_owned());
+    let text = scrape(&server).await;
+    let of = |name: &str, value: &str| format!("{name}{{path=\"{}\"}} {value}\n", coder_api::paths::SERVE);
+    assert!(text.contains(&of("coderd_api_concurrent_websockets", "1")), "{text}");
+    assert!(text.contains("of_others_total 7\n"), "{text}");
+    drop(open);
+    let text = scrape(&server).await;
+    assert!(text.contains(&of("coderd_api_concurrent_websockets", "0")), "{text}");
+    assert!(text.contains(&of("coderd_api_websocket_durations_seconds_count", "1")), "{text}");
+    assert_eq!(text.matches("# EOF").count(), 1);
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
 async fn dashboards_and_alerts_name_existing_metrics() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
