@@ -52,6 +52,13 @@ fn keys_end_rotate_and_are_bound_to_networks() {
     let lines: Vec<_> = rotated.lines().collect();
     assert_eq!((lines.len(), lines[1], lines[2].len()), (3, "", 43), "{rotated}");
     assert!(lines[0].contains("the old one is valid until "), "{rotated}");
+    let out = keys(&["update", "k", "--never-expires", "--allow-everywhere"]).good().err;
+    assert!(out.contains("\"k\" expires: never; it may be used from everywhere"), "{out}");
+    let out = keys(&["update", "K", "--expires-in", "1h", "--allow-address", "127.0.0.0/8"]).good().err;
+    assert!(out.contains("it may be used from 127.0.0.0/8"), "{out}");
+    keys(&["update", "absent", "--never-expires"]).refused("404");
+    keys(&["update", "k"]).refused("--never-expires");
+    keys(&["update", "k", "--never-expires", "--expires-in", "1h"]).refused("cannot be used with");
     let listed = keys(&["list", "-c", "name,expires at,last used at,previous valid until"]).good().out;
     assert!(listed.starts_with("NAME") && listed.lines().count() == 2, "{listed}");
     keys(&["create", "x", "--allow-address", "10.0.0.1/8"]).refused("write 10.0.0.0/8");
@@ -70,16 +77,44 @@ fn a_daemon_drains_from_afar_and_exits_well() {
     assert!(daemon.end().success(), "{}", daemon.log());
 }
 
-#[test]
-fn the_server_tells_prometheus() {
-    let mut server = Server::start(&["--prometheus-enable", "--prometheus-address=127.0.0.1:0"]);
-    server.process.says("starting Prometheus endpoint on http://");
+/// What the server's own metrics say now.
+fn scrape(server: &Server) -> String {
     let log = server.process.log();
     let address = log.lines().find_map(|line| line.split_once("Prometheus endpoint on http://")).unwrap().1;
     let mut stream = TcpStream::connect(address.trim()).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn the_server_tells_prometheus() {
+    let mut server = Server::start(&["--prometheus-enable", "--prometheus-address=127.0.0.1:0"]);
+    server.process.says("starting Prometheus endpoint on http://");
+    let text = scrape(&server);
     assert!(text.starts_with("HTTP/1.1 200 OK") && text.contains("application/openmetrics-text"), "{text}");
     assert!(text.contains("coderd_provisioning_sessions 0"), "{text}");
+    assert!(!text.contains("coderd_provisionerd_"), "it has no daemons of its own: {text}");
+}
+
+#[test]
+fn the_server_tells_what_its_own_daemons_do() {
+    let metrics = [
+        "--prometheus-enable",
+        "--prometheus-address=127.0.0.1:0",
+        "--provisioner-daemons=2",
+        "--cache-dir=cache",
+    ];
+    let mut server = Server::start(&metrics);
+    server.process.says("starting Prometheus endpoint on http://");
+    let home = server.first_user();
+    let folder = template(&home);
+    home.run(&["templates", "push", "t", "-d", &folder, "-y"]).good();
+    let text = scrape(&server);
+    assert!(text.contains("coderd_provisionerd_num_daemons 2\n"), "{text}");
+    let imports =
+        "coderd_provisionerd_job_timings_seconds_count{provisioner=\"terraform\",status=\"success\"} 1\n";
+    assert!(text.contains(imports), "{text}");
+    assert_eq!(text.matches("# TYPE process_open_fds ").count(), 1, "{text}");
 }

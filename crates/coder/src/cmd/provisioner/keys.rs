@@ -1,9 +1,11 @@
-//! `coder provisioner keys create|list|rotate|delete`
+//! `coder provisioner keys create|list|update|rotate|delete`
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coder_api::keys::{CreateProvisionerKeyRequest, ProvisionerKey, RotateProvisionerKeyRequest};
+use coder_api::keys::{
+    CreateProvisionerKeyRequest, ProvisionerKey, RotateProvisionerKeyRequest, UpdateProvisionerKeyRequest,
+};
 use coder_domain::tags;
 
 use crate::context::Context;
@@ -19,6 +21,8 @@ pub(crate) enum Command {
     /// List keys.
     #[command(alias = "ls")]
     List(ListArgs),
+    /// Change until when and from where a key may be used, also for the daemons that are connected.
+    Update(UpdateArgs),
     /// Give a key a new token and print it, this once; the old one stays valid for a while.
     Rotate(RotateArgs),
     /// Delete a key.
@@ -40,6 +44,28 @@ pub(crate) struct CreateArgs {
     /// Network from which the key may be used, such as 10.0.0.0/8; may be repeated; default from everywhere.
     #[arg(long = "allow-address", value_delimiter = ',', value_name = "CIDR")]
     allow_addresses: Vec<String>,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+/// Arguments of `update`; what is not given stays.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("change").required(true).multiple(true)))]
+pub(crate) struct UpdateArgs {
+    /// Name of the key.
+    name: String,
+    /// Time from now after which the key is no longer valid.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION", group = "change")]
+    expires_in: Option<Duration>,
+    /// The key does not expire any more.
+    #[arg(long, group = "change", conflicts_with = "expires_in")]
+    never_expires: bool,
+    /// Network from which the key may be used, such as 10.0.0.0/8, instead of those it has; may be repeated.
+    #[arg(long = "allow-address", value_delimiter = ',', value_name = "CIDR", group = "change")]
+    allow_addresses: Vec<String>,
+    /// The key may be used from everywhere.
+    #[arg(long, group = "change", conflicts_with = "allow_addresses")]
+    allow_everywhere: bool,
     #[command(flatten)]
     organization: args::Organization,
 }
@@ -103,6 +129,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
             let empty = "There are no provisioner keys. Make one with: coder provisioner keys create <name>";
             table::print(&ctx.printer, &args.table, COLUMNS, &keys, empty)
         }
+        Command::Update(args) => update(ctx, args).await,
         Command::Rotate(args) => rotate(ctx, args).await,
         Command::Delete(args) => delete(ctx, args).await,
     }
@@ -139,6 +166,26 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
 fn seconds(duration: Duration) -> i64 {
     let rounded = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i64::try_from(rounded).unwrap_or(i64::MAX)
+}
+
+async fn update(ctx: &Context, args: UpdateArgs) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+    let limited = args.allow_everywhere || !args.allow_addresses.is_empty();
+    let request = UpdateProvisionerKeyRequest {
+        expires_in_seconds: args.expires_in.map(seconds),
+        never_expires: args.never_expires,
+        allow_addresses: limited.then_some(args.allow_addresses),
+    };
+    let key = client.update_provisioner_key(organization.id, &args.name, &request).await?;
+    let from =
+        if key.allow_addresses.is_empty() { "everywhere".to_owned() } else { key.allow_addresses.join(", ") };
+    ctx.printer.note(&format!(
+        "Provisioner key {:?} expires: {}; it may be used from {from}.",
+        key.name,
+        table::time_or(key.expires_at, "never")
+    ));
+    Ok(())
 }
 
 async fn rotate(ctx: &Context, args: RotateArgs) -> anyhow::Result<()> {
