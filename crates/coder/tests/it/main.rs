@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod apart;
+mod built_in;
 mod bundle;
 mod cancel_race;
 mod commands;

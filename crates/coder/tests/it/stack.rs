@@ -137,9 +137,13 @@ impl Server {
 
     /// Starts again on the same database and address, after the process has ended.
     pub(crate) fn restart(self, address: &str) -> Self {
+        self.restart_with(address, &[])
+    }
+
+    pub(crate) fn restart_with(self, address: &str, flags: &[&str]) -> Self {
         let Self { process, home, .. } = self;
         drop(process);
-        Self::in_home(home, address, &[])
+        Self::in_home(home, address, flags)
     }
 
     pub(crate) fn home(&self) -> &Home {
