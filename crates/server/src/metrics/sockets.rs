@@ -31,6 +31,8 @@ impl Sockets {
             open: Family::default(),
             durations: Durations::new_with_constructor(|| Histogram::new(OPEN)),
         };
+        // There from the start, so that a dashboard shows zero instead of nothing.
+        sockets.open.get_or_create(&OfPath { path: coder_api::paths::SERVE }).set(0);
         registry.register("coderd_api_concurrent_websockets", "Open WebSockets here", sockets.open.clone());
         registry.register(
             "coderd_api_websocket_durations_seconds",

@@ -13,6 +13,7 @@ use coder_domain::rbac::{Action, Scopes, SiteRole};
 use coder_domain::secret::Secret;
 use coder_store::users::LoginType;
 use coder_store::{Tx, tokens, transaction, users};
+use http::StatusCode;
 use jiff::SignedDuration;
 
 use super::object;
@@ -66,16 +67,24 @@ pub async fn token(
     caller.require(Action::Create, object(user.id))?;
     let lifetime = lifetime(&app, &user, request.lifetime)?;
     let (scopes, allow_list) = reach(&caller, &request)?;
-    let name = if request.token_name.is_empty() {
-        random_name::generate().replace('_', "-")
+    let unnamed = request.token_name.is_empty();
+    let invent = || random_name::generate().replace('_', "-");
+    let name = if unnamed {
+        invent()
     } else {
         names::name(&request.token_name)
             .map_err(|e| Error::invalid("token_name", format!("The token name {e}.")))?;
         request.token_name
     };
     let login_type = LoginType::Token;
-    let wanted = Wanted { user: user.id, login_type, name, lifetime, scopes, allow_list };
-    Ok(body::Created(NewKey { key: make(&app, &caller, &user, &wanted).await? }))
+    let mut wanted = Wanted { user: user.id, login_type, name, lifetime, scopes, allow_list };
+    loop {
+        match make(&app, &caller, &user, &wanted).await {
+            // Whoever gave no name cannot have given a taken one.
+            Err(error) if unnamed && error.status() == StatusCode::CONFLICT => wanted.name = invent(),
+            made => return Ok(body::Created(NewKey { key: made? })),
+        }
+    }
 }
 
 fn lifetime(app: &App, user: &users::User, nanos: i64) -> Result<Duration> {
