@@ -29,6 +29,7 @@ mod restarts;
 mod rig;
 mod serials;
 mod session;
+mod shown;
 mod signals;
 mod stack;
 mod storm;
