@@ -12,9 +12,9 @@ mod examples;
 mod exit;
 mod flat_yaml;
 mod follow;
-mod lockfile;
 #[cfg(feature = "server")]
 mod job_flags;
+mod lockfile;
 #[cfg(feature = "server")]
 mod logging;
 mod output;

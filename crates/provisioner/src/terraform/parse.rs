@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use coder_domain::clock::{Clock as _, SystemClock};
 use coder_source::syntax::{Effort, Parsed};
 use coder_source::{Inputs, Template};
 use coder_wire::messages::provisioner::TemplateVariable;
@@ -216,7 +217,7 @@ impl Tags {
 
 fn evaluated(files: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, String>, String> {
     let template = Template::of_files(files).map_err(|error| error.to_string())?;
-    let inputs = Inputs { now: jiff::Timestamp::now(), ..Inputs::default() };
+    let inputs = Inputs { now: SystemClock.now(), ..Inputs::default() };
     let first = |errors: Vec<coder_source::TagError>| errors.first().map(|error| error.reason.to_string());
     template.workspace_tags(&inputs).map_err(|errors| first(errors).unwrap_or_default())
 }

@@ -73,7 +73,7 @@ pub async fn create(
             .change("active_version_id", (), version_id)
             .by(tx, &caller, now)
             .await?;
-        Ok(view::load_one(tx, row).await?)
+        view::load_one(tx, row).await
     })?;
     Ok(body::Created(created))
 }

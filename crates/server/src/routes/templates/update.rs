@@ -29,7 +29,7 @@ pub async fn update(
             templates::update(tx, &row).await.map_err(settings::taken(&row.name))?;
             changed(&before, &row).by(tx, &caller, now).await?;
         }
-        Ok(view::load_one(tx, row).await?)
+        view::load_one(tx, row).await
     })?;
     Ok(Json(updated))
 }

@@ -40,7 +40,7 @@ pub async fn update(
             .change("message", &before.message, &version.message)
             .by(tx, &caller, now)
             .await?;
-        Ok(view::load_one(&app, tx, version).await?)
+        view::load_one(&app, tx, version).await
     })?;
     Ok(Json(view))
 }

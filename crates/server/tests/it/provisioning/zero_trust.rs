@@ -219,11 +219,8 @@ fn every_name_in_a_message_has_its_proof() {
         for line in text.lines() {
             let words: Vec<_> = line.split_whitespace().take_while(|word| !word.starts_with("//")).collect();
             match words[..] {
-                ["message" | "enum" | "service" | "oneof", name, "{", ref rest @ ..] => {
-                    if rest.is_empty() {
-                        messages.push((words[0], name));
-                    }
-                }
+                ["message" | "enum" | "service" | "oneof", name, "{"] => messages.push((words[0], name)),
+                ["message" | "enum" | "service" | "oneof", _, "{", ..] => {}
                 ["}"] => {
                     messages.pop();
                 }
