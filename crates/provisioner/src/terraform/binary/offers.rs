@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use super::choose::choose;
 use super::required::Required;
@@ -28,7 +29,13 @@ const MOST_PROGRAMS: usize = 256;
 /// A file as it was when it was asked.
 type Identity = (PathBuf, u64, Option<SystemTime>);
 
-type Asked = Arc<OnceCell<(Version, Product)>>;
+/// What a program said of itself, or when and why it said nothing.
+type Said = Result<(Version, Product), (Instant, String)>;
+
+type Asked = Arc<OnceCell<Said>>;
+
+/// A program that is of no use is not asked again for so long, unless its file changes.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Finds programs. Looks again for each job, so one that is put there later is found without a restart.
 #[derive(Debug)]
@@ -145,11 +152,19 @@ impl Finder {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             // Of a program that was replaced nobody asks again.
             known.retain(|other, _| other.0 != path || *other == identity);
-            Arc::clone(known.entry(identity).or_default())
+            let asked = known.entry(identity).or_default();
+            if let Some(Err((at, _))) = asked.get()
+                && at.elapsed() > ASK_AGAIN
+            {
+                *asked = Asked::default();
+            }
+            Arc::clone(asked)
         };
         // Of many jobs at once one asks, and the others wait for its answer.
-        let (version, product) =
-            asked.get_or_try_init(|| ask(&path, environment)).await.map_err(unusable)?.clone();
+        let said = asked.get_or_init(|| async {
+            ask(&path, environment).await.map_err(|reason| (Instant::now(), reason))
+        });
+        let (version, product) = said.await.clone().map_err(|(_, reason)| unusable(reason))?;
         if version.numbers < MINIMUM {
             let path = path.display().to_string();
             return Err(BinaryError::TooOld { found: version.to_string(), path });
@@ -316,6 +331,18 @@ mod tests {
         assert_eq!(std::fs::read_to_string(dir.path().join("calls")).unwrap(), "x\n");
         script(&path, "1.14.12");
         assert_eq!(find(&finder, &any).await.unwrap(), "1.14.12");
+    }
+
+    #[tokio::test]
+    async fn a_program_of_no_use_is_not_asked_by_each_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let broken = script(&dir.path().join("broken/tofu"), "");
+        let good = script(&dir.path().join("good/terraform"), "1.9.8");
+        let finder = Finder::new(TerraformSource::Places(vec![broken, good]), None);
+        for _ in 0..3 {
+            assert_eq!(find(&finder, &Required::default()).await.unwrap(), "1.9.8");
+        }
+        assert_eq!(std::fs::read_to_string(dir.path().join("broken/calls")).unwrap(), "x\n");
     }
 
     #[tokio::test]
