@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use coder_api::builds::WorkspaceBuild;
 use coder_api::jobs::Status;
+use coder_domain::clock::{Clock as _, SystemClock};
 use coder_testkit::random::{Random, count};
 
 use crate::faults::processes_of_jobs;
@@ -53,7 +54,7 @@ struct AtKill {
 impl AtKill {
     #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which the kernel takes")]
     fn now(place: &Place) -> Self {
-        Self { said: place.said(), things: place.things(), at: SystemTime::now() }
+        Self { said: place.said(), things: place.things(), at: SystemClock.now().into() }
     }
 
     fn age(&self, of: SystemTime) -> Duration {
