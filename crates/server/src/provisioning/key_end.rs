@@ -6,6 +6,7 @@ use std::time::Duration;
 use coder_domain::ids::KeyId;
 use coder_domain::key::{Generation, Hashed, Refusal};
 use coder_store::{Error, Tx, keys};
+use coder_wire::extension::Extension;
 use tokio::time::sleep;
 
 use super::revoke;
@@ -13,6 +14,9 @@ use super::serve::{Session, TRY_AGAIN};
 
 /// Longest sleep, so that a clock that jumps is noticed.
 const LONGEST: Duration = Duration::from_secs(600);
+
+/// A daemon that was asked to drain and has finished ends the connection itself; one that does not is not waited for.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
 /// By which secret of which key a daemon joined, and from where.
 #[derive(Clone, Debug)]
@@ -138,4 +142,7 @@ async fn retired(session: &Session) {
     session.hand.emptied().await;
     // An official daemon hears nothing.
     let _ = tokio::time::timeout(revoke::FAREWELL, session.hand.all_told()).await;
+    // What emptied the hand was its last result, whose answer must still reach it; it may not be let in again to ask.
+    let leaves_by_itself = session.granted.has(Extension::Drain);
+    sleep(if leaves_by_itself { LEAVES_WITHIN } else { revoke::FAREWELL }).await;
 }
