@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
+use crate::isolation;
 use crate::left::Left;
 use crate::strays;
 
@@ -160,6 +161,7 @@ impl Claim {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(None);
         }
+        isolation::register(parent);
         let mut left = Vec::new();
         for dir in sessions(&std::path::absolute(parent)?) {
             let killed = strays::kill(&dir);

@@ -142,7 +142,7 @@ fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
     }
     let rounds = if std::env::var("CODER_TEST_LONG").as_deref() == Ok("1") { 100 } else { 6 };
     // The daemon's end is noticed at once when its connection breaks; nobody else takes its job meanwhile.
-    let server = Server::start(&["--daemon-grace=1s"]);
+    let server = Server::start(&["--daemon-grace=3s"]);
     let home = server.first_user();
     let files = tempfile::tempdir().unwrap();
     let directory = write(&home, "ten", &template(files.path()));

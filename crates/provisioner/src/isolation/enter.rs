@@ -178,9 +178,9 @@ impl Walls {
             match step {
                 Step::Cover(path) => {
                     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-                    mount(c"tmpfs", path.as_c_str(), c"tmpfs", flags, c"mode=0755,size=64k")?;
+                    unless_gone(mount(c"tmpfs", path.as_c_str(), c"tmpfs", flags, c"mode=0755,size=64k"))?;
                 }
-                Step::CoverFile(path) => mount_bind(c"/dev/null", path.as_c_str())?,
+                Step::CoverFile(path) => unless_gone(mount_bind(c"/dev/null", path.as_c_str()))?,
                 Step::ReadOnly { path, flags } => {
                     mount_bind_recursive(path.as_c_str(), path.as_c_str())?;
                     mount_remount(path.as_c_str(), *flags, c"")?;
@@ -198,7 +198,7 @@ impl Walls {
                 Step::Seal(path) => {
                     let flags =
                         MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-                    mount_remount(path.as_c_str(), flags, c"")?;
+                    unless_gone(mount_remount(path.as_c_str(), flags, c""))?;
                 }
             }
         }
@@ -255,6 +255,14 @@ impl Identity {
         }
         write_file(c"/proc/self/uid_map", self.users.to_bytes())?;
         write_file(c"/proc/self/gid_map", self.groups.to_bytes())
+    }
+}
+
+/// What is not there any more needs no cover.
+fn unless_gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
     }
 }
 

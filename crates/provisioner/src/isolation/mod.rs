@@ -6,6 +6,7 @@
 
 #[cfg(target_os = "linux")]
 mod enter;
+mod known;
 mod limits;
 mod process;
 #[cfg(target_os = "linux")]
@@ -15,6 +16,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+pub(crate) use known::register;
 pub use limits::Limits;
 pub(crate) use limits::{Applied, Groups};
 pub(crate) use process::{Process, spawn};

@@ -127,7 +127,7 @@ mod linux {
     use super::{Cell, Command, ExitStatus, Pid, Process, io};
     use crate::isolation::enter::{Entry, Identity, Stage, TRIED, Walls};
     use crate::isolation::view::{Step, View, c_string};
-    use crate::isolation::{Found, Level};
+    use crate::isolation::{Found, Level, known};
 
     /// A process that is waited for by a descriptor of its own.
     pub(super) struct First {
@@ -166,10 +166,14 @@ mod linux {
         let found = &cell.confinement.found;
         let dir = c_string(dir.unwrap_or(Path::new("/")))?;
         let as_root = rustix::process::geteuid().is_root();
+        let list = known::list();
+        let own = std::path::absolute(&cell.confinement.cache).unwrap_or_default();
+        let mut others = known::others(&list, &own);
+        others.push(list);
         (found.level != Level::None).then(|| Walls {
             identity: found.own_users.then(identity),
             processes: found.level == Level::Full,
-            view: View::of(cell, as_root),
+            view: View::of(cell, as_root, &others),
             dir,
         })
     }

@@ -33,11 +33,12 @@ pub(super) struct View {
 
 impl View {
     /// What a job is to see. Reads the file system, so that what is not there is not covered.
-    pub(super) fn of(cell: Cell<'_>, as_root: bool) -> Self {
+    pub(super) fn of(cell: Cell<'_>, as_root: bool, others: &[PathBuf]) -> Self {
         let mut view = Self::default();
         let confinement = cell.confinement;
         let cache = std::path::absolute(&confinement.cache).unwrap_or_else(|_| confinement.cache.clone());
-        let mut hidden: Vec<&PathBuf> = confinement.hidden.iter().filter(|path| path.is_absolute()).collect();
+        let mut hidden: Vec<&PathBuf> =
+            confinement.hidden.iter().chain(others).filter(|path| path.is_absolute()).collect();
         hidden.sort_unstable();
         let mut covered: Vec<&Path> = Vec::new();
         for path in hidden {
@@ -162,7 +163,9 @@ mod tests {
     fn a_job_sees_its_own_directory_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        for path in ["config", "all/cache/work/Session1/template", "all/cache/init", "all/cache/plugins"] {
+        for path in
+            ["config", "other", "all/cache/work/Session1/template", "all/cache/init", "all/cache/plugins"]
+        {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
         std::fs::write(root.join("database"), "").unwrap();
@@ -173,14 +176,18 @@ mod tests {
                 .to_vec(),
             ..Confinement::default()
         };
-        let view =
-            View::of(confinement.of_job(&root.join("all/cache/work/Session1"), &Groups::default()), false);
+        let view = View::of(
+            confinement.of_job(&root.join("all/cache/work/Session1"), &Groups::default()),
+            false,
+            &[root.join("other")],
+        );
         let at = root.display();
         let steps: Vec<String> = view.steps.iter().map(shown).collect();
         let wanted = [
             "cover {at}/all",
             "cover {at}/config",
             "cover file {at}/database",
+            "cover {at}/other",
             "show {at}/all/cache 1",
             "read-only {at}/all/cache",
             "cover {at}/all/cache/work",
@@ -188,6 +195,7 @@ mod tests {
             "show {at}/all/cache/work/Session1 1",
             "seal {at}/all",
             "seal {at}/config",
+            "seal {at}/other",
             "seal {at}/all/cache/work",
             "seal {at}/all/cache/init",
         ];

@@ -81,6 +81,26 @@ async fn a_job_reads_neither_the_daemon_nor_another_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_does_not_see_the_jobs_of_another_daemon() {
+    if terraform().is_none() {
+        return;
+    }
+    let (server, elsewhere) = (Server::new(), Server::new());
+    let other = Running::start(&elsewhere);
+    let running = Running::start(&server);
+    if running.status.get().isolation == Level::None {
+        eprintln_skip("namespaces are not to be had here");
+        return;
+    }
+    // It is known from when it has begun to work.
+    assert!(other.status.wait_for(|status| status.connected).await.is_some());
+    let jobs = other.dir.path().join("cache/work");
+    std::fs::create_dir_all(jobs.join("Session-of-the-other")).unwrap();
+    let lines = said(&server, &format!("echo others $(ls {} | wc -l)", jobs.display())).await;
+    assert!(has(&lines, "others 0"), "{lines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_a_job_started_outlives_it() {
     if terraform().is_none() {
         return;
