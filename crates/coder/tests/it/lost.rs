@@ -52,7 +52,6 @@ struct AtKill {
 }
 
 impl AtKill {
-    #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which the kernel takes")]
     fn now(place: &Place) -> Self {
         Self { said: place.said(), things: place.things(), at: SystemClock.now().into() }
     }
