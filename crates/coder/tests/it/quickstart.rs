@@ -67,6 +67,6 @@ fn a_running_workspace_in_one_command() {
 fn without_terraform_it_says_what_to_do() {
     let mut home = Home::new();
     home.set("PATH", "/nonexistent");
-    let outcome = home.run(&["quickstart"]).refused("terraform was not found in PATH");
+    let outcome = home.run(&["quickstart"]).refused("neither terraform nor tofu was found in PATH");
     assert!(outcome.err.contains("--terraform-path"), "{}", outcome.err);
 }

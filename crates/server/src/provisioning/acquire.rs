@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use coder_domain::Timestamp;
 use coder_domain::clock::Clock;
@@ -14,12 +15,17 @@ use coder_domain::tags::{Demand, TagSet};
 use coder_store::jobs::{self, Claim, Claimed as Taken, Holder};
 use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::connected::Connected;
+use super::serve::TRY_AGAIN;
 use super::tag_sets::TagSets;
 use super::waiting::{Domain, Next, Waiter, Waiting};
 use crate::events::Events;
+
+/// How long the end of a job that could not be delivered waits for a database that is away, before the reaper has it.
+const DATABASE_AWAY: Duration = Duration::from_secs(20);
 
 /// What a job gets whose daemon went away between the claim and the delivery (scheduling-and-auth 2.2).
 pub const BROKEN: &str = "connection to provisioner daemon broken";
@@ -264,10 +270,18 @@ impl Scheduler {
     fn fail_undelivered(&self, job: JobId, taker: Taker) {
         let this = self.clone();
         self.0.tasks.spawn(async move {
-            let (now, daemon) = (this.0.clock.now(), taker.daemon);
-            let failed = transaction!(this.0.store, Error, |tx| {
-                jobs::fail(tx, job, holder(taker), BROKEN, "", now).await
-            });
+            let (now, daemon, since) = (this.0.clock.now(), taker.daemon, Instant::now());
+            let failed = loop {
+                let failed = transaction!(this.0.store, Error, |tx| {
+                    jobs::fail(tx, job, holder(taker), BROKEN, "", now).await
+                });
+                match failed {
+                    Err(error) if error.is_retryable() && since.elapsed() < DATABASE_AWAY => {
+                        sleep(TRY_AGAIN).await;
+                    }
+                    other => break other,
+                }
+            };
             match failed {
                 Ok(()) => tracing::warn!(%job, %daemon, "a job was taken but could not be delivered"),
                 // Reaped meanwhile, resumed, or reported on by the daemon after all.

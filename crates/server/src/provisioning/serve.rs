@@ -15,8 +15,8 @@ use coder_wire::drpc::{self, Status};
 use coder_wire::extension::{Extension, Extensions};
 use coder_wire::file::File;
 use coder_wire::messages::provisionerd::{
-    CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest, UpdateJobRequest,
-    UpdateJobResponse,
+    AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
+    UpdateJobRequest, UpdateJobResponse,
 };
 use coder_wire::mux;
 use futures_util::FutureExt;
@@ -182,12 +182,30 @@ impl Session {
         tokio::time::timeout(END_SEEN, self.gone.cancelled()).await.is_ok()
     }
 
+    /// Makes the message for a job, waiting for a database that is away: the job has been taken, and its daemon waits.
+    async fn payload(&self, job: JobId) -> Result<AcquiredJob, payload::Error> {
+        let since = Instant::now();
+        loop {
+            match payload::make(self, job).await {
+                Err(payload::Error::Store(error))
+                    if error.is_retryable()
+                        && since.elapsed() < DATABASE_AWAY
+                        && !self.gone.is_cancelled() =>
+                {
+                    tracing::debug!(%job, %error, "a job waits for the database to be handed out");
+                    sleep(TRY_AGAIN).await;
+                }
+                made => return made,
+            }
+        }
+    }
+
     /// Makes the message for a job and delivers it.
     async fn deliver(&self, claimed: Claimed, call: &mut Acquire) -> Result<(), Status> {
         let job = claimed.job();
         // From here on the end of the connection knows of it.
         self.hand.hold(job, claimed.epoch(), None, None);
-        let message = match payload::make(self, job).await {
+        let message = match self.payload(job).await {
             Ok(message) => message,
             Err(error) => return Err(self.invalidate(claimed, &error).await),
         };

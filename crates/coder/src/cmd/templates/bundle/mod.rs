@@ -91,7 +91,7 @@ pub(crate) async fn run(ctx: &Context, mut args: Args) -> anyhow::Result<()> {
 }
 
 fn megabytes(bytes: u64) -> String {
-    let tenths = bytes.div_ceil((1 << 20) / 10);
+    let tenths = (bytes * 10).div_ceil(1 << 20);
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
