@@ -125,7 +125,7 @@ async fn a_long_queue_waits_for_ever_and_a_job_that_nobody_could_take_fails_with
     }
     let failed = job(&server, nobody).await;
     assert!(failed.error.contains("pending for 30 minutes"), "{}", failed.error);
-    assert!(failed.error.contains("pool"), "the reason is named: {}", failed.error);
+    assert!(failed.error.contains("the only daemon has none"), "the reason is named: {}", failed.error);
     assert_eq!(status(&job(&server, taken).await), Status::Running);
     // Without the able one the queue fails after the time, and says when it was seen.
     busy.calls.session().close().await;
