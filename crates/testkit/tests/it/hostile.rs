@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::counters::{Counters, PATH, SOON, connect, joined, request};
+use crate::joins::pass;
 
 /// A WebSocket frame of a client with a mask of zeros, so that its payload stays readable.
 fn binary(payload: &[u8]) -> Vec<u8> {
@@ -51,14 +52,6 @@ async fn goes_on(server: &TestServer) {
     let daemon = FakeDaemon::join_with_session(&server.owner, "other").await.unwrap();
     timeout(SOON, daemon.calls.session().ping()).await.unwrap().unwrap();
     daemon.leave().await;
-}
-
-/// Moves the clock, and gives the sockets real time to say what they have to say about it.
-async fn pass(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
-    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 #[tokio::test]

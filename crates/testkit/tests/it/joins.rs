@@ -75,7 +75,7 @@ async fn a_join_cut_at_any_byte_leaves_nothing_behind() {
 }
 
 /// Moves the clock, and gives the sockets real time to say what they have to say about it.
-async fn pass(time: Duration) {
+pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
