@@ -9,7 +9,7 @@ use coder_wire::messages::provisionerd as pb;
 
 use crate::server::{Answer, Server};
 use crate::setup::{
-    HELLO, PLAIN, Running, build, edit_build, import, run_one, stand_in, start, tar, terraform,
+    HELLO, PLAIN, Running, build, edit_build, import, run_one, runs_with, stand_in, start, tar, terraform,
 };
 
 async fn error_of(job: pb::AcquiredJob) -> pb::FailedJob {
@@ -159,11 +159,7 @@ async fn a_provider_that_hangs_can_be_canceled() {
     server.give(start(with_provider(&script)));
     let (_, failed) = server.failed().await;
     assert!(failed.error.contains("terraform plan"), "{}", failed.error);
-    let running = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        std::fs::read(entry.path().join("cmdline"))
-            .is_ok_and(|args| String::from_utf8_lossy(&args).contains(&marker))
-    });
-    assert!(!running, "the provider was ended with its job");
+    assert!(!runs_with(&marker), "the provider was ended with its job");
 }
 
 /// The state of a workspace that runs.

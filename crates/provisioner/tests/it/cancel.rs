@@ -6,7 +6,7 @@ use coder_provisioner::TerraformSource;
 use coder_wire::messages::provisionerd as pb;
 
 use crate::server::{Answer, Server};
-use crate::setup::{PLAIN, Running, stand_in, start, tar, terraform};
+use crate::setup::{PLAIN, Running, runs_with, stand_in, start, tar, terraform};
 
 /// A resource that never gets ready; the marker makes its process findable.
 fn endless(marker: &str) -> String {
@@ -15,14 +15,6 @@ fn endless(marker: &str) -> String {
          resource \"terraform_data\" \"endless\" {{\n  depends_on = [terraform_data.made]\n  \
          provisioner \"local-exec\" {{ command = \"echo {marker}-started; sleep 1000; echo {marker}\" }}\n}}\n"
     )
-}
-
-/// Whether a process has the text in its arguments.
-fn is_running(marker: &str) -> bool {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
-        .any(|arguments| String::from_utf8_lossy(&arguments).contains(marker))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +38,7 @@ async fn a_canceled_apply_is_interrupted_and_nothing_of_it_survives() {
         assert!(record.has_line("Cleaning Up") || record.stages().contains(&"Cleaning Up"));
         let Some(pb::failed_job::Type::WorkspaceBuild(build)) = failed.r#type else { panic!("no arm") };
         assert!(String::from_utf8(build.state.to_vec()).unwrap().contains("\"made\""));
-        assert!(!is_running(&marker));
+        assert!(!runs_with(&marker));
     }
 }
 
@@ -70,7 +62,7 @@ async fn a_tool_that_ignores_the_interrupt_is_killed() {
     server.give(start(tar(&[("main.tf", PLAIN)])));
     let (_, failed) = server.failed().await;
     assert!(failed.error.starts_with("terraform plan: signal 9"), "{}", failed.error);
-    assert!(!is_running(&marker));
+    assert!(!runs_with(&marker));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +117,7 @@ async fn processes_that_hide_in_a_session_of_their_own_end_with_the_job() {
     assert!(record.has_line("(local-exec): left"));
     // The kernel takes a moment to end what was killed.
     let deadline = Instant::now() + Duration::from_secs(20);
-    while is_running(&marker) {
+    while runs_with(&marker) {
         assert!(Instant::now() < deadline, "it is still there");
         tokio::task::yield_now().await;
     }

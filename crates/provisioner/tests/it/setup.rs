@@ -232,6 +232,22 @@ impl Drop for Running {
     }
 }
 
+/// The processes that have the text in what the kernel tells of them: `cmdline` or `environ`. A job's own `$$` is no help
+/// here: jobs count their processes by themselves.
+pub(crate) fn processes_with(what: &str, marker: &str) -> Vec<u32> {
+    let of = |pid: u32, name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|&pid| String::from_utf8_lossy(&of(pid, what)).contains(marker))
+        .collect()
+}
+
+/// Whether a process has the text in its arguments.
+pub(crate) fn runs_with(marker: &str) -> bool {
+    !processes_with("cmdline", marker).is_empty()
+}
+
 /// One job on a fresh server and daemon.
 pub(crate) async fn run_one(job: pb::AcquiredJob) -> (Server, Running) {
     let server = Server::new();
