@@ -37,6 +37,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     7 "0007_replicas",
     8 "0008_daemon_tag_sets",
     9 "0009_log_chunks",
+    10 "0010_job_programs",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.
