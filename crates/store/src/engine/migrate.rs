@@ -38,6 +38,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     8 "0008_daemon_tag_sets",
     9 "0009_log_chunks",
     10 "0010_job_programs",
+    11 "0011_daemon_presence",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

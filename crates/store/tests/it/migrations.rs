@@ -49,6 +49,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0005_records",
         "0006_scheduling",
         "0007_replicas",
+        "0011_daemon_presence",
     ]
     .iter()
     .flat_map(|name| {
