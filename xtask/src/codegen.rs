@@ -37,6 +37,7 @@ const SECRET: &[&str] = &[
     ".provisionerext.v1.LogsRequest",
     ".provisionerext.v1.JournalHeader",
     ".provisionerext.v1.JournalPiece",
+    ".provisionerext.v1.ProgramReport",
 ];
 
 /// Go import path of the interop module, as its `go.mod` has it.

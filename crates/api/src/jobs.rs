@@ -74,6 +74,29 @@ pub struct ProvisionerJob {
     pub metadata: ProvisionerJobMetadata,
     #[serde(default)]
     pub logs_overflowed: bool,
+    /// What ran it; not a field of the official API. None before it is chosen, and from official servers and daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+/// The program that runs the templates of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// `terraform` or `opentofu`.
+    pub product: String,
+    /// As the program says it, for example `1.9.8`.
+    pub version: String,
+}
+
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let product = match self.product.as_str() {
+            "terraform" => "Terraform",
+            "opentofu" => "OpenTofu",
+            other => other,
+        };
+        write!(f, "{product} {}", self.version)
+    }
 }
 
 /// What a job works on.

@@ -126,7 +126,7 @@ impl Held {
 
     /// The token on this connection; none when only the official rule applies.
     pub(crate) async fn token(&self, line: &Line) -> Result<Option<Bytes>, CallError> {
-        let wanted = [Extension::Resume, Extension::Logs, Extension::Journal];
+        let wanted = [Extension::Resume, Extension::Logs, Extension::Journal, Extension::Program];
         if !wanted.iter().any(|extension| line.granted().has(*extension)) {
             return Ok(None);
         }

@@ -22,6 +22,7 @@ mod mask;
 mod metrics;
 mod notices;
 mod older;
+mod program;
 mod protect;
 mod rows;
 mod session;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use coder_domain::protocol::ApiVersion;
 use coder_wire::daemon::{self, Client};
 use coder_wire::drpc;
-use coder_wire::extension::messages::LogsRequest;
+use coder_wire::extension::messages::{LogsRequest, ProgramReport};
 use coder_wire::extension::{self, Extension, Extensions, Journal};
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd as pb;
@@ -369,6 +369,26 @@ impl JobLink {
                 state: state.clone(),
             };
             attempt(ATTEMPT_TIMEOUT, async move { Ok(line.extensions.journal(&journal).await?) }).await?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Says which program runs the job; again on the next connection when one is lost under it. False when nobody asks.
+    pub(crate) async fn report_program(&self, product: &str, version: &str) -> Result<bool, CallError> {
+        self.call(Patience::ENDLESS, |line| async move {
+            if !line.granted.has(Extension::Program) {
+                return Ok(false);
+            }
+            let Some(token) = self.held.token(&line).await? else { return Ok(false) };
+            let report = ProgramReport {
+                job_id: self.held.job_id.clone(),
+                token,
+                product: product.to_owned(),
+                version: version.to_owned(),
+            };
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.extensions.report_program(&report).await?) })
+                .await?;
             Ok(true)
         })
         .await

@@ -33,6 +33,9 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         workspace.template_name,
         build.template_version_name
     ));
+    if let Some(program) = &build.job.program {
+        ctx.printer.data(&format!("Built with {}", plain(&program.to_string())));
+    }
     if build.resources.is_empty() {
         ctx.printer.note("It has no resources now.");
     }

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::program::{Home, finish};
+use crate::program::{Home, binary, finish};
 use crate::stack::{EMAIL, PASSWORD, USER, has_terraform};
 
 /// Two providers, ours and one that has to be fetched, and a module that has to be fetched too.
@@ -64,7 +64,7 @@ impl Maker {
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bundle/terraform-provider-coder");
         std::fs::create_dir_all(program.parent().unwrap()).unwrap();
         let beside = program.with_extension(uuid());
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_coder"), &beside).unwrap();
+        std::os::unix::fs::symlink(binary(), &beside).unwrap();
         std::fs::rename(&beside, &program).unwrap();
         let here = coder_provisioner::platform();
         for platform in [here.as_str(), "plan9_mips"] {
@@ -194,7 +194,7 @@ fn run_alone(ballast: usize) {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", maker.home.path())
-        .env("BIN", env!("CARGO_BIN_EXE_coder"))
+        .env("BIN", binary())
         .envs([("NAME", USER), ("EMAIL", EMAIL), ("PASSWORD", PASSWORD)]);
     let outcome = finish(command, b"");
     let log = std::fs::read_to_string(maker.home.path().join("server.log")).unwrap_or_default();

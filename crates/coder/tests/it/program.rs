@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_coder");
+/// The program under test: `CODER_TEST_BINARY` names another build of it, such as the release binary.
+pub(crate) fn binary() -> String {
+    std::env::var("CODER_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_coder").to_owned())
+}
 
 /// How long one short command may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -61,13 +64,13 @@ impl Home {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        self.dress(Command::new(BINARY), args)
+        self.dress(Command::new(binary()), args)
     }
 
     /// The same where no file may become longer than so many blocks of 512 bytes.
     pub(crate) fn limited(&self, blocks: u32, args: &[&str]) -> Command {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\""), BINARY]);
+        shell.args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\""), &binary()]);
         self.dress(shell, args)
     }
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::program::{Home, finish, until, wait};
+use crate::program::{Home, binary, finish, until, wait};
 use crate::stack::{PATIENCE, has_terraform};
 
 const TEMPLATE: &str = r#"
@@ -122,7 +122,7 @@ fn a_mirror_has_both_addresses_and_every_version_asked_for() {
 fn started_by_hand_it_explains_itself() {
     let home = Home::new();
     let name = home.path().join("terraform-provider-coder_v2.13.1");
-    symlink(env!("CARGO_BIN_EXE_coder"), &name).unwrap();
+    symlink(binary(), &name).unwrap();
     let start = |variables: &[(&str, &str)]| {
         let mut command = Command::new(&name);
         command.env_clear().envs(variables.iter().copied());

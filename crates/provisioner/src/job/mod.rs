@@ -25,6 +25,7 @@ use crate::isolation::Confinement;
 use crate::logs::{Pace, Reporter};
 use crate::mask::Secrets;
 use crate::metrics::Metrics;
+use crate::program::ProgramReport;
 use crate::session::{CallError, JobLink, Link};
 use crate::terraform::binary::Finder;
 use crate::terraform::environment::Environment;
@@ -93,6 +94,12 @@ impl Bench<'_> {
     }
 }
 
+/// What the server hears of a running job beside its log.
+struct Told {
+    journal: Journal,
+    program: ProgramReport,
+}
+
 /// Why a job was ended from outside before it could end by itself.
 enum GivenUp {
     CancelTimedOut,
@@ -127,9 +134,9 @@ pub(crate) async fn run(
         Arc::clone(&workshop.clock),
         secrets.clone(),
     );
-    let journal = Journal::new(link.clone());
+    let told = Told { journal: Journal::new(link.clone()), program: ProgramReport::new(link.clone()) };
 
-    let working = work(workshop, &link, job, &reporter, &cancel, &journal);
+    let working = work(workshop, &link, job, &reporter, &cancel, &told);
     let result = tokio::select! {
         result = AssertUnwindSafe(working).catch_unwind() => Ok(result.unwrap_or_else(|_| {
             Err(Failure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()))
@@ -140,16 +147,17 @@ pub(crate) async fn run(
         Ok(result) => {
             reporter.stage("Cleaning Up").await;
             reporter.flush().await;
+            told.program.settle().await;
             result
         }
         // No further updates once a job was given up (wire-protocol 5.11).
         Err(GivenUp::CancelTimedOut) => {
             reports.abort();
-            Err(given_up("Cancel timed out", &journal))
+            Err(given_up("Cancel timed out", &told.journal))
         }
         Err(GivenUp::Shutdown) => {
             reports.abort();
-            Err(given_up("the provisioner daemon was shut down before the job ended", &journal))
+            Err(given_up("the provisioner daemon was shut down before the job ended", &told.journal))
         }
     };
     drop(reporter);
@@ -222,7 +230,7 @@ async fn work(
     job: pb::AcquiredJob,
     reporter: &Reporter,
     cancel: &Cancel,
-    journal: &Journal,
+    told: &Told,
 ) -> Result<Finished, Failure> {
     reporter.stage("Setting up").await;
     let Some(kind) = job.r#type else {
@@ -248,7 +256,8 @@ async fn work(
         clock: &*workshop.clock,
         plugin_cache: workshop.plugin_cache.clone(),
         exit_timeout: workshop.exit_timeout,
-        journal,
+        journal: &told.journal,
+        program: &told.program,
         prepared: workshop.prepared.clone(),
         init_retry: workshop.init_retry,
         confinement: &workshop.confinement,

@@ -34,6 +34,16 @@ pub enum Product {
     OpenTofu,
 }
 
+impl Product {
+    /// What servers call it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Terraform => "terraform",
+            Self::OpenTofu => "opentofu",
+        }
+    }
+}
+
 impl fmt::Display for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

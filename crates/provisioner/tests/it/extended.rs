@@ -9,7 +9,7 @@ use coder_wire::drpc::{Error, Status};
 use coder_wire::extension::messages::notice::Notice as Kind;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HoldRequest, HoldResponse, JobVerdict, JournalPiece, JournalReceipt,
-    LogsRequest, LogsResponse, Notice, SlotsReceipt, SlotsReport, Verdict,
+    LogsRequest, LogsResponse, Notice, ProgramReceipt, ProgramReport, SlotsReceipt, SlotsReport, Verdict,
 };
 use coder_wire::extension::{Extensions, Journal, Receiver, SESSION, STATE};
 use coder_wire::messages::provisionerd as pb;
@@ -123,6 +123,15 @@ impl Extended {
                 let report: SlotsReport = request(call).await?;
                 record.send_modify(|record| record.slots.push(report));
                 answer_with(call, &SlotsReceipt {}).await?;
+            }
+            "ReportProgram" => {
+                let report: ProgramReport = request(call).await?;
+                if !self.holds(&report.job_id, &report.token) {
+                    call.fail(&Status::new("the token is not the newest")).await?;
+                    return Ok(true);
+                }
+                record.send_modify(|record| record.programs.push(report));
+                answer_with(call, &ProgramReceipt {}).await?;
             }
             "Notices" => self.notices(call).await?,
             _ => return Ok(false),

@@ -59,6 +59,8 @@ async fn a_job_goes_on_over_a_cut_with_each_extension_refused_singly() {
         assert_eq!(record.numbered > 0, granted.has(Extension::Logs), "{granted:?}");
         assert_eq!(!record.journals.is_empty(), granted.has(Extension::Journal), "{granted:?}");
         assert_eq!(!record.slots.is_empty(), granted.has(Extension::Slots), "{granted:?}");
+        assert_eq!(record.programs.len(), usize::from(granted.has(Extension::Program)), "{granted:?}");
+        assert!(record.programs.iter().all(|report| report.job_id == id && report.product == "terraform"));
         let asked = record.attaches.iter().flat_map(|attach| &attach.jobs).any(|job| job.job_id == id);
         assert_eq!(asked, granted.has(Extension::Resume), "{granted:?}");
         assert_eq!(running.status.get().reconnects, 1, "{granted:?}");

@@ -41,6 +41,7 @@ pub(crate) struct Record {
     pub(crate) journals: Vec<Journal>,
     pub(crate) salvages: Vec<Journal>,
     pub(crate) slots: Vec<SlotsReport>,
+    pub(crate) programs: Vec<ProgramReport>,
 }
 
 impl Record {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use coder_provisioner::TerraformSource;
+use coder_wire::extension::Extensions;
 use coder_wire::messages::provisioner::WorkspaceTransition;
 use coder_wire::messages::provisionerd as pb;
 use pb::completed_job::Type;
@@ -134,6 +135,7 @@ async fn opentofu_does_what_terraform_does() {
 async fn terraform_comes_before_opentofu_unless_the_template_is_opentofus() {
     let (Some(real), Some(tofu)) = (terraform(), tofu()) else { return };
     let server = Server::new();
+    server.extended().grant(Extensions::ALL);
     let _running = Running::with(&server, |config, _| {
         config.terraform = TerraformSource::Places(vec![tofu.clone(), real.clone()]);
     });
@@ -145,5 +147,10 @@ async fn terraform_comes_before_opentofu_unless_the_template_is_opentofus() {
         server.give(start(tar(&files)));
         let record = server.wait_for("a build", |record| record.completed.len() == count).await;
         assert!(record.has_line(wanted), "{wanted}");
+        // What the server is told is what the log says.
+        let [.., told] = &record.programs[..] else { panic!("no report") };
+        let product = if told.product == "opentofu" { "OpenTofu" } else { "Terraform" };
+        assert!(record.has_line(&format!("Using {product} {} (", told.version)), "{told:?}");
+        assert!(wanted.contains(product) && record.programs.len() == count);
     }
 }

@@ -9,7 +9,7 @@ use coder_store::{daemons, job_logs, transaction};
 use coder_wire::drpc::Status;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HoldRequest, HoldResponse, JournalReceipt, LogsRequest, LogsResponse,
-    SlotsReport,
+    ProgramReport, SlotsReport,
 };
 use coder_wire::extension::{Journal, NoticeSender, SLOTS, Service};
 use tokio::time::Instant;
@@ -24,6 +24,10 @@ const LINES: usize = 500;
 const BATCH_BYTES: usize = 256 << 10;
 /// Longest line, in bytes.
 const LINE_BYTES: usize = 16 << 10;
+/// What runs a template.
+const PRODUCTS: [&str; 2] = ["terraform", "opentofu"];
+/// Longest version of a program, in bytes.
+const VERSION_BYTES: usize = 64;
 
 impl Service for Session {
     async fn attach(
@@ -52,6 +56,14 @@ impl Service for Session {
 
     async fn report_slots(&self, report: SlotsReport, canceled: CancellationToken) -> Result<(), Status> {
         answer!(self, "ReportSlots", canceled, report_slots(self, &report))
+    }
+
+    async fn report_program(
+        &self,
+        report: ProgramReport,
+        canceled: CancellationToken,
+    ) -> Result<(), Status> {
+        answer!(self, "ReportProgram", canceled, report_program(self, &report))
     }
 
     async fn notices(&self, notices: &mut NoticeSender) -> Result<(), Status> {
@@ -141,4 +153,25 @@ async fn report_slots(session: &Session, report: &SlotsReport) -> Result<(), Ref
     let (slots, busy) = (i64::from(report.slots), i64::from(report.busy));
     daemons::update_slots(&mut tx, session.daemon, slots, busy, report.draining).await?;
     Ok(())
+}
+
+async fn report_program(session: &Session, report: &ProgramReport) -> Result<(), Refusal> {
+    let ProgramReport { product, version, .. } = report;
+    let is_version = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+');
+    if !PRODUCTS.contains(&product.as_str())
+        || version.is_empty()
+        || version.len() > VERSION_BYTES
+        || !version.bytes().all(is_version)
+    {
+        return Err(Refusal::invalid("a program is terraform or opentofu, and has a version of at most 64 bytes"));
+    }
+    let (job, holder) = by_token(session, &report.job_id, &report.token)?;
+    let mut tx = session.app.store.single().await?;
+    match jobs::update_program(&mut tx, job, holder, product, version).await {
+        Ok(()) => {}
+        Err(coder_store::Error::Stale { .. }) => return Err(not_yours()),
+        Err(error) => return Err(error.into()),
+    }
+    drop(tx);
+    note_use(session, job, holder).await
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use coder_api::jobs::{ProvisionerJob, ProvisionerJobInput, ProvisionerJobMetadata};
+use coder_api::jobs::{Program, ProvisionerJob, ProvisionerJobInput, ProvisionerJobMetadata};
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
 use coder_store::jobs::queue::{self, Place, Taker};
@@ -44,6 +44,10 @@ pub fn view(job: &Job, place: Place) -> ProvisionerJob {
         available_workers: Vec::new(),
         metadata: ProvisionerJobMetadata::default(),
         logs_overflowed: job.logs_overflowed,
+        program: (!job.program_version.is_empty()).then(|| Program {
+            product: job.program_product.clone(),
+            version: job.program_version.clone(),
+        }),
     }
 }
 

@@ -105,6 +105,7 @@ statements! { "provisioner_jobs";
         where worker_id = $1 and completed_us is null order by started_us"));
     FORGET_PREVIOUS = sql(concat!("update provisioner_jobs set previous_token_hash = null
         where previous_token_hash is not null and ", held_by!()));
+    SET_PROGRAM = sql(concat!("update provisioner_jobs set program_product = $4, program_version = $5 where ", held_by!()));
     LIST_OF_SESSION = sql("select id from provisioner_jobs
         where session_hash = $1 and started_us is not null and completed_us is null order by started_us");
     LIST_JOINED_BY = sql("select job.id from provisioner_daemons as daemon
@@ -216,6 +217,21 @@ pub async fn list_of_key(tx: &mut Tx, key: KeyId) -> Result<Vec<JobId>> {
 pub async fn update_token_used(tx: &mut Tx, id: JobId, holder: impl Into<Holder>) -> Result<()> {
     let Holder { daemon, epoch } = holder.into();
     tx.execute(&FORGET_PREVIOUS, values![id, daemon, epoch]).await.map(|_| ())
+}
+
+/// The holder says which program runs the job.
+///
+/// # Errors
+/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+pub async fn update_program(
+    tx: &mut Tx,
+    id: JobId,
+    holder: impl Into<Holder>,
+    product: &str,
+    version: &str,
+) -> Result<()> {
+    let Holder { daemon, epoch } = holder.into();
+    tx.change_one(&SET_PROGRAM, values![id, daemon, epoch, product.to_owned(), version.to_owned()]).await
 }
 
 /// The open jobs of a session: they are lost when its process is known to be gone.

@@ -31,7 +31,7 @@ pub use self::end::{
 pub(crate) use self::hold::held_by;
 pub use self::hold::{
     Held, Holder, find_held, hold, list_held, list_in_organization, list_joined_by, list_of_key,
-    list_of_session, list_owned, resume, update_alive, update_lost, update_token_used,
+    list_of_session, list_owned, resume, update_alive, update_lost, update_program, update_token_used,
 };
 use crate::engine::{Document, Tx, list as list_value, record, sql, statements, values};
 use crate::tag_sets::{self, TagSetId};
@@ -100,6 +100,10 @@ record! {
         pub logs_bytes: i64,
         /// Whether log lines were dropped at the cap.
         pub logs_overflowed: bool,
+        /// `terraform` or `opentofu`, as its daemon told; empty when unknown.
+        pub program_product: String,
+        /// The version of that program.
+        pub program_version: String,
     }
 }
 
@@ -170,7 +174,8 @@ macro_rules! job_columns {
          interned.tags, job.prebuild, job.automatic, job.template_version_id, job.workspace_build_id, job.input, \
          job.trace_metadata, job.created_us, job.updated_us, job.started_us, job.canceled_us, job.completed_us, \
          job.error, job.error_code, job.worker_id, job.session_hash, job.token_hash, job.attempt, job.lost_us, \
-         job.logs_sequence, job.logs_last_id, job.logs_bytes, job.logs_overflowed"
+         job.logs_sequence, job.logs_last_id, job.logs_bytes, job.logs_overflowed, \
+         job.program_product, job.program_version"
     };
 }
 pub(crate) use job_columns;

@@ -3,7 +3,7 @@
 use super::journal::{Journal, pieces};
 use super::messages::{
     AttachRequest, AttachResponse, HoldRequest, HoldResponse, JournalReceipt, LogsRequest, LogsResponse,
-    Notice, NoticesRequest, SlotsReceipt, SlotsReport,
+    Notice, NoticesRequest, ProgramReceipt, ProgramReport, SlotsReceipt, SlotsReport,
 };
 use super::rpc;
 use crate::drpc::client::{Call, unary};
@@ -94,6 +94,14 @@ impl Client {
     /// How the call ended.
     pub async fn report_slots(&self, report: &SlotsReport) -> Result<(), Error> {
         self.unary::<SlotsReceipt>(rpc::REPORT_SLOTS, report).await.map(drop)
+    }
+
+    /// Says which program runs a job.
+    ///
+    /// # Errors
+    /// How the call ended; refused when the token is not the newest.
+    pub async fn report_program(&self, report: &ProgramReport) -> Result<(), Error> {
+        self.unary::<ProgramReceipt>(rpc::REPORT_PROGRAM, report).await.map(drop)
     }
 
     /// Begins to listen for notices.

@@ -53,6 +53,8 @@ pub mod rpc {
     pub const SALVAGE: &str = "/provisionerext.v1.DaemonExtensions/Salvage";
     /// Says how many jobs fit and how many run.
     pub const REPORT_SLOTS: &str = "/provisionerext.v1.DaemonExtensions/ReportSlots";
+    /// Says which program runs a job.
+    pub const REPORT_PROGRAM: &str = "/provisionerext.v1.DaemonExtensions/ReportProgram";
     /// Waits for what the server wants.
     pub const NOTICES: &str = "/provisionerext.v1.DaemonExtensions/Notices";
 }
@@ -72,12 +74,14 @@ pub enum Extension {
     Cancel,
     /// Log lines are numbered.
     Logs,
+    /// The server knows which Terraform or OpenTofu ran a job.
+    Program,
 }
 
 impl Extension {
     /// All of them, in the order in which they are offered.
-    pub const ALL: [Self; 6] =
-        [Self::Resume, Self::Journal, Self::Slots, Self::Drain, Self::Cancel, Self::Logs];
+    pub const ALL: [Self; 7] =
+        [Self::Resume, Self::Journal, Self::Slots, Self::Drain, Self::Cancel, Self::Logs, Self::Program];
 
     /// Its name in the header.
     #[must_use]
@@ -89,6 +93,7 @@ impl Extension {
             Self::Drain => "drain",
             Self::Cancel => "cancel",
             Self::Logs => "logs",
+            Self::Program => "program",
         }
     }
 
@@ -211,7 +216,7 @@ mod tests {
     #[test]
     fn what_is_offered_is_understood() {
         let all = Extensions::ALL.header().unwrap();
-        assert_eq!(all, "resume/1, journal/1, slots/1, drain/1, cancel/1, logs/1");
+        assert_eq!(all, "resume/1, journal/1, slots/1, drain/1, cancel/1, logs/1, program/1");
         assert_eq!(parse(&[all.to_str().unwrap()]), Extensions::ALL);
         for extension in Extension::ALL {
             let rest = Extensions::ALL.without(extension);

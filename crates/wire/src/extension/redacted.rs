@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::messages::provisionerext::v1::{
     AttachRequest, AttachResponse, HeldJob, HoldResponse, JobVerdict, JournalHeader, JournalPiece,
-    LogsRequest,
+    LogsRequest, ProgramReport,
 };
 
 macro_rules! redacted {
@@ -25,6 +25,7 @@ redacted! {
     HoldResponse: next_sequence;
     LogsRequest: job_id, first_sequence;
     JournalHeader: job_id, serial, lineage, size_bytes;
+    ProgramReport: job_id, product, version;
 }
 
 impl fmt::Debug for JournalPiece {

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::Journal;
 use super::messages::{
     AttachRequest, AttachResponse, HoldRequest, HoldResponse, JournalReceipt, LogsRequest, LogsResponse,
-    Notice, SlotsReport,
+    Notice, ProgramReport, SlotsReport,
 };
 use crate::drpc::server::{Event, Exchange};
 use crate::drpc::{Error, Status};
@@ -57,6 +57,13 @@ pub trait Service: Send + Sync + 'static {
     fn report_slots(
         &self,
         report: SlotsReport,
+        canceled: CancellationToken,
+    ) -> impl Future<Output = Result<(), Status>> + Send;
+
+    /// ReportProgram.
+    fn report_program(
+        &self,
+        report: ProgramReport,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
@@ -120,6 +127,10 @@ impl Service for NoService {
     }
 
     async fn report_slots(&self, _: SlotsReport, _: CancellationToken) -> Result<(), Status> {
+        match *self {}
+    }
+
+    async fn report_program(&self, _: ProgramReport, _: CancellationToken) -> Result<(), Status> {
         match *self {}
     }
 

@@ -135,6 +135,8 @@ pub(crate) fn messages(data: &[u8]) {
         message::<ext::JournalReceipt>,
         message::<ext::SlotsReport>,
         message::<ext::SlotsReceipt>,
+        message::<ext::ProgramReport>,
+        message::<ext::ProgramReceipt>,
         message::<ext::NoticesRequest>,
         message::<ext::Notice>,
         uploaded,

@@ -9,7 +9,7 @@ use coder_wire::drpc::{self, Status};
 use coder_wire::extension::messages::notice::Notice as Kind;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, Drain, HeldJob, HoldRequest, HoldResponse, JobVerdict, JournalReceipt,
-    LogsRequest, LogsResponse, Notice, SlotsReport, Verdict,
+    LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport, Verdict,
 };
 use coder_wire::extension::{CHUNK, Client, Extension, Extensions, Journal, NoticeSender, Service};
 use coder_wire::messages::provisionerd::{Log, UpdateJobRequest};
@@ -25,6 +25,7 @@ const LONG: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Echo {
     reports: Mutex<Vec<SlotsReport>>,
+    programs: Mutex<Vec<ProgramReport>>,
     left: tokio::sync::Notify,
 }
 
@@ -63,6 +64,11 @@ impl Service for Echo {
 
     async fn report_slots(&self, report: SlotsReport, _: CancellationToken) -> Result<(), Status> {
         self.reports.lock().unwrap().push(report);
+        Ok(())
+    }
+
+    async fn report_program(&self, report: ProgramReport, _: CancellationToken) -> Result<(), Status> {
+        self.programs.lock().unwrap().push(report);
         Ok(())
     }
 
@@ -115,6 +121,15 @@ async fn every_call_arrives_and_is_answered() {
     client.report_slots(&report).await.unwrap();
     assert_eq!(*echo.reports.lock().unwrap(), [report]);
 
+    let program = ProgramReport {
+        job_id: "mine".to_owned(),
+        token: "t".into(),
+        product: "opentofu".to_owned(),
+        version: "1.10.6".to_owned(),
+    };
+    client.report_program(&program).await.unwrap();
+    assert_eq!(*echo.programs.lock().unwrap(), [program]);
+
     let mut notices = client.notices().await.unwrap();
     let notice = timeout(LONG, notices.next()).await.unwrap().unwrap().unwrap();
     assert!(matches!(notice.notice, Some(Kind::Drain(Drain { reason })) if reason == "maintenance"));
@@ -142,19 +157,21 @@ async fn a_call_that_was_not_granted_does_not_exist() {
             exists(client.journal(&journal(1)).await.map(drop)),
             exists(client.salvage(&journal(1)).await.map(drop)),
             exists(client.report_slots(&SlotsReport::default()).await),
+            exists(client.report_program(&ProgramReport::default()).await),
             exists(notices.await),
         ]
     };
     let [yes, no] = [true, false];
-    assert_eq!(calls(Extensions::NONE).await, [no; 7]);
-    assert_eq!(calls(Extensions::ALL).await, [yes; 7]);
+    assert_eq!(calls(Extensions::NONE).await, [no; 8]);
+    assert_eq!(calls(Extensions::ALL).await, [yes; 8]);
     for (extension, wanted) in [
-        (Extension::Resume, [yes, yes, no, no, no, no, no]),
-        (Extension::Logs, [yes, yes, yes, no, no, no, no]),
-        (Extension::Journal, [yes, yes, no, yes, yes, no, no]),
-        (Extension::Slots, [yes, no, no, no, no, yes, no]),
-        (Extension::Drain, [yes, no, no, no, no, no, yes]),
-        (Extension::Cancel, [yes, no, no, no, no, no, yes]),
+        (Extension::Resume, [yes, yes, no, no, no, no, no, no]),
+        (Extension::Logs, [yes, yes, yes, no, no, no, no, no]),
+        (Extension::Journal, [yes, yes, no, yes, yes, no, no, no]),
+        (Extension::Slots, [yes, no, no, no, no, yes, no, no]),
+        (Extension::Program, [yes, yes, no, no, no, no, yes, no]),
+        (Extension::Drain, [yes, no, no, no, no, no, no, yes]),
+        (Extension::Cancel, [yes, no, no, no, no, no, no, yes]),
     ] {
         assert_eq!(calls(Extensions::NONE.with(extension)).await, wanted, "{extension:?}");
     }

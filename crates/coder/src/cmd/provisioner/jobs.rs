@@ -77,6 +77,11 @@ const COLUMNS: &[Column<Row>] = &[
     Column { name: "error code", shown: false, cell: |row| row.job.error_code.clone() },
     Column { name: "worker id", shown: false, cell: |row| id(row.job.worker_id) },
     Column { name: "worker name", shown: false, cell: |row| row.job.worker_name.clone() },
+    Column {
+        name: "program",
+        shown: false,
+        cell: |row| row.job.program.as_ref().map(ToString::to_string).unwrap_or_default(),
+    },
     Column { name: "file id", shown: false, cell: |row| row.job.file_id.to_string() },
     Column { name: "queue position", shown: false, cell: |row| row.job.queue_position.to_string() },
     Column { name: "queue size", shown: false, cell: |row| row.job.queue_size.to_string() },

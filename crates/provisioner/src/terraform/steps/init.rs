@@ -114,7 +114,8 @@ impl Steps<'_> {
             binary = finder.find(self.tools.environment, &required, &progress) => binary?,
             () = self.cancel.reached(Urgency::Graceful) => return Err(StepError::from("the job was canceled")),
         };
-        // The one record of the version that every server keeps with the build.
+        self.tools.program.tell(&binary);
+        // Official servers keep no other record of it.
         log.line(LogLevel::Info, &format!("Using {binary}")).await;
         for line in self.tools.environment.announcements() {
             log.line(LogLevel::Warn, &line).await;

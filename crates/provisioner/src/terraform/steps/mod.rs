@@ -33,6 +33,7 @@ use super::timings::{Step, Timings};
 use crate::cancel::Cancel;
 use crate::isolation::{Confinement, Groups};
 use crate::logs::{Reporter, StageLog};
+use crate::program::ProgramReport;
 use crate::strays;
 use crate::workdir::WorkDir;
 
@@ -65,6 +66,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) plugin_cache: PathBuf,
     pub(crate) exit_timeout: Duration,
     pub(crate) journal: &'a Journal,
+    pub(crate) program: &'a ProgramReport,
     pub(crate) prepared: Prepared,
     pub(crate) init_retry: Duration,
     pub(crate) confinement: &'a Confinement,

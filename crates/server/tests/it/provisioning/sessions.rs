@@ -6,7 +6,7 @@ use coder_domain::key::Hashed;
 use coder_server::provisioning::revoke;
 use coder_store::{builds, keys};
 use coder_wire::extension::messages::notice::Notice;
-use coder_wire::extension::messages::{SlotsReport, Verdict};
+use coder_wire::extension::messages::{ProgramReport, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};
 
 use super::extended::{Line, Wanted, heard, held, log, state};
@@ -238,6 +238,40 @@ async fn slots_are_reported_and_a_drain_is_heard() {
     assert_eq!(server.app.scheduler.connected().drain(line.id, "make room", server.app.now()), 1);
     let Notice::Drain(drain) = heard(&mut notices).await else { panic!("a drain") };
     assert_eq!(drain.reason, "make room");
+}
+
+on_both_engines! {
+    async fn the_program_that_a_daemon_reports_is_shown_with_the_job(server: TestServer) {
+        let owner = server.owner().await;
+        let (version, posted) = import(&server, &owner, json!({})).await;
+        let shown = async || {
+            let version = server.get(&owner, &format!("/templateversions/{version}")).await;
+            let path = format!("/organizations/default/provisionerjobs/{posted}");
+            let (inside, alone) = (version["job"]["program"].clone(), server.get(&owner, &path).await["program"].clone());
+            assert_eq!(inside, alone);
+            alone
+        };
+        let (line, _) = Line::fresh(&server.app, "d").await;
+        line.take(posted).await;
+        let token = line.hold(posted).await.unwrap().token;
+        let report = |token: &Bytes, product: &str, version: &str| ProgramReport {
+            job_id: posted.to_string(),
+            token: token.clone(),
+            product: product.to_owned(),
+            version: version.to_owned(),
+        };
+        let long = "1".repeat(65);
+        for (product, version) in [("", "1.9.8"), ("bash", "5.2"), ("terraform", ""), ("opentofu", "1 2"), ("terraform", &long)] {
+            line.ext.report_program(&report(&token, product, version)).await.unwrap_err();
+        }
+        line.ext.report_program(&report(&Bytes::from_static(b"other"), "terraform", "1.9.8")).await.unwrap_err();
+        assert_eq!(shown().await, json!(null), "nothing is said before it is known");
+        line.ext.report_program(&report(&token, "opentofu", "1.10.6+x")).await.unwrap();
+        assert_eq!(shown().await, json!({"product": "opentofu", "version": "1.10.6+x"}));
+        line.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+        line.ext.report_program(&report(&token, "terraform", "1.9.8")).await.unwrap_err();
+        assert_eq!(shown().await["product"], "opentofu", "an ended job keeps what it was told");
+    }
 }
 
 #[tokio::test]

@@ -18,8 +18,18 @@ use super::*;
 use crate::harness::on_both_engines;
 
 /// Calls that name a job. The others have a test of their own below.
-const OF_JOBS: [&str; 9] =
-    ["CommitQuota", "UpdateJob", "FailJob", "CompleteJob", "Attach", "Hold", "Logs", "Journal", "Salvage"];
+const OF_JOBS: [&str; 10] = [
+    "CommitQuota",
+    "UpdateJob",
+    "FailJob",
+    "CompleteJob",
+    "Attach",
+    "Hold",
+    "Logs",
+    "Journal",
+    "Salvage",
+    "ReportProgram",
+];
 /// Calls that name none: they wait, or are proved by what the daemon has in hand.
 const OTHERS: [&str; 6] =
     ["AcquireJob", "AcquireJobWithCancel", "UploadFile", "DownloadFile", "ReportSlots", "Notices"];
@@ -90,6 +100,15 @@ async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token
                 line.ext.salvage(&journal).await
             };
             sent.is_err()
+        }
+        "ReportProgram" => {
+            let report = coder_wire::extension::messages::ProgramReport {
+                job_id,
+                token: token.clone(),
+                product: "terraform".to_owned(),
+                version: "9.9.9".to_owned(),
+            };
+            line.ext.report_program(&report).await.is_err()
         }
         other => panic!("no case for {other}"),
     }
@@ -200,6 +219,8 @@ const NAMES: [(&str, Proof); 50] = {
         ("LogsRequest.token", Secret),
         ("JournalHeader.job_id", Job),
         ("JournalHeader.token", Secret),
+        ("ProgramReport.job_id", Job),
+        ("ProgramReport.token", Secret),
         ("JobCancel.job_id", Ours),
         ("JobRevoked.job_id", Ours),
     ]

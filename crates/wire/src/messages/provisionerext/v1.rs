@@ -160,6 +160,24 @@ pub struct SlotsReport {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SlotsReceipt {
 }
+/// Which program runs a job.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct ProgramReport {
+    #[prost(string, tag = "1")]
+    pub job_id: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub token: ::prost::bytes::Bytes,
+    /// terraform or opentofu
+    #[prost(string, tag = "3")]
+    pub product: ::prost::alloc::string::String,
+    /// as the program says it, at most 64 bytes
+    #[prost(string, tag = "4")]
+    pub version: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgramReceipt {
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NoticesRequest {
 }
