@@ -34,7 +34,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         build.template_version_name
     ));
     if let Some(program) = &build.job.program {
-        ctx.printer.data(&format!("Built with {}", plain(&program.to_string())));
+        ctx.printer.data(&format!("Built with {program}"));
     }
     if build.resources.is_empty() {
         ctx.printer.note("It has no resources now.");

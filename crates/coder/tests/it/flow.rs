@@ -57,6 +57,13 @@ fn push_create_stop_start_delete_on_a_tagged_daemon() {
     assert_eq!(built["worker_name"], "pool-1");
     assert_eq!(built["tags"]["environment"], "on_prem");
     assert_eq!(built["status"], "succeeded");
+    // The build says what ran it, in JSON, in the table and to people.
+    let program = &json(&home, &["show", "mine"])["latest_build"]["job"]["program"];
+    assert_eq!((program, program["product"].as_str()), (&built["program"], Some("terraform")));
+    let words = format!("Terraform {}", program["version"].as_str().unwrap());
+    assert!(shown.contains(&format!("Built with {words}\n")), "{shown}");
+    let table = home.run(&["provisioner", "jobs", "list", "-c", "type,program"]).good().out;
+    assert!(table.contains(&words), "{table}");
 
     let state: serde_json::Value =
         serde_json::from_str(&home.run(&["state", "pull", "mine"]).good().out).unwrap();

@@ -181,6 +181,8 @@ pub fn waiting(job: NewJob, now: Timestamp) -> Job {
         logs_last_id: 0,
         logs_bytes: 0,
         logs_overflowed: false,
+        program_product: String::new(),
+        program_version: String::new(),
     }
 }
 
