@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use coder_provisioner::source_files::SourceName;
 use regex::Regex;
 
 /// Providers that are part of every daemon or of Terraform: they have one version, lock file or not.
@@ -25,7 +26,7 @@ pub(crate) fn unpinned(template: &Path) -> Vec<String> {
     };
     let mut found = BTreeSet::new();
     look(template, 0, &mut |name, text| {
-        if name.ends_with(".tf") {
+        if SourceName::parse(name).is_some_and(|source| !source.is_json) {
             found.extend(block.captures_iter(text).map(|block| block[1].to_owned()));
         } else if let Ok(root) = serde_json::from_str::<serde_json::Value>(text) {
             for kind in ["resource", "data", "ephemeral"] {
@@ -47,7 +48,7 @@ fn look(folder: &Path, depth: usize, read: &mut impl FnMut(&str, &str)) {
         if kind.is_dir() && depth < DEEPEST {
             look(&entry.path(), depth + 1, read);
         } else if kind.is_file()
-            && (name.ends_with(".tf") || name.ends_with(".tf.json"))
+            && SourceName::parse(&name).is_some()
             && let Ok(text) = fs::read_to_string(entry.path())
         {
             read(&name, &text);
@@ -78,6 +79,7 @@ mod tests {
         assert_eq!(of(&[("main.tf", ours), ("modules/a/vm.tf", docker)]), ["docker", "http"]);
         assert!(of(&[("main.tf", docker), (".terraform.lock.hcl", "")]).is_empty());
         assert_eq!(of(&[("main.tf.json", r#"{"resource":{"null_resource":{"x":{}}}}"#)]), ["null"]);
+        assert_eq!(of(&[("vm.tofu", docker)]), ["docker", "http"]);
         assert!(of(&[("README.md", docker)]).is_empty());
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
+use coder_provisioner::source_files::SourceName;
 
 /// Most bytes of file content in an archive.
 pub(crate) const LARGEST: u64 = 1 << 20;
@@ -30,7 +31,7 @@ pub(crate) fn directory(root: &Path) -> anyhow::Result<Archive> {
     packer.add(root, "", 0)?;
     if !packer.has_terraform {
         bail!(
-            "{} has no .tf file: a template needs at least one, `coder templates init` makes an example",
+            "{} has no .tf or .tofu file: a template needs at least one, `coder templates init` makes an example",
             root.display()
         );
     }
@@ -103,7 +104,7 @@ impl Packer {
         );
         let bytes = fs::read(source).with_context(describe)?;
         let mode = if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
-        self.has_terraform |= in_root && (path.ends_with(".tf") || path.ends_with(".tf.json"));
+        self.has_terraform |= in_root && SourceName::parse(path).is_some();
         append(&mut self.tar, path, &bytes, mode)
     }
 }

@@ -32,6 +32,8 @@ mod strays;
 mod terraform;
 mod workdir;
 
+pub use coder_source::files as source_files;
+
 pub use cancel::{Shutdown, Stop};
 pub use connect::{Connecting, Connection, Connector};
 pub use daemon::{Config, Daemon, RunError};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 
 use crate::ReadError;
+use crate::files::SourceName;
 
 /// Entries an archive may hold.
 const MAX_ENTRIES: usize = 10_000;
@@ -12,7 +13,7 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 /// All files of the root module together.
 const MAX_TOTAL_BYTES: usize = 8 << 20;
 
-/// The files Terraform reads in the archive's top directory, by name.
+/// The files Terraform or OpenTofu reads in the archive's top directory, by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// Reads a tar or a zip. Other entries are passed over without being kept.
@@ -78,7 +79,7 @@ impl Collected {
     /// Reads an entry when it is part of the root module. Its declared size is not believed.
     fn take(&mut self, path: &str, content: &mut dyn Read) -> Result<(), ReadError> {
         let name = path.strip_prefix("./").unwrap_or(path);
-        if name.contains(['/', '\\']) || !(is_source(name) || is_values(name)) {
+        if name.contains(['/', '\\']) || !(SourceName::parse(name).is_some() || is_values(name)) {
             return Ok(());
         }
         let mut bytes = Vec::new();
@@ -93,13 +94,6 @@ impl Collected {
         self.files.insert(name.to_owned(), bytes);
         Ok(())
     }
-}
-
-/// Whether Terraform reads a file of this name as configuration (it skips hidden files and editors' leftovers).
-fn is_source(name: &str) -> bool {
-    let ignored =
-        name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
-    !ignored && (name.ends_with(".tf") || name.ends_with(".tf.json"))
 }
 
 /// Whether Terraform loads a file of this name by itself as values of variables.

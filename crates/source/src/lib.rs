@@ -11,6 +11,7 @@ mod archive;
 mod budget;
 mod constraint;
 mod eval;
+pub mod files;
 mod functions;
 mod json;
 mod module;
@@ -76,7 +77,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads a tar or a zip.
+    /// Reads a tar or a zip. OpenTofu's own files count as OpenTofu counts them ([`files`]): a template that has some is
+    /// for it.
     ///
     /// # Errors
     /// [`ReadError`]. Files that are not valid configuration are no error: see [`Self::broken`].
@@ -84,7 +86,7 @@ impl Template {
         Ok(Self { module: module::Module::parse(&archive::read(bytes, mimetype)?) })
     }
 
-    /// Takes the files of a template's top folder by their names; others than Terraform reads are passed over.
+    /// Takes the files of a template's top folder by their names; others than Terraform and OpenTofu read are passed over.
     ///
     /// # Errors
     /// [`ReadError::TooLarge`].

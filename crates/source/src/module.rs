@@ -9,6 +9,7 @@ use hcl_edit::template::{StringTemplate, Template};
 use serde_json::Value as Json;
 
 use crate::archive::{self, Files};
+use crate::files::{Reader, read_by};
 use crate::syntax::{self, Effort, Parsed};
 
 /// The attributes of a block by name; nested blocks are left out.
@@ -40,8 +41,8 @@ pub(crate) struct TagBlock {
 impl Module {
     pub(crate) fn parse(files: &Files) -> Self {
         let mut module = Self::default();
-        let mut sources: Vec<_> = files.iter().filter(|(name, _)| !archive::is_values(name)).collect();
-        sources.sort_by_key(|(name, _)| (is_override(name), *name));
+        let sources = read_by(Reader::OpenTofu, files.keys().cloned());
+        let sources = sources.iter().filter_map(|name| files.get_key_value(name));
         let mut values: Vec<_> = files.iter().filter(|(name, _)| archive::is_values(name)).collect();
         values.sort_by_key(|(name, _)| (strength(name), *name));
         for (name, bytes) in sources {
@@ -143,12 +144,6 @@ fn attributes(body: &Body) -> Attributes {
 
 fn line_of(text: &str, block: &Block) -> usize {
     syntax::line_at(text, block.span().map_or(0, |span| span.start))
-}
-
-fn is_override(name: &str) -> bool {
-    let stem = name.strip_suffix(".json").unwrap_or(name);
-    let stem = stem.strip_suffix(".tf").unwrap_or(stem);
-    stem == "override" || stem.ends_with("_override")
 }
 
 /// The order in which Terraform reads values files; later ones win.

@@ -9,6 +9,8 @@ pub(crate) mod version;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use coder_source::files::Reader;
+
 pub(crate) use self::offers::Finder;
 pub use self::version::Version;
 
@@ -110,6 +112,12 @@ impl Binary {
     /// `init -json` came with Terraform 1.9.0, and OpenTofu has it by 1.9.0 too.
     pub(crate) fn has_json_init(&self) -> bool {
         self.version.numbers >= (1, 9, 0)
+    }
+
+    /// OpenTofu has files of its own (`*.tofu`) since 1.8.0.
+    pub(crate) fn reader(&self) -> Reader {
+        let is_new = self.version.numbers >= (1, 8, 0);
+        if self.product == Product::OpenTofu && is_new { Reader::OpenTofu } else { Reader::Terraform }
     }
 
     /// From Terraform 1.7.0 on `graph` prints the full graph only when asked for a type.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use coder_domain::clock::{Clock as _, SystemClock};
+use coder_source::files::{Reader, SourceName, read_by};
 use coder_source::syntax::{Effort, Parsed};
 use coder_source::{Inputs, Template};
 use coder_wire::messages::provisioner::TemplateVariable;
@@ -47,13 +48,13 @@ struct Found {
 }
 
 impl RootModule {
-    /// Reads `*.tf` and `*.tf.json` of a directory. Blocks, so call it off the async threads.
-    pub(crate) fn read(dir: &Path) -> Result<Self, ParseError> {
+    /// Reads the files of a directory that `reader` reads. Blocks, so call it off the async threads.
+    pub(crate) fn read(dir: &Path, reader: Reader) -> Result<Self, ParseError> {
         let mut variables: BTreeMap<String, Found> = BTreeMap::new();
         let mut tags = Tags::default();
         let mut effort = Effort::default();
         let mut files = Vec::new();
-        for file in source_files(dir)? {
+        for file in source_files(dir, reader)? {
             let bytes = std::fs::read(dir.join(&file))
                 .map_err(|error| ParseError::Read { file: file.clone(), reason: error.to_string() })?;
             files.push((file, bytes));
@@ -88,32 +89,17 @@ impl RootModule {
     }
 }
 
-/// Configuration files of a directory in the order they count: override files last.
-fn source_files(dir: &Path) -> Result<Vec<String>, ParseError> {
+fn source_files(dir: &Path, reader: Reader) -> Result<Vec<String>, ParseError> {
     let fail = |error: std::io::Error| ParseError::Read { file: ".".to_owned(), reason: error.to_string() };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if is_source(&name) && entry.file_type().map_err(fail)?.is_file() {
+        if SourceName::parse(&name).is_some() && entry.file_type().map_err(fail)?.is_file() {
             files.push(name);
         }
     }
-    files.sort_by_key(|name| (is_override(name), name.clone()));
-    Ok(files)
-}
-
-/// Whether Terraform reads a file of this name (it skips hidden files and editors' leftovers).
-pub(crate) fn is_source(name: &str) -> bool {
-    let ignored =
-        name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
-    !ignored && (name.ends_with(".tf") || name.ends_with(".tf.json"))
-}
-
-fn is_override(name: &str) -> bool {
-    let stem = name.strip_suffix(".json").unwrap_or(name);
-    let stem = stem.strip_suffix(".tf").unwrap_or(stem);
-    stem == "override" || stem.ends_with("_override")
+    Ok(read_by(reader, files))
 }
 
 fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
@@ -273,7 +259,7 @@ mod tests {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        RootModule::read(dir.path())
+        RootModule::read(dir.path(), Reader::Terraform)
     }
 
     #[test]

@@ -154,3 +154,57 @@ async fn terraform_comes_before_opentofu_unless_the_template_is_opentofus() {
         assert!(wanted.contains(product) && record.programs.len() == count);
     }
 }
+
+/// All of a template's files are OpenTofu's own, or stand beside Terraform's.
+#[tokio::test(flavor = "multi_thread")]
+async fn templates_of_opentofus_own_files_import_and_build() {
+    let (Some(real), Some(tofu)) = (terraform(), tofu()) else { return };
+    let server = Server::new();
+    let _running = Running::with(&server, |config, _| {
+        config.terraform = TerraformSource::Places(vec![real.clone(), tofu.clone()]);
+    });
+    let broken = "resource \"terraform_data\" \"machine\" {\n  input = nothing.of.the.kind\n}\n";
+    let only = tar(&[("main.tofu", HELLO)]);
+    let mixed = tar(&[("main.tf", broken), ("main.tofu", HELLO)]);
+    for (count, archive) in (1..).zip([only, mixed]) {
+        server.give(import(archive.clone(), &[]));
+        let over =
+            |record: &crate::server::Record| record.completed.len() + record.failed.len() == 2 * count - 1;
+        let record = server.wait_for("the import", over).await;
+        assert!(record.failed.is_empty(), "{:?}", record.failed);
+        let Some(Type::TemplateImport(imported)) = &record.completed[2 * count - 2].r#type else {
+            panic!("no import")
+        };
+        assert_eq!(imported.start_resources[0].agents.len(), 1);
+        assert_eq!(imported.rich_parameters[0].name, "region");
+        let update = record.updates.iter().rfind(|update| !update.template_variables.is_empty()).unwrap();
+        assert_eq!(update.template_variables[0].name, "greeting");
+        assert!(update.workspace_tags.contains_key("fixed"), "{:?}", update.workspace_tags);
+        server.give(start(archive));
+        let over = |record: &crate::server::Record| record.completed.len() + record.failed.len() == 2 * count;
+        let record = server.wait_for("the build", over).await;
+        assert!(record.failed.is_empty(), "{:?}", record.failed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_opentofu_its_files_are_the_named_cause_unless_terraform_has_its_own() {
+    let Some(real) = terraform() else { return };
+    let server = Server::new();
+    let _running = Running::with(&server, |config, _| {
+        config.terraform = TerraformSource::File(real.clone());
+    });
+    server.give(import(tar(&[("main.tofu", HELLO)]), &[]));
+    let record = server.wait_for("the failure", |record| !record.failed.is_empty()).await;
+    let error = &record.failed[0].error;
+    for wanted in
+        ["the template requires OpenTofu, as only it reads main.tofu", "Terraform ", "--terraform-path"]
+    {
+        assert!(error.contains(wanted), "{error}");
+    }
+    let broken = "resource \"terraform_data\" \"machine\" {\n  input = nothing.of.the.kind\n}\n";
+    server.give(import(tar(&[("main.tf", HELLO), ("main.tofu", broken)]), &[]));
+    let record =
+        server.wait_for("the import", |record| record.completed.len() + record.failed.len() == 2).await;
+    assert_eq!(record.completed.len(), 1, "{:?}", record.failed);
+}

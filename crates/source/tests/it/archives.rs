@@ -77,3 +77,14 @@ fn files_that_are_no_configuration_are_named() {
     assert!(template.broken()[0].starts_with("bad.tf: line 1"), "{:?}", template.broken());
     assert_eq!(template.workspace_tags(&Inputs::default()), Ok(map(&[("a", "b")])));
 }
+
+#[test]
+fn opentofus_own_files_are_read_instead_of_their_twins() {
+    let template = template(&[
+        ("main.tf", &module("", "from = \"terraform\"")),
+        ("main.tofu", &module("", "from = \"opentofu\"")),
+        ("other.tofu.json", "{"),
+    ]);
+    assert_eq!(template.workspace_tags(&Inputs::default()), Ok(map(&[("from", "opentofu")])));
+    assert_eq!(template.broken().len(), 1, "{:?}", template.broken());
+}

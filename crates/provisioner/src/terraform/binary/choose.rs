@@ -1,9 +1,12 @@
 //! The rule by which one of the programs on offer is chosen for a template.
 //!
-//! 1. A template with OpenTofu's own files (`*.tofu`) gets OpenTofu; every other gets Terraform if one fits, else OpenTofu.
+//! 1. A template with OpenTofu's own files (`*.tofu`) gets OpenTofu if one fits, and nothing else unless Terraform has a file
+//!    instead of each; every other template gets Terraform if one fits, else OpenTofu.
 //! 2. What people offer comes before what the daemon installed itself, so that an installation changes nothing for
 //!    templates that did not ask for it.
 //! 3. Releases come before versions that precede one; then the newest; then the one named first.
+
+use coder_source::files::Reader;
 
 use super::required::{Required, Requirement};
 use super::{Binary, Origin, Product};
@@ -13,14 +16,14 @@ const TOFU_KNOWS_ITSELF: (u64, u64, u64) = (1, 12, 0);
 
 /// The one to run, or none that fits.
 pub(crate) fn choose<'a>(offered: &'a [Binary], required: &Required) -> Option<&'a Binary> {
-    let only_tofu = required.needs_tofu || offered.iter().all(|binary| binary.product == Product::OpenTofu);
+    let only_tofu = required.prefers_tofu || offered.iter().all(|binary| binary.product == Product::OpenTofu);
     offered
         .iter()
         .enumerate()
         .filter(|(_, binary)| fits(binary, required, only_tofu))
         .min_by(|(place, one), (other_place, other)| {
             let rank = |binary: &Binary| {
-                let by_product = binary.product == Product::OpenTofu;
+                let by_product = (binary.product == Product::OpenTofu) != required.prefers_tofu;
                 let by_origin = binary.origin == Origin::Installed;
                 (by_product, by_origin, !binary.version.is_release())
             };
@@ -33,7 +36,7 @@ pub(crate) fn choose<'a>(offered: &'a [Binary], required: &Required) -> Option<&
 }
 
 fn fits(binary: &Binary, required: &Required, only_tofu: bool) -> bool {
-    if required.needs_tofu && binary.product == Product::Terraform {
+    if required.needs_tofu.is_some() && binary.reader() == Reader::Terraform {
         return false;
     }
     required
@@ -48,7 +51,8 @@ fn fits(binary: &Binary, required: &Required, only_tofu: bool) -> bool {
 fn binds(requirement: &Requirement, binary: &Binary, only_tofu: bool) -> bool {
     match (binary.product, requirement.of_tofu) {
         (Product::Terraform, of_tofu) => !of_tofu,
-        (Product::OpenTofu, true) => true,
+        (Product::OpenTofu, true) => binary.reader() == Reader::OpenTofu,
+        (Product::OpenTofu, false) if requirement.replaced && binary.reader() == Reader::OpenTofu => false,
         (Product::OpenTofu, false) => !only_tofu || binary.version.numbers < TOFU_KNOWS_ITSELF,
     }
 }
@@ -80,10 +84,37 @@ mod tests {
                 constraint: Constraint::parse(text).unwrap(),
                 place: "main.tf:2".to_owned(),
                 of_tofu,
+                replaced: false,
             }
         };
         let requirements: Vec<_> = constraints.iter().map(requirement).collect();
-        Required { needs_tofu: requirements.iter().any(|requirement| requirement.of_tofu), requirements }
+        let prefers_tofu = requirements.iter().any(|requirement| requirement.of_tofu);
+        let needs_tofu = prefers_tofu.then(|| "more.tofu".to_owned());
+        Required { requirements, prefers_tofu, needs_tofu }
+    }
+
+    #[test]
+    fn what_both_can_read_goes_to_opentofu_if_there_is_one_that_fits() {
+        let mut both = required(&["~> 1.5.0", "tofu:>= 1.9"]);
+        both.needs_tofu = None;
+        both.requirements[0].replaced = true;
+        for (offered, wanted) in [
+            (&["1.5.7", "tofu 1.9.0"][..], Some(1)),
+            (&["1.5.7", "tofu 1.8.0"], Some(0)),
+            (&["1.5.7"], Some(0)),
+            (&["1.9.8"], None),
+            // It reads Terraform's files only.
+            (&["tofu 1.7.0"], None),
+        ] {
+            let binaries: Vec<_> = offered.iter().map(|text| binary(text)).collect();
+            let chosen = choose(&binaries, &both).map(|chosen| chosen.path.clone());
+            let wanted: Option<&str> = wanted.map(|at: usize| offered[at].trim_start_matches("tofu "));
+            assert_eq!(chosen.as_deref().and_then(|path| path.to_str()), wanted, "{offered:?}");
+        }
+        let mut only_tofu = required(&["tofu:>= 1.0"]);
+        only_tofu.requirements.clear();
+        let old = [binary("tofu 1.7.0"), binary("1.9.8")];
+        assert_eq!(choose(&old, &only_tofu), None, "neither reads *.tofu");
     }
 
     #[test]

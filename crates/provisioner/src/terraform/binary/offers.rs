@@ -94,11 +94,11 @@ impl Finder {
         if let Some(binary) = choose(&offered, required) {
             return Ok(binary.clone());
         }
-        let installer = self.installer.as_ref().filter(|_| !required.needs_tofu);
+        let installer = self.installer.as_ref().filter(|_| required.needs_tofu.is_none());
         let without = if offered.is_empty() && !troubles.is_empty() {
             troubles.swap_remove(0)
         } else {
-            none_fits(required, &offered, installer.is_some() || required.needs_tofu)
+            none_fits(required, &offered, installer.is_some() || required.needs_tofu.is_some())
         };
         let Some(installer) = installer else { return Err(without) };
         let failed = |reason: String| BinaryError::Install { without: Box::new(without.clone()), reason };
@@ -312,7 +312,8 @@ mod tests {
     fn required(constraint: &str) -> Required {
         let constraint = Constraint::parse(constraint).unwrap();
         let place = "main.tf:3".to_owned();
-        Required { requirements: vec![Requirement { constraint, place, of_tofu: false }], needs_tofu: false }
+        let requirement = Requirement { constraint, place, of_tofu: false, replaced: false };
+        Required { requirements: vec![requirement], ..Required::default() }
     }
 
     async fn find(finder: &Finder, required: &Required) -> Result<String, String> {

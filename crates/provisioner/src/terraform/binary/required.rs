@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use coder_source::files::SourceName;
 use hcl_edit::Span as _;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::Body;
@@ -27,6 +28,8 @@ pub(crate) struct Requirement {
     pub(crate) place: String,
     /// It stands in a file that only OpenTofu reads.
     pub(crate) of_tofu: bool,
+    /// OpenTofu reads a file of its own instead of this one.
+    pub(crate) replaced: bool,
 }
 
 /// Everything a template requires.
@@ -34,7 +37,9 @@ pub(crate) struct Requirement {
 pub(crate) struct Required {
     pub(crate) requirements: Vec<Requirement>,
     /// There are files that only OpenTofu reads.
-    pub(crate) needs_tofu: bool,
+    pub(crate) prefers_tofu: bool,
+    /// One of them that Terraform has nothing instead of.
+    pub(crate) needs_tofu: Option<String>,
 }
 
 impl fmt::Display for Required {
@@ -44,9 +49,7 @@ impl fmt::Display for Required {
             .iter()
             .map(|requirement| format!("{:?} ({})", requirement.constraint.to_string(), requirement.place))
             .collect();
-        if self.needs_tofu {
-            words.push("OpenTofu, as it has *.tofu files".to_owned());
-        }
+        words.extend(self.needs_tofu.iter().map(|file| format!("OpenTofu, as only it reads {file}")));
         f.write_str(&words.join(" and "))
     }
 }
@@ -72,8 +75,23 @@ impl Required {
     fn read_folder(&mut self, root: &Path, dir: &Path, waiting: &mut Vec<PathBuf>) {
         let root = root.canonicalize().unwrap_or_default();
         let mut here: Vec<Requirement> = Vec::new();
-        for (name, kind) in files(dir) {
-            self.needs_tofu |= kind.of_tofu;
+        let files = files(dir);
+        let replaced: Vec<bool> = files
+            .iter()
+            .map(|(name, kind)| {
+                let has_twin = SourceName::parse(name)
+                    .is_some_and(|source| files.iter().any(|(other, _)| *other == source.twin()));
+                if kind.of_tofu {
+                    self.prefers_tofu = true;
+                    let shown = dir.strip_prefix(&root).unwrap_or(dir).join(name).display().to_string();
+                    if !has_twin && self.needs_tofu.is_none() {
+                        self.needs_tofu = Some(shown);
+                    }
+                }
+                has_twin && !kind.of_tofu
+            })
+            .collect();
+        for ((name, kind), replaced) in files.into_iter().zip(replaced) {
             let Ok(text) = std::fs::read_to_string(dir.join(&name)) else { continue };
             let sources = ["required_version", "\"./", "\"../"];
             if !sources.iter().any(|wanted| text.contains(wanted)) {
@@ -85,7 +103,7 @@ impl Required {
             let requirements = read.constraints.into_iter().filter_map(|(line, text)| {
                 let constraint = Constraint::parse(&text)?;
                 let place = format!("{}:{line}", shown.display());
-                Some(Requirement { constraint, place, of_tofu: kind.of_tofu })
+                Some(Requirement { constraint, place, of_tofu: kind.of_tofu, replaced })
             });
             let requirements: Vec<_> = requirements.collect();
             if kind.is_override && !requirements.is_empty() {
@@ -114,16 +132,10 @@ fn files(dir: &Path) -> Vec<(String, Kind)> {
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            let (stem, is_json) =
-                name.strip_suffix(".json").map_or((name.as_str(), false), |stem| (stem, true));
-            let (stem, of_tofu) = match (stem.strip_suffix(".tf"), stem.strip_suffix(".tofu")) {
-                (Some(stem), _) => (stem, false),
-                (None, Some(stem)) => (stem, true),
-                (None, None) => return None,
-            };
-            let is_override = stem == "override" || stem.ends_with("_override");
-            let is_source = !stem.starts_with('.');
-            is_source.then(|| (name.clone(), Kind { of_tofu, is_json, is_override }))
+            let source = SourceName::parse(&name)?;
+            let SourceName { of_tofu, is_json, .. } = source;
+            let kind = Kind { of_tofu, is_json, is_override: source.is_override() };
+            Some((name, kind))
         })
         .collect();
     files.sort_by(|(one, kind), (other, other_kind)| {
@@ -237,7 +249,7 @@ mod tests {
             required.to_string(),
             "\">= 1.2\" (main.tf:3) and \"< 2\" (main.tf:6) and \"~> 1.5\" (more.tf.json:2)"
         );
-        assert!(!required.needs_tofu);
+        assert!(required.needs_tofu.is_none() && !required.prefers_tofu);
         assert_eq!(read(&[("main.tf", "variable \"a\" {}\n")]), Required::default());
     }
 
@@ -263,8 +275,23 @@ mod tests {
         let required = read(&[("main.tf", &block("~> 1.2.0")), ("override.tf", &block("~> 1.5.0"))]);
         assert_eq!(required.to_string(), "\"~> 1.5.0\" (override.tf:2)");
         let required = read(&[("main.tf", &block("~> 1.2.0")), ("more.tofu", &block(">= 1.8"))]);
-        assert!(required.needs_tofu && required.requirements[1].of_tofu && !required.requirements[0].of_tofu);
-        assert!(required.to_string().ends_with("OpenTofu, as it has *.tofu files"));
+        assert!(
+            required.prefers_tofu && required.requirements[1].of_tofu && !required.requirements[0].of_tofu
+        );
+        assert!(required.to_string().ends_with("OpenTofu, as only it reads more.tofu"), "{required}");
+    }
+
+    #[test]
+    fn a_template_that_both_can_read_needs_neither() {
+        let both = [("main.tf", &*block("~> 1.2.0")), ("main.tofu", &block(">= 1.8"))];
+        let required = read(&both);
+        assert!(required.prefers_tofu && required.needs_tofu.is_none(), "{required}");
+        let [terraforms, tofus] = &required.requirements[..] else { panic!("{required}") };
+        assert!(terraforms.replaced && !terraforms.of_tofu && tofus.of_tofu && !tofus.replaced);
+        // JSON is no twin of HCL, and a module counts as the template does.
+        let call = "module \"m\" {\n  source = \"./m\"\n}\n";
+        let required = read(&[("main.tf", call), ("m/x.tf.json", "{}"), ("m/x.tofu", "")]);
+        assert_eq!(required.needs_tofu.as_deref(), Some("m/x.tofu"));
     }
 
     #[test]

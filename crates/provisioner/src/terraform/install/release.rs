@@ -145,9 +145,12 @@ mod tests {
             constraint: Constraint::parse(text).unwrap(),
             place: "main.tf:1".to_owned(),
             of_tofu: false,
+            replaced: false,
         };
-        let required =
-            Required { requirements: constraint.map(requirement).into_iter().collect(), needs_tofu: false };
+        let required = Required {
+            requirements: constraint.map(requirement).into_iter().collect(),
+            ..Required::default()
+        };
         let found = newest(&index(versions), &required);
         found.map(|release| release.version.to_string()).map_err(|error| error.to_string())
     }

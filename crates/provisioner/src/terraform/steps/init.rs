@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use coder_source::files::{Reader, SourceName};
 use coder_tfprovider::ProviderServer;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
@@ -13,13 +14,14 @@ use super::{StepError, Steps, args, blocking, failed};
 use crate::archive::{self, Limits};
 use crate::cancel::Urgency;
 use crate::logs::StageLog;
+use crate::terraform::binary::Binary;
 use crate::terraform::binary::required::Required;
 use crate::terraform::bundle::{self, Bundled};
 use crate::terraform::cache;
 use crate::terraform::environment::Variables;
 use crate::terraform::install::Progress;
 use crate::terraform::modules::{self, Modules};
-use crate::terraform::parse::{self, RootModule};
+use crate::terraform::parse::RootModule;
 use crate::terraform::prepared::{Key, Purpose, Turn};
 use crate::terraform::run::{Observer, RunError, Runner};
 use crate::terraform::timings::Step;
@@ -81,10 +83,10 @@ impl Steps<'_> {
             let has_source = std::fs::read_dir(&target)
                 .map_err(|error| failed("read the template's folder", error))?
                 .flatten()
-                .any(|entry| parse::is_source(&entry.file_name().to_string_lossy()));
+                .any(|entry| SourceName::parse(&entry.file_name().to_string_lossy()).is_some());
             if !has_source {
                 return Err(StepError::from(
-                    "the template has no Terraform file (*.tf or *.tf.json) at its top level; push the folder that holds main.tf",
+                    "the template has no Terraform file (*.tf, *.tf.json; *.tofu, *.tofu.json for OpenTofu) at its top level; push the folder that holds main.tf",
                 ));
             }
             let bundled = bundle::prepare(&target, &private)?;
@@ -249,8 +251,10 @@ impl Steps<'_> {
     /// Reads variables and tags; needs no process.
     pub(crate) async fn parse(&mut self) -> Result<&RootModule, StepError> {
         if self.root.is_none() {
+            let reader = self.binary.as_ref().map_or(Reader::Terraform, Binary::reader);
             let dir = self.work.template();
-            self.root = Some(blocking(move || RootModule::read(&dir).map_err(StepError::from)).await?);
+            self.root =
+                Some(blocking(move || RootModule::read(&dir, reader).map_err(StepError::from)).await?);
         }
         self.root.as_ref().ok_or_else(|| StepError::from("the root module was not read"))
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
+use coder_provisioner::source_files::SourceName;
 use coder_tfprovider::{Environment, Listening, ProviderServer};
 
 /// Terraform, and our provider, which it finds running, so that it is never downloaded.
@@ -19,7 +20,7 @@ impl Terraform {
         let program = match given {
             // It is run in another directory.
             Some(path) => std::path::absolute(path)?,
-            None => in_path().context(
+            None => in_path(is_for_opentofu(template)).context(
                 "neither terraform nor tofu is in PATH: install one, or name it with --terraform-path",
             )?,
         };
@@ -57,9 +58,16 @@ impl Terraform {
     }
 }
 
-fn in_path() -> Option<PathBuf> {
+/// Whether the template has files of OpenTofu's own, as daemons see it.
+fn is_for_opentofu(template: &Path) -> bool {
+    let entries = std::fs::read_dir(template).into_iter().flatten().flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.any(|name| SourceName::parse(&name).is_some_and(|source| source.of_tofu))
+}
+
+fn in_path(tofu_first: bool) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let programs = ["terraform", "tofu"];
+    let programs = if tofu_first { ["tofu", "terraform"] } else { ["terraform", "tofu"] };
     programs
         .iter()
         .find_map(|name| std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file()))
