@@ -217,6 +217,8 @@ variables! {
     API_RATE_LIMIT = "CODER_API_RATE_LIMIT";
     /// Turns all rate limits off.
     DANGEROUS_DISABLE_RATE_LIMITS = "CODER_DANGEROUS_DISABLE_RATE_LIMITS";
+    /// Loses every wake-up of waiting daemons and followers, to measure what is found by looking alone.
+    DANGEROUS_DROP_WAKE_UPS = "CODER_DANGEROUS_DROP_WAKE_UPS";
     /// Daemons inside the server; 0 turns them off.
     PROVISIONER_DAEMONS = "CODER_PROVISIONER_DAEMONS";
     /// Types of jobs that built-in daemons run.

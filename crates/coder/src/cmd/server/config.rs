@@ -41,6 +41,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             reap_every: args.provisioning.job_hang_detector_interval,
             force_cancel_after: args.provisioning.provisioner_force_cancel_interval,
             log_bytes: i64::from(args.provisioning.job_log_mib) << 20,
+            wake_ups: !args.network.dangerous_drop_wake_ups,
             ..Provisioning::default()
         },
         workspaces: Workspaces {

@@ -76,6 +76,9 @@ pub(crate) struct Network {
     /// Turn all rate limits off.
     #[arg(long, env = env::DANGEROUS_DISABLE_RATE_LIMITS)]
     pub(crate) dangerous_disable_rate_limits: bool,
+    /// Lose every wake-up of waiting daemons and followers; only to measure what is found by looking alone.
+    #[arg(long, hide = true, env = env::DANGEROUS_DROP_WAKE_UPS)]
+    pub(crate) dangerous_drop_wake_ups: bool,
     /// Serve Prometheus metrics.
     #[arg(long, env = env::PROMETHEUS_ENABLE)]
     pub(crate) prometheus_enable: bool,
