@@ -21,10 +21,11 @@ use crate::program::Home;
 use crate::rig::{on_postgres, on_sqlite};
 use crate::stack::Server;
 
-const DAEMONS: usize = 4;
+/// Fewer than clients, so that jobs wait.
+const DAEMONS: usize = 2;
 
 /// Clients that post and cancel.
-const CLIENTS: usize = 4;
+const CLIENTS: usize = 8;
 
 /// A cancel comes at most so long after its job.
 const HEAD_START: Duration = Duration::from_millis(6);
