@@ -73,7 +73,8 @@ pub(crate) fn decode(text: &str, budget: &Budget) -> Result<Value> {
     }
 }
 
-fn convert(json: &Json, budget: &Budget) -> Result<Value> {
+/// The value of a JSON text that was read already.
+pub(crate) fn convert(json: &Json, budget: &Budget) -> Result<Value> {
     budget.spend(NODE)?;
     Ok(match json {
         Json::Null => Value::Null,

@@ -9,6 +9,7 @@
 
 mod archive;
 mod budget;
+mod constant;
 mod constraint;
 mod eval;
 pub mod files;
@@ -27,6 +28,7 @@ use std::fmt;
 
 use coder_domain::Timestamp;
 
+pub use self::constant::{constant, json_constant};
 pub use self::tags::{Reason, TagError};
 
 /// Why an archive was not read.

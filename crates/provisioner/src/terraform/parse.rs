@@ -114,15 +114,10 @@ fn source<'t>(text: &'t str, expression: &Expression) -> &'t str {
 fn variable(file: &str, text: &str, block: &Block) -> Option<Found> {
     let name = block.labels.first()?.as_str().to_owned();
     let attribute = |key: &str| block.body.get_attribute(key).map(|attribute| &attribute.value);
-    let default = attribute("default").filter(|value| !value.is_null());
-    let default_value = match default {
-        None => String::new(),
-        Some(expression) => match literal::value(expression) {
-            Some(Value::String(plain)) => plain,
-            Some(other) => other.to_string(),
-            None => source(text, expression).to_owned(),
-        },
-    };
+    // Terraform has evaluated the default by now; what only it understands is told as it is written.
+    let default = attribute("default").and_then(|value| {
+        coder_source::constant(value).unwrap_or_else(|_| Some(source(text, value).to_owned()))
+    });
     Some(Found {
         file: file.to_owned(),
         line: line_of(text, block.span()),
@@ -130,8 +125,8 @@ fn variable(file: &str, text: &str, block: &Block) -> Option<Found> {
             name,
             description: attribute("description").and_then(literal::text).unwrap_or_default(),
             r#type: attribute("type").map(|value| source(text, value).to_owned()).unwrap_or_default(),
-            default_value,
             required: default.is_none(),
+            default_value: default.unwrap_or_default(),
             sensitive: attribute("sensitive").and_then(Expression::as_bool).unwrap_or_default(),
         },
     })
@@ -234,18 +229,16 @@ fn one_or_many(value: Option<&Value>) -> Vec<&Value> {
 }
 
 fn json_variable(name: &str, body: &Value) -> TemplateVariable {
-    let default = body.get("default").filter(|value| !value.is_null());
+    let default = body
+        .get("default")
+        .and_then(|value| coder_source::json_constant(value).unwrap_or_else(|_| Some(value.to_string())));
     let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     TemplateVariable {
         name: name.to_owned(),
         description: text("description"),
         r#type: text("type"),
-        default_value: match default {
-            None => String::new(),
-            Some(Value::String(plain)) => plain.clone(),
-            Some(other) => other.to_string(),
-        },
         required: default.is_none(),
+        default_value: default.unwrap_or_default(),
         sensitive: body.get("sensitive").and_then(Value::as_bool).unwrap_or_default(),
     }
 }
@@ -304,6 +297,31 @@ mod tests {
         assert!(module.variables[0].required);
         assert_eq!(module.variables[1].default_value, "say \"hi\"");
         assert_eq!(module.variables[2].default_value, "one\n  two\n");
+    }
+
+    #[test]
+    fn defaults_are_told_as_their_values() {
+        let module = read(&[
+            (
+                "main.tf",
+                "variable \"a\" {\n  type = number\n  default = 60 * 60\n}\n\
+                 variable \"b\" {\n  default = \"x${1 + 1}\"\n}\n\
+                 variable \"c\" {\n  default = { url = \"?a=1&b\", n = 1.0 }\n}\n\
+                 variable \"d\" {\n  default = true ? null : null\n}\n",
+            ),
+            ("more.tf.json", r#"{"variable":{"e":{"default":[1.0,"&"]},"f":{"default":"${x}"}}}"#),
+        ])
+        .unwrap();
+        let seen: Vec<_> = module.variables.iter().map(|v| (v.default_value.as_str(), v.required)).collect();
+        let wanted = [
+            ("3600", false),
+            ("x2", false),
+            (r#"{"n":1,"url":"?a=1\u0026b"}"#, false),
+            ("", true),
+            (r#"[1,"\u0026"]"#, false),
+            ("${x}", false),
+        ];
+        assert_eq!(seen, wanted);
     }
 
     #[test]

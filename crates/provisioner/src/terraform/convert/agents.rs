@@ -23,6 +23,12 @@ struct Owned {
     agent: pb::Agent,
 }
 
+impl Owned {
+    fn is_of(&self, label: &str, instance: &str) -> bool {
+        self.owner == label && address::agree(&self.address, instance)
+    }
+}
+
 pub(super) struct Agents(Vec<Owned>);
 
 impl Agents {
@@ -30,24 +36,24 @@ impl Agents {
         self.0.iter_mut().map(|owned| &mut owned.agent)
     }
 
-    /// The agents of one instance of the owner; agents that identify by instance get the instance's id when none
-    /// was set explicitly (terraform 4.7).
-    pub(super) fn owned_by(&self, label: &str, instance: &str, instance_id: Option<&str>) -> Vec<pb::Agent> {
-        let is_owned = |owned: &&Owned| owned.owner == label && address::agree(&owned.address, instance);
-        let mut agents: Vec<pb::Agent> =
-            self.0.iter().filter(is_owned).map(|owned| owned.agent.clone()).collect();
-        if let Some(id) = instance_id {
-            for agent in &mut agents {
-                let unset = match &agent.auth {
-                    None => true,
-                    Some(Auth::Token(value) | Auth::InstanceId(value)) => value.is_empty(),
-                };
-                if unset {
-                    agent.auth = Some(Auth::InstanceId(id.to_owned()));
-                }
+    /// Gives the agents of an owner the id of one of its instances, if they identify by instance and have none yet: the
+    /// first instance counts, as all instances show the same agents (terraform 4.7).
+    pub(super) fn identify(&mut self, label: &str, instance: &str, id: &str) {
+        for owned in self.0.iter_mut().filter(|owned| owned.is_of(label, instance)) {
+            let unset = match &owned.agent.auth {
+                None => true,
+                Some(Auth::Token(value) | Auth::InstanceId(value)) => value.is_empty(),
+            };
+            if unset {
+                owned.agent.auth = Some(Auth::InstanceId(id.to_owned()));
             }
         }
-        agents
+    }
+
+    /// The agents of one instance of the owner.
+    pub(super) fn owned_by(&self, label: &str, instance: &str) -> Vec<pb::Agent> {
+        let of_it = self.0.iter().filter(|owned| owned.is_of(label, instance));
+        of_it.map(|owned| owned.agent.clone()).collect()
     }
 }
 

@@ -72,11 +72,14 @@ pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<Converted, Co
     attached::attach(&index, graph, &mut agents)?;
     let metadata = metadata::collect(&index, graph)?;
 
-    let mut resources = Vec::new();
-    for resource in index.by_address() {
-        if !is_listed(resource.kind.as_str()) || !resource.is_managed() {
-            continue;
+    let listed = || index.by_address().filter(|resource| resource.is_managed() && is_listed(&resource.kind));
+    for resource in listed() {
+        if let Some(id) = instance_id(&resource.kind, Attributes::of(resource)) {
+            agents.identify(&index.label(&resource.address), &resource.address, id);
         }
+    }
+    let mut resources = Vec::new();
+    for resource in listed() {
         let label = index.label(&resource.address);
         let attributes = Attributes::of(resource);
         let mut converted = pb::Resource {
@@ -84,7 +87,7 @@ pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<Converted, Co
             r#type: resource.kind.clone(),
             instance_type: instance_type(&resource.kind, attributes),
             module_path: address::module_path(&resource.address),
-            agents: agents.owned_by(&label, &resource.address, instance_id(&resource.kind, attributes)),
+            agents: agents.owned_by(&label, &resource.address),
             ..pb::Resource::default()
         };
         metadata.apply(&label, &resource.address, &mut converted);

@@ -236,6 +236,16 @@ fn instances_name_themselves_by_their_kind() {
         let wanted = [pb::agent::Auth::InstanceId("i-1".into()), pb::agent::Auth::Token("t".into())];
         assert_eq!(auth, wanted, "{kind}: an explicit instance is nothing to an agent with a token");
     }
+    let counted = json!([
+        resource("coder_agent.main", json!({"id": "1", "auth": "aws-instance-identity"})),
+        resource("aws_instance.vm[0]", json!({})),
+        resource("aws_instance.vm[1]", json!({"id": "i-1"})),
+        resource("aws_instance.vm[2]", json!({"id": "i-2"})),
+    ]);
+    for vm in convert_all(counted, &[("aws_instance.vm", "coder_agent.main")]).resources {
+        let first = Some(pb::agent::Auth::InstanceId("i-1".into()));
+        assert_eq!(vm.agents[0].auth, first, "all instances show one agent, which has one id");
+    }
     let other = resource("other_instance.vm", json!({"instance_type": "big", "id": "i"}));
     assert_eq!(convert_all(json!([other]), &[]).resources[0].instance_type, "");
 }

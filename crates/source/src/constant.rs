@@ -1,0 +1,83 @@
+//! Values of expressions that refer to nothing, such as the defaults of variables.
+
+use hcl_edit::expr::Expression;
+use serde_json::Value as Json;
+
+use crate::Inputs;
+use crate::budget::{Budget, Result, Stop};
+use crate::eval::{Allowed, Evaluator, Scope};
+use crate::json;
+use crate::module::Module;
+use crate::value::Value;
+
+/// The value of an expression without references: a string as it is, anything else as JSON, `None` for null.
+///
+/// # Errors
+/// Why it has no value, such as a reference in it.
+pub fn constant(expression: &Expression) -> std::result::Result<Option<String>, String> {
+    let (module, inputs) = (Module::default(), Inputs::default());
+    let evaluator = Evaluator::new(&module, &inputs);
+    let value = evaluator.evaluate(expression, Scope::new(Allowed::Nothing));
+    value.and_then(|value| text(&value, &evaluator.budget)).map_err(reason)
+}
+
+/// The same of a value in a file of JSON, where such strings are not templates.
+///
+/// # Errors
+/// As [`constant`].
+pub fn json_constant(json: &Json) -> std::result::Result<Option<String>, String> {
+    let budget = Budget::new();
+    json::convert(json, &budget).and_then(|value| text(&value, &budget)).map_err(reason)
+}
+
+fn text(value: &Value, budget: &Budget) -> Result<Option<String>> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Text(text) => Ok(Some(text.as_ref().to_owned())),
+        other => json::encode(other, budget).map(Some),
+    }
+}
+
+fn reason(stop: Stop) -> String {
+    match stop {
+        Stop::Unknown(reason) => reason.as_ref().to_owned(),
+        Stop::Failed(reason) => reason,
+        Stop::Exhausted => "the expression takes too long to evaluate or is nested too deep".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_evaluated_and_references_refused() {
+        let value = |text: &str| constant(&text.parse().unwrap());
+        for (text, wanted) in [
+            ("60 * 60", Some("3600")),
+            ("-1.50", Some("-1.5")),
+            ("1e3", Some("1000")),
+            ("12345678901234567890", Some("12345678901234567890")),
+            (r#""x${1 + 1}y""#, Some("x2y")),
+            (r#""${true}""#, Some("true")),
+            (r#"true ? "a" : "b""#, Some("a")),
+            ("true ? null : null", None),
+            ("1 < 2 && !false", Some("true")),
+            (r#"["a", "b"][1]"#, Some("b")),
+            (r#"[for i in [1, 2] : "n${i}<&>"]"#, Some(r#"["n1\u003c\u0026\u003e","n2\u003c\u0026\u003e"]"#)),
+            (r#"{ b = "1", "a c" = [1.0, null] }"#, Some(r#"{"a c":[1,null],"b":"1"}"#)),
+        ] {
+            assert_eq!(value(text), Ok(wanted.map(str::to_owned)), "{text}");
+        }
+        assert!(value("var.x").is_err());
+        assert!(value("1 / 0").is_err());
+    }
+
+    #[test]
+    fn json_is_taken_as_it_is() {
+        let value = |json: Json| json_constant(&json);
+        assert_eq!(value(serde_json::json!("${1}")), Ok(Some("${1}".to_owned())));
+        assert_eq!(value(serde_json::json!([1.0, "<"])), Ok(Some(r#"[1,"\u003c"]"#.to_owned())));
+        assert_eq!(value(Json::Null), Ok(None));
+    }
+}
