@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use coder_domain::Timestamp;
 use coder_domain::build::Transition;
-use coder_domain::ids::{BuildId, FileId, PresetId, TemplateVersionId, WorkspaceId};
+use coder_domain::ids::{BuildId, FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
 use coder_domain::job::{InvalidTransition, Type};
 use coder_store::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
-use coder_store::{Document, Tx, builds, jobs, journals, transaction, versions, workspaces};
+use coder_store::{Document, Tx, builds, job_uploads, jobs, journals, transaction, versions, workspaces};
 use coder_wire::messages::provisioner as wire;
 use coder_wire::messages::provisionerd::{CompletedJob, completed_job};
 use jiff::SignedDuration;
@@ -86,7 +86,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
             Arm::DryRun => Ok(None),
             Arm::Import(import) => {
                 let version = update::imported_version(&row)?;
-                store_import(tx, version, import, now).await?;
+                store_import(tx, (job, version), import, now).await?;
                 audit::ended::import(tx, &row, "", now).await?;
                 Ok(None)
             }
@@ -320,7 +320,7 @@ fn preset(reported: wire::Preset) -> Preset {
 
 async fn store_import(
     tx: &mut Tx,
-    version: TemplateVersionId,
+    (job, version): (JobId, TemplateVersionId),
     import: &Import,
     now: Timestamp,
 ) -> Result<(), Refusal> {
@@ -331,14 +331,7 @@ async fn store_import(
         // A bundle's were stored when the job was handed out.
         Modules::None => version_details::find_module_file(tx, version).await?,
         Modules::Inline(hash, data) => Some(files::store(tx, hash, data.clone(), now).await?),
-        Modules::Uploaded(hash) => match files::find(tx, hash).await? {
-            Some(id) => Some(id),
-            None => {
-                return Err(Refusal::invalid(
-                    "the module files were not uploaded before the job was completed",
-                ));
-            }
-        },
+        Modules::Uploaded(hash) => Some(uploaded(tx, job, version, hash).await?),
     };
     if let Some(plan) = &import.plan {
         let plan = Plan { plan: plan.clone(), module_file_id, provisioner_version: String::new() };
@@ -346,6 +339,25 @@ async fn store_import(
     }
     versions::update_flags(tx, version, import.has_ai_tasks, import.has_external_agents, now).await?;
     Ok(())
+}
+
+/// The archive that a result names by its hash: one that the job's daemon uploaded for it, or the one that the version has
+/// already. Whoever merely knows the hash of another template's modules gets nothing.
+async fn uploaded(
+    tx: &mut Tx,
+    job: JobId,
+    version: TemplateVersionId,
+    hash: &str,
+) -> Result<FileId, Refusal> {
+    if let Some(id) = job_uploads::find(tx, job, hash).await? {
+        return Ok(id);
+    }
+    if let Some(id) = version_details::find_module_file(tx, version).await?
+        && coder_store::files::find(tx, id).await?.is_some_and(|file| file.hash == hash)
+    {
+        return Ok(id);
+    }
+    Err(Refusal::invalid("the module files were not uploaded before the job was completed"))
 }
 
 async fn store_build(

@@ -6,7 +6,7 @@ use coder_domain::Timestamp;
 use coder_domain::ids::{FileId, UserId};
 use coder_domain::job::Type;
 use coder_store::jobs::{self, Job};
-use coder_store::{Tx, files, transaction, version_details};
+use coder_store::{Tx, files, job_uploads, transaction, version_details};
 use coder_wire::file::File;
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::FileRequest;
@@ -19,18 +19,27 @@ const TAR: &str = "application/x-tar";
 /// Module archives belong to the system: no person uploaded them, and no person can name them as a template's source.
 const SYSTEM: UserId = UserId::PREBUILDS;
 
-/// Stores an archive that arrived whole and with the announced hash, if the daemon has an import in hand; an equal one
-/// that is there already is fine.
+/// Stores an archive that arrived whole and with the announced hash, if the daemon has an import in hand, and notes for
+/// which; an equal one that is there already is fine. The message names no job, so it is for each import in hand.
 pub async fn upload(session: &Session, file: &File) -> Result<(), Refusal> {
     let (hash, now) = (hex(&file.hash)?, session.app.now());
     transaction!(session.app.store, Refusal, |tx| {
-        let jobs = in_hand(tx, session).await?;
-        if !jobs.iter().any(|job| job.kind == Type::TemplateVersionImport) {
+        let mut imports = in_hand(tx, session).await?;
+        imports.retain(|job| job.kind == Type::TemplateVersionImport);
+        if imports.is_empty() {
             return Err(Refusal::invalid("only an import has files to upload, and none is in hand"));
         }
-        Ok(store(tx, &hash, file.data.to_vec(), now).await?)
-    })?;
-    Ok(())
+        let id = store(tx, &hash, file.data.to_vec(), now).await?;
+        let mut has_room = false;
+        for import in imports {
+            has_room |= job_uploads::insert(tx, import.id, id).await?;
+        }
+        if !has_room {
+            let most = job_uploads::MOST;
+            return Err(Refusal::invalid(format!("at most {most} archives of modules are kept for one job")));
+        }
+        Ok(())
+    })
 }
 
 /// The jobs about which this connection may speak.
@@ -59,7 +68,7 @@ pub async fn store(
     files::insert(tx, hash, SYSTEM, TAR, data, now).await.map(|(file, _)| file.id)
 }
 
-/// Finds an archive of modules by its hash.
+/// Finds an archive of modules by its hash, whoever uploaded it: only for content that the server has in its hand.
 pub async fn find(tx: &mut Tx, hash: &str) -> Result<Option<FileId>, coder_store::Error> {
     Ok(files::find_by_hash(tx, hash, SYSTEM).await?.map(|file| file.id))
 }

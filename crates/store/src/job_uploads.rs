@@ -1,0 +1,47 @@
+//! Which archives of modules the daemon of a job uploaded for it: a result may name these, and nobody else's.
+
+use coder_domain::ids::{FileId, JobId};
+use jiff::Timestamp;
+
+use crate::Result;
+use crate::engine::{Tx, sql, statements, values};
+
+/// Most archives that are kept for one job; an import has one.
+pub const MOST: i64 = 8;
+
+statements! { "provisioner_job_uploads";
+    /// Nothing is added beyond the bound, unless it is there already.
+    INSERT = sql("insert into provisioner_job_uploads (job_id, file_id)
+        select cast($1 as text), cast($2 as text)
+        where (select count(*) from provisioner_job_uploads where job_id = $1 and file_id <> $2) < $3
+        on conflict (job_id, file_id) do update set file_id = excluded.file_id");
+    FIND = sql("select file.id from provisioner_job_uploads as upload join files as file on file.id = upload.file_id
+        where upload.job_id = $1 and file.hash = $2");
+    PURGE = sql("delete from provisioner_job_uploads where job_id in (
+        select id from provisioner_jobs where completed_us < $1 and id in (select job_id from provisioner_job_uploads))");
+}
+
+/// Notes that the daemon of a job uploaded a file for it; says whether there was room for it. Prove first that the
+/// daemon holds the job.
+///
+/// # Errors
+/// [`crate::Error::Reference`] when one of them is missing.
+pub async fn insert(tx: &mut Tx, job: JobId, file: FileId) -> Result<bool> {
+    Ok(tx.execute(&INSERT, values![job, file, MOST]).await? > 0)
+}
+
+/// The file with this content that was uploaded for a job.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find(tx: &mut Tx, job: JobId, hash: &str) -> Result<Option<FileId>> {
+    tx.fetch_opt(&FIND, values![job, hash.to_owned()]).await?.map(|row| row.get("id")).transpose()
+}
+
+/// Forgets what was uploaded for jobs that ended before `before`; the files stay.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+    tx.execute(&PURGE, values![before]).await
+}
