@@ -25,6 +25,8 @@ record! {
         pub tags: TagSet,
         /// Its last sign of life.
         pub last_seen_at: Option<Timestamp> = "last_seen_us",
+        /// When its newest connection ended, if it has none now.
+        pub left_at: Option<Timestamp> = "left_us",
         /// How many jobs it says it can run at once.
         pub slots: i64,
         /// Whether it takes no more jobs.
@@ -80,7 +82,7 @@ impl Facts {
 statements! { "provisioner_daemons";
     /// Held jobs are few and have an index of their own.
     LIST = sql("select daemon.id, daemon.organization_id, daemon.name, daemon.provisioners, daemon.tags,
-        daemon.last_seen_us, daemon.slots, daemon.draining, daemon.session_hash, daemon.key_id, joined.expires_us,
+        daemon.last_seen_us, daemon.left_us, daemon.slots, daemon.draining, daemon.session_hash, daemon.key_id, joined.expires_us,
         joined.revoked_us, coalesce(held.jobs, 0) as busy, held.oldest_us
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
         left join (select worker_id, count(*) as jobs, min(started_us) as oldest_us from provisioner_jobs

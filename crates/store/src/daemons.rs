@@ -3,7 +3,7 @@
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::Result;
 use crate::engine::{Class, Tx, list as list_value, optional_list, record, sql, statements, values};
@@ -32,6 +32,8 @@ record! {
         pub created_at: Timestamp = "created_us",
         /// Refreshed every minute while it is connected.
         pub last_seen_at: Option<Timestamp> = "last_seen_us",
+        /// When its newest connection ended, if it has none now.
+        pub left_at: Option<Timestamp> = "left_us",
         /// How many jobs it says it can run at once.
         pub slots: i64,
         /// How many it says it has in hand.
@@ -59,6 +61,28 @@ record! {
         /// When one of them was last seen.
         pub last_seen_at: Timestamp = "last_seen_us",
     }
+}
+
+/// How a daemon joins, beside what it brings.
+#[derive(Clone, Debug, Default)]
+pub struct Arrival {
+    /// Whose token it joined with, if it joined with a user's.
+    pub user: Option<UserId>,
+    /// The id of that token.
+    pub token: Option<String>,
+    /// Whether it cannot be told to leave: then it stays drained when it comes back with the same key.
+    pub is_deaf: bool,
+}
+
+/// A row that was just written.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// The row.
+    pub id: DaemonId,
+    /// Names this connection of it, for [`update_left`].
+    pub connection: String,
+    /// That it was asked to leave, unless that was taken back.
+    pub drain: Option<Drain>,
 }
 
 record! {
@@ -103,6 +127,8 @@ pub struct Filter {
     pub key_id: Option<KeyId>,
     /// Only seen at or after this instant.
     pub seen_since: Option<Timestamp>,
+    /// None that have left, except while they hold a job.
+    pub is_present: bool,
     /// Also those whose key was deleted and that hold no job any more.
     pub with_revoked: bool,
 }
@@ -150,7 +176,7 @@ impl DaemonJob {
 macro_rules! select {
     () => {
         "select daemon.id, daemon.organization_id, daemon.name, daemon.key_id, daemon.provisioners, daemon.tags,
-        daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us,
+        daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us, daemon.left_us,
         daemon.slots, daemon.busy, daemon.draining, daemon.session_hash, joined.name as key_name
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id"
     };
@@ -158,23 +184,31 @@ macro_rules! select {
 
 statements! { "provisioner_daemons";
     UPSERT = sql("insert into provisioner_daemons (id, organization_id, name, owner_tag, key_id, provisioners, tags,
-        version, api_version, created_us, last_seen_us, tag_set_id)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)
+        version, api_version, created_us, last_seen_us, tag_set_id, connection, joined_by, joined_token)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $14, $15)
         on conflict (organization_id, name, owner_tag) do update set key_id = excluded.key_id,
         provisioners = excluded.provisioners, tags = excluded.tags, tag_set_id = excluded.tag_set_id,
         version = excluded.version,
-        api_version = excluded.api_version, last_seen_us = excluded.last_seen_us, slots = 1, busy = 0, draining = false
-        returning id, created_us");
+        api_version = excluded.api_version, last_seen_us = excluded.last_seen_us, slots = 1, busy = 0,
+        left_us = null, connection = excluded.connection, joined_by = excluded.joined_by,
+        joined_token = excluded.joined_token,
+        draining = ($13 and provisioner_daemons.drain_asked_us is not null
+            and provisioner_daemons.key_id = excluded.key_id),
+        drain_asked_us = case when provisioner_daemons.key_id = excluded.key_id
+            then provisioner_daemons.drain_asked_us end
+        returning id, drain_asked_us, drain_reason");
     GET = sql(concat!(select!(), " where daemon.id = $1"));
     LIST = sql(concat!(select!(), " where (cast($1 as text) is null or daemon.organization_id = $1)
         and (cast($2 as text) is null or daemon.id in (select value from json_each($2)))
         and (cast($3 as text) is null or daemon.key_id = $3)
         and (cast($4 as bigint) is null or daemon.last_seen_us >= $4)
+        and (not $6 or daemon.left_us is null or exists (select 1 from provisioner_jobs as job
+            where job.worker_id = daemon.id and job.completed_us is null))
         and ($5 or joined.revoked_us is null or exists (select 1 from provisioner_jobs as job
             where job.worker_id = daemon.id and job.completed_us is null))
         order by daemon.created_us desc, daemon.id desc"));
     ALIKE = sql("select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
-        sum(case when daemon.last_seen_us >= $2 then 1 else 0 end) as online
+        sum(case when daemon.last_seen_us >= $2 and daemon.left_us is null then 1 else 0 end) as online
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
         where daemon.organization_id = $1 and daemon.tag_set_id in (select cast(value as bigint) from json_each($3))
         and daemon.last_seen_us is not null and joined.revoked_us is null
@@ -182,12 +216,21 @@ statements! { "provisioner_daemons";
     SET_SLOTS = sql("update provisioner_daemons set slots = $2, busy = $3, draining = $4 where id = $1
         and (slots <> $2 or busy <> $3 or draining <> $4)");
     SET_DRAIN = sql("update provisioner_daemons set draining = true, drain_asked_us = $2, drain_reason = $3 where id = $1");
+    CLEAR_DRAIN = sql("update provisioner_daemons set draining = false, drain_asked_us = null, drain_reason = ''
+        where id = $1");
     LIST_DRAINS = sql("select id, drain_asked_us, drain_reason from provisioner_daemons
         where id in (select value from json_each($1)) and drain_asked_us is not null").class(Class::Heartbeat);
-    SET_JOINED_BY = sql("update provisioner_daemons set joined_by = $2 where id = $1");
+    /// Only those whose jobs would have to end.
+    LIST_TOKENS_IN_USE = sql("select distinct daemon.joined_token from provisioner_daemons as daemon
+        join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
+        where daemon.joined_by = $1 and daemon.joined_token is not null");
+    LEAVE = sql("update provisioner_daemons set left_us = $3,
+        last_seen_us = case when last_seen_us > $3 then last_seen_us else $3 end
+        where id = $1 and connection = $2");
     LIST_JOINED = sql("select distinct organization_id from provisioner_daemons where joined_by = $1 and key_id = $2");
     SET_SESSION = sql("update provisioner_daemons set session_hash = $2 where id = $1");
-    HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2
+    HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2,
+        left_us = case when left_us > $3 then left_us end
         where id in (select value from json_each($1))").class(Class::Heartbeat);
     CURRENT_JOBS = sql("select job.worker_id, job.id, true as is_current, job.started_us, job.canceled_us,
         job.completed_us, job.error, coalesce(template.name, '') as template_name,
@@ -221,7 +264,16 @@ statements! { "provisioner_daemons";
 /// # Errors
 /// A missing key is [`crate::Error::Reference`].
 pub async fn upsert(tx: &mut Tx, join: &Join, now: Timestamp) -> Result<DaemonId> {
+    Ok(insert_joined(tx, join, &Arrival::default(), now).await?.id)
+}
+
+/// As [`upsert`], with all that is known of the connection.
+///
+/// # Errors
+/// A missing key is [`crate::Error::Reference`].
+pub async fn insert_joined(tx: &mut Tx, join: &Join, arrival: &Arrival, now: Timestamp) -> Result<Joined> {
     let tag_set = tag_sets::intern(tx, &join.tags).await?;
+    let connection = DaemonId::random().to_string();
     let row = values![
         DaemonId::random(),
         join.organization_id,
@@ -234,8 +286,15 @@ pub async fn upsert(tx: &mut Tx, join: &Join, now: Timestamp) -> Result<DaemonId
         join.api_version,
         now,
         tag_set,
+        connection,
+        arrival.is_deaf,
+        arrival.user,
+        arrival.token,
     ];
-    tx.fetch_one(&UPSERT, row).await?.get("id")
+    let row = tx.fetch_one(&UPSERT, row).await?;
+    let (id, asked_at): (_, Option<Timestamp>) = (row.get("id")?, row.get("drain_asked_us")?);
+    let reason: String = row.get("drain_reason")?;
+    Ok(Joined { id, connection, drain: asked_at.map(|asked_at| Drain { id, asked_at, reason }) })
 }
 
 /// By id.
@@ -253,7 +312,7 @@ pub async fn find(tx: &mut Tx, id: DaemonId) -> Result<Option<Daemon>> {
 pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
     let mut parameters = values![filter.organization_id];
     parameters.push(optional_list(filter.ids.as_deref()));
-    parameters.extend(values![filter.key_id, filter.seen_since, filter.with_revoked]);
+    parameters.extend(values![filter.key_id, filter.seen_since, filter.with_revoked, filter.is_present]);
     tx.fetch(&LIST, parameters).await?.iter().map(Daemon::from_row).collect()
 }
 
@@ -273,13 +332,16 @@ pub async fn list_alike(
     tx.fetch(&ALIKE, parameters).await?.iter().map(Alike::from_row).collect()
 }
 
-/// Notes that these daemons are connected: one statement for all of a server.
+/// A heartbeat may have begun before a daemon left.
+const JUST_LEFT: SignedDuration = SignedDuration::from_secs(5);
+
+/// Notes that these daemons are connected: one statement for all of a server. One that left a moment ago has left.
 ///
 /// # Errors
 /// Only when the database fails.
 pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], now: Timestamp) -> Result<u64> {
     let mut parameters = vec![list_value(ids.iter().copied())];
-    parameters.extend(values![now]);
+    parameters.extend(values![now, now.checked_sub(JUST_LEFT).unwrap_or(Timestamp::MIN)]);
     tx.execute(&HEARTBEAT, parameters).await
 }
 
@@ -300,6 +362,22 @@ pub async fn update_drain(tx: &mut Tx, id: DaemonId, reason: &str, now: Timestam
     tx.change_one(&SET_DRAIN, values![id, now, reason.to_owned()]).await
 }
 
+/// The daemon takes jobs again. One that was told to leave does so all the same.
+///
+/// # Errors
+/// [`crate::Error::Stale`] when the row is gone.
+pub async fn delete_drain(tx: &mut Tx, id: DaemonId) -> Result<()> {
+    tx.change_one(&CLEAR_DRAIN, values![id]).await
+}
+
+/// Notes that a connection of a daemon has ended, unless there is a newer one.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_left(tx: &mut Tx, id: DaemonId, connection: &str, now: Timestamp) -> Result<()> {
+    tx.execute(&LEAVE, values![id, connection.to_owned(), now]).await.map(|_| ())
+}
+
 /// Those of these daemons that were ever asked to leave.
 ///
 /// # Errors
@@ -309,12 +387,12 @@ pub async fn list_drains(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<Drain>> {
     rows.iter().map(Drain::from_row).collect()
 }
 
-/// Notes whose token a daemon joined with, for one that joined with a user's.
+/// The tokens of this user with which daemons joined that hold jobs.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the row is gone.
-pub async fn update_joined_by(tx: &mut Tx, id: DaemonId, user: UserId) -> Result<()> {
-    tx.change_one(&SET_JOINED_BY, values![id, user]).await
+/// Only when the database fails.
+pub async fn list_tokens_in_use(tx: &mut Tx, user: UserId) -> Result<Vec<String>> {
+    tx.fetch(&LIST_TOKENS_IN_USE, values![user]).await?.iter().map(|row| row.get("joined_token")).collect()
 }
 
 /// The organizations in which daemons joined with a token of this user.

@@ -58,6 +58,9 @@ statements! { "api_keys";
     DELETE = sql("delete from api_keys where id = $1");
     DELETE_BY_NAME = sql("delete from api_keys where user_id = $1 and token_name = $2");
     DELETE_OF_USER = sql("delete from api_keys where user_id = $1");
+    LIST_ENDED = sql("select wanted.value from json_each($1) as wanted where not exists (
+        select 1 from api_keys where api_keys.id = wanted.value and api_keys.expires_us > $2)")
+        .class(crate::engine::Class::Heartbeat);
     PURGE = sql("delete from api_keys where id in
         (select id from api_keys where expires_us < $1 order by expires_us limit $2)");
 }
@@ -107,6 +110,16 @@ pub async fn update_used(
     ip: &str,
 ) -> Result<()> {
     tx.change_one(&TOUCH, values![id.to_owned(), now, expires_at, ip.to_owned()]).await
+}
+
+/// Those of these tokens that are gone or have expired.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_ended(tx: &mut Tx, ids: &[String], now: Timestamp) -> Result<Vec<String>> {
+    let mut parameters = vec![crate::engine::list(ids.iter().cloned())];
+    parameters.extend(values![now]);
+    tx.fetch(&LIST_ENDED, parameters).await?.iter().map(|row| row.get("value")).collect()
 }
 
 /// Removes a key.

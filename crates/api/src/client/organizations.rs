@@ -111,6 +111,14 @@ impl Client {
         self.send(Method::POST, &paths::daemon_drain(organization, daemon), &()).await
     }
 
+    /// Takes that back. Daemons that were told already leave all the same.
+    ///
+    /// # Errors
+    /// See [`Error`]; 404 when there is none of that name or id.
+    pub async fn undrain(&self, organization: OrganizationId, daemon: &str) -> Result<Drained, Error> {
+        self.send(Method::DELETE, &paths::daemon_drain(organization, daemon), &()).await
+    }
+
     /// Why a job waits; none on an official server, which cannot say.
     pub async fn explain_job(
         &self,

@@ -23,6 +23,8 @@ pub enum Hint {
     Key(KeyId),
     /// What a user may do has changed.
     User(UserId),
+    /// A token of a user is gone.
+    Tokens(UserId),
     /// An organization was removed.
     Organization(OrganizationId),
     /// Something was not told: look at everything.
@@ -39,7 +41,9 @@ pub struct Said {
 }
 
 impl Hint {
-    fn write(self) -> String {
+    /// As one word.
+    #[must_use]
+    pub fn write(self) -> String {
         let (letter, id) = match self {
             Self::Posted(id) => ('p', id.0),
             Self::Canceled(id) => ('c', id.0),
@@ -49,6 +53,7 @@ impl Hint {
             Self::Drained(id) => ('d', id.0),
             Self::Key(id) => ('k', id.0),
             Self::User(id) => ('u', id.0),
+            Self::Tokens(id) => ('t', id.0),
             Self::Organization(id) => ('o', id.0),
             Self::Everything => ('a', Uuid::nil()),
         };
@@ -56,7 +61,8 @@ impl Hint {
     }
 
     /// None for what a newer release says, and for nonsense.
-    fn read(word: &str) -> Option<Self> {
+    #[must_use]
+    pub fn read(word: &str) -> Option<Self> {
         let (letter, id) = word.split_at_checked(1)?;
         let id = Uuid::try_parse(id).ok().filter(|_| id.len() == 32)?;
         Some(match letter {
@@ -68,6 +74,7 @@ impl Hint {
             "d" => Self::Drained(DaemonId(id)),
             "k" => Self::Key(KeyId(id)),
             "u" => Self::User(UserId(id)),
+            "t" => Self::Tokens(UserId(id)),
             "o" => Self::Organization(OrganizationId(id)),
             "a" => Self::Everything,
             _ => return None,
@@ -117,6 +124,7 @@ mod tests {
             Hint::Drained(DaemonId::random()),
             Hint::Key(KeyId::random()),
             Hint::User(UserId::random()),
+            Hint::Tokens(UserId::random()),
             Hint::Organization(OrganizationId::random()),
             Hint::Everything,
         ]);

@@ -5,6 +5,7 @@
 
 pub mod hint;
 pub mod outbox;
+pub mod written;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -98,6 +98,7 @@ fn table(app: App) -> Table {
         .get(Daemon, paths::SERVE, provisioner_daemons::serve)
         .get(Signed, paths::DAEMONS, provisioner_daemons::list)
         .post(Signed, paths::DAEMON_DRAIN, provisioner_daemons::drain)
+        .delete(Signed, paths::DAEMON_DRAIN, provisioner_daemons::undrain)
         .get(Signed, paths::JOBS, provisioner_jobs::list)
         .get(Signed, paths::JOB, provisioner_jobs::get)
         .get(Signed, paths::JOB_EXPLANATION, provisioner_jobs::explain)

@@ -87,7 +87,8 @@ async fn now(app: &App) -> Result<Registry, Error> {
     let since = at.checked_sub(STALE_AFTER).ok();
     for organization in &organizations {
         for daemon in daemon_facts::list(&mut tx, organization.id, DAEMONS).await? {
-            if daemon.last_seen_at < since || daemon.revoked_at.is_some() {
+            let has_left = daemon.left_at.is_some() && daemon.busy == 0;
+            if has_left || daemon.last_seen_at < since || daemon.revoked_at.is_some() {
                 continue;
             }
             let set = sets.entry((organization.id, daemon.tags)).or_default();

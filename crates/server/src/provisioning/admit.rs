@@ -8,9 +8,9 @@ use coder_domain::key::{Hashed, is_provisioner_key, same_secret};
 use coder_domain::protocol;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::{self, TagSet};
-use coder_store::daemons::Join;
+use coder_store::daemons::{Arrival, Join};
 use coder_store::keys;
-use coder_wire::extension::Extensions;
+use coder_wire::extension::{Extension, Extensions};
 use http::{HeaderMap, StatusCode, Uri, header};
 
 use super::key_end::Shown;
@@ -40,13 +40,27 @@ pub struct Admitted {
     pub shown: Option<Shown>,
     /// With whose token it joined, if with a user's.
     pub user: Option<UserId>,
+    /// The id of that token.
+    pub token: Option<String>,
 }
 
 impl Admitted {
+    /// How the row is to be written.
+    #[must_use]
+    pub fn arrival(&self) -> Arrival {
+        Arrival { user: self.user, token: self.token.clone(), is_deaf: self.is_deaf() }
+    }
+
+    /// Whether it cannot be told to leave.
+    #[must_use]
+    pub const fn is_deaf(&self) -> bool {
+        !self.extensions.has(Extension::Drain)
+    }
+
     /// One that offers nothing beyond the official protocol.
     #[must_use]
     pub const fn official(join: Join) -> Self {
-        Self { join, extensions: Extensions::NONE, shown: None, user: None }
+        Self { join, extensions: Extensions::NONE, shown: None, user: None, token: None }
     }
 }
 
@@ -72,9 +86,9 @@ pub async fn admit(
         }
         Credential::Psk | Credential::User(_) => None,
     };
-    let user = match &credential {
-        Credential::User(caller) => Some(caller.user.id),
-        Credential::Key(_) | Credential::Psk => None,
+    let (user, token) = match &credential {
+        Credential::User(caller) => (Some(caller.user.id), Some(caller.key.id.clone())),
+        Credential::Key(_) | Credential::Psk => (None, None),
     };
     let mut tx = app.store.reader().await?;
     let path = organizations::find(app, &mut tx, organization).await?;
@@ -102,7 +116,7 @@ pub async fn admit(
         api_version: api_version.to_string(),
     };
     let extensions = Extensions::from_headers(headers).both(app.config.provisioning.extensions);
-    Ok(Admitted { join, extensions, shown, user })
+    Ok(Admitted { join, extensions, shown, user, token })
 }
 
 async fn credential(app: &App, headers: &HeaderMap, uri: &Uri, peer: Peer) -> Result<Credential> {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::hand::Hand;
 
 /// Whose a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
     /// The daemon's row.
     pub daemon: DaemonId,
@@ -22,6 +22,10 @@ pub struct Who {
     pub key: KeyId,
     /// The user whose token it joined with, if it did.
     pub user: Option<UserId>,
+    /// The id of that token.
+    pub token: Option<Arc<str>>,
+    /// Whether it cannot be told to leave.
+    pub is_deaf: bool,
     /// Since when its process is known: when it joined, or when it got its session.
     pub since: Timestamp,
 }
@@ -74,6 +78,15 @@ impl Connected {
         let entries = self.entries();
         let of_users = entries.sessions.values();
         of_users.filter_map(|entry| Some((entry.who.user?, entry.who.organization))).collect()
+    }
+
+    /// The tokens of these users with which daemons joined, each once.
+    #[must_use]
+    pub fn tokens(&self, of: &[UserId]) -> BTreeSet<String> {
+        let entries = self.entries();
+        let meant =
+            entries.sessions.values().filter(|entry| entry.who.user.is_some_and(|user| of.contains(&user)));
+        meant.filter_map(|entry| entry.who.token.as_deref().map(str::to_owned)).collect()
     }
 
     /// The keys with which daemons joined, each once.
@@ -139,19 +152,31 @@ impl Connected {
     }
 
     /// Asks the processes of a daemon to leave that were there at `asked_at`; returns how many connections were told.
-    /// Those without the extension `drain` are handed no more jobs, and closed when they hold none.
+    /// Those without the extension `drain` are handed no more jobs until [`Self::undrain`], whenever they came.
     pub fn drain(&self, daemon: DaemonId, reason: &str, asked_at: Timestamp) -> usize {
         let entries = self.entries();
-        let is_meant = |entry: &&Entry| entry.who.daemon == daemon && entry.who.since <= asked_at;
+        let is_meant =
+            |entry: &&Entry| entry.who.daemon == daemon && (entry.who.is_deaf || entry.who.since <= asked_at);
         let meant: Vec<_> = entries.sessions.values().filter(is_meant).cloned().collect();
         drop(entries);
         for entry in &meant {
-            if entry.hand.session().is_none() {
-                entry.hand.retire();
+            if entry.who.is_deaf {
+                entry.hand.park(true);
             }
             entry.hand.drain(reason);
         }
         meant.len()
+    }
+
+    /// The processes of a daemon that could not be told to leave take jobs again; returns how many these are.
+    pub fn undrain(&self, daemon: DaemonId) -> usize {
+        let parked = |entry: &&Entry| entry.who.daemon == daemon && entry.hand.is_parked();
+        let hands: Vec<_> =
+            self.entries().sessions.values().filter(parked).map(|entry| Arc::clone(&entry.hand)).collect();
+        for hand in &hands {
+            hand.park(false);
+        }
+        hands.len()
     }
 
     /// Somebody asked to stop a job that a daemon has; it is told at once if it is connected here.
@@ -223,10 +248,17 @@ impl Drop for Connection {
 mod tests {
     use super::*;
 
-    fn add(list: &Connected, daemon: DaemonId, key: KeyId) -> (Connection, CancellationToken, Arc<Hand>) {
-        let (close, hand) = (CancellationToken::new(), Arc::new(Hand::default()));
+    fn who(daemon: DaemonId, key: KeyId) -> Who {
         let (organization, since) = (OrganizationId::NIL, Timestamp::UNIX_EPOCH);
-        let who = Who { daemon, organization, key, user: None, since };
+        Who { daemon, organization, key, user: None, token: None, is_deaf: false, since }
+    }
+
+    fn add(list: &Connected, daemon: DaemonId, key: KeyId) -> (Connection, CancellationToken, Arc<Hand>) {
+        add_as(list, who(daemon, key))
+    }
+
+    fn add_as(list: &Connected, who: Who) -> (Connection, CancellationToken, Arc<Hand>) {
+        let (close, hand) = (CancellationToken::new(), Arc::new(Hand::default()));
         (list.add(who, close.clone(), Arc::clone(&hand)), close, hand)
     }
 
@@ -271,13 +303,16 @@ mod tests {
         let (connected, daemon) = (Connected::default(), DaemonId::random());
         let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1);
         let (there, new) = (add(&connected, daemon, KeyId::PSK), add(&connected, daemon, KeyId::PSK));
-        let official = add(&connected, daemon, KeyId::PSK);
+        let official = add_as(&connected, Who { is_deaf: true, since: later, ..who(daemon, KeyId::PSK) });
         let other = add(&connected, DaemonId::random(), KeyId::PSK);
         connected.attach(&there.0, Hashed([7; 32]), Timestamp::UNIX_EPOCH);
         connected.attach(&new.0, Hashed([8; 32]), later);
         assert_eq!(connected.drain(daemon, "make room", Timestamp::UNIX_EPOCH), 2);
+        assert!(!official.2.is_retired());
         let words = |hand: &Hand| hand.words(Timestamp::UNIX_EPOCH, std::time::Duration::MAX).0.len();
         assert_eq!((words(&there.2), words(&new.2), words(&other.2)), (1, 0, 0));
-        assert!(official.2.is_retired() && !there.2.is_retired() && !other.2.is_retired());
+        assert!(official.2.is_parked() && !there.2.is_parked() && !other.2.is_parked());
+        assert_eq!((connected.undrain(daemon), connected.undrain(daemon)), (1, 0));
+        assert!(!official.2.is_parked());
     }
 }

@@ -58,11 +58,7 @@ impl Service for Session {
         answer!(self, "ReportSlots", canceled, report_slots(self, &report))
     }
 
-    async fn report_program(
-        &self,
-        report: ProgramReport,
-        canceled: CancellationToken,
-    ) -> Result<(), Status> {
+    async fn report_program(&self, report: ProgramReport, canceled: CancellationToken) -> Result<(), Status> {
         answer!(self, "ReportProgram", canceled, report_program(self, &report))
     }
 
@@ -151,7 +147,8 @@ async fn report_slots(session: &Session, report: &SlotsReport) -> Result<(), Ref
     }
     let mut tx = session.app.store.single().await?;
     let (slots, busy) = (i64::from(report.slots), i64::from(report.busy));
-    daemons::update_slots(&mut tx, session.daemon, slots, busy, report.draining).await?;
+    let draining = report.draining || session.hand.is_parked();
+    daemons::update_slots(&mut tx, session.daemon, slots, busy, draining).await?;
     Ok(())
 }
 
@@ -163,7 +160,9 @@ async fn report_program(session: &Session, report: &ProgramReport) -> Result<(),
         || version.len() > VERSION_BYTES
         || !version.bytes().all(is_version)
     {
-        return Err(Refusal::invalid("a program is terraform or opentofu, and has a version of at most 64 bytes"));
+        return Err(Refusal::invalid(
+            "a program is terraform or opentofu, and has a version of at most 64 bytes",
+        ));
     }
     let (job, holder) = by_token(session, &report.job_id, &report.token)?;
     let mut tx = session.app.store.single().await?;

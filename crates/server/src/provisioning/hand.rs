@@ -9,7 +9,7 @@ use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId};
 use coder_domain::key::Hashed;
 use coder_store::jobs::Holder;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 /// How a connection holds a job.
@@ -58,6 +58,7 @@ pub struct Hand {
     told: Notify,
     ended: Notify,
     retired: CancellationToken,
+    parked: watch::Sender<bool>,
 }
 
 impl Hand {
@@ -185,6 +186,24 @@ impl Hand {
     /// Waits until no more jobs are handed out.
     pub async fn retired(&self) {
         self.retired.cancelled().await;
+    }
+
+    /// No jobs are handed out over this connection, or they are again.
+    pub fn park(&self, parked: bool) {
+        self.parked.send_replace(parked);
+    }
+
+    /// Whether no jobs are handed out for now.
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        *self.parked.borrow()
+    }
+
+    /// Waits until no jobs are handed out, or they are again.
+    pub async fn until_parked(&self, parked: bool) {
+        let mut now = self.parked.subscribe();
+        // The sender lives as long as this does.
+        let _ = now.wait_for(|now| *now == parked).await;
     }
 
     /// Waits until it holds nothing, looking when a job ends.

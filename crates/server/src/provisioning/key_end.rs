@@ -1,12 +1,15 @@
-//! When a connection must end because of the key it was made with: one timer per connection, no polling.
+//! When a connection must end because of the key or the token it was made with: one timer per connection, no polling.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
+use coder_domain::Timestamp;
 use coder_domain::ids::KeyId;
 use coder_domain::key::{Generation, Hashed, Refusal};
-use coder_store::{Error, Tx, keys};
+use coder_store::users::LoginType;
+use coder_store::{Error, Tx, keys, tokens};
 use coder_wire::extension::Extension;
+use jiff::SignedDuration;
 use tokio::time::sleep;
 
 use super::revoke;
@@ -47,6 +50,11 @@ impl Session {
         {
             return Ok(false);
         }
+        if let Some(token) = &self.token
+            && !tokens::list_ended(tx, &[token.to_string()], self.app.now()).await?.is_empty()
+        {
+            return Ok(false);
+        }
         match &self.shown {
             Some(shown) => Ok(matches!(self.standing(tx, shown).await?, Standing::Valid(_))),
             None => Ok(true),
@@ -81,6 +89,7 @@ impl Session {
 pub(super) async fn reached(session: &Session) {
     tokio::select! {
         () = of_key(session) => {}
+        () = of_token(session) => {}
         () = retired(session) => {}
     }
 }
@@ -123,6 +132,60 @@ async fn of_key(session: &Session) {
             () = session.connection.key_changed() => {}
         }
     }
+}
+
+/// Ends a connection whose token expires. Being connected is using it: as with requests, a session's end moves on, a
+/// token's does not (scheduling-and-auth TOK-7).
+async fn of_token(session: &Session) {
+    let (Some(token), Some(user)) = (&session.token, session.user) else {
+        return std::future::pending().await;
+    };
+    loop {
+        let left = match Box::pin(token_left(session, token)).await {
+            Ok(Some(left)) => left,
+            Ok(None) => {
+                let app = session.app.clone();
+                session.hand.retire();
+                session.app.lifecycle.spawn("ended token", async move { revoke::token(&app, user).await });
+                // That closes the connection, once the daemon has heard why.
+                return std::future::pending().await;
+            }
+            Err(error) => {
+                tracing::warn!(daemon = %session.daemon, %error, "whether a token is valid cannot be seen now");
+                TRY_AGAIN
+            }
+        };
+        let until = session.app.now().saturating_add(left).unwrap_or(Timestamp::MAX);
+        // In steps, so that a clock that jumps is noticed; none of them asks the database.
+        while let Ok(left) = Duration::try_from(until.duration_since(session.app.now()))
+            && !left.is_zero()
+        {
+            sleep(left.min(LONGEST)).await;
+        }
+    }
+}
+
+/// How long a token is valid for sure, and then to be looked at again; none when it is gone.
+async fn token_left(session: &Session, id: &str) -> Result<Option<Duration>, Error> {
+    let app = &session.app;
+    let now = app.now();
+    let found = tokens::find(&mut app.store.reader().await?, id).await?;
+    let Some(mut key) = found.filter(|key| key.expires_at > now) else { return Ok(None) };
+    let slides = app.config.sessions.refresh_expiry && key.login_type != LoginType::Token;
+    let margin = (SignedDuration::from_secs(key.lifetime_seconds) / 4).min(SignedDuration::from_hours(1));
+    if slides && key.expires_at.duration_since(now) <= margin {
+        let extended = now.checked_add(SignedDuration::from_secs(key.lifetime_seconds));
+        key.expires_at = extended.unwrap_or(key.expires_at);
+        let mut tx = app.store.single().await?;
+        match tokens::update_used(&mut tx, id, now, key.expires_at, &key.ip_address).await {
+            Ok(()) => {}
+            Err(Error::Stale { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    let left = key.expires_at.duration_since(now);
+    let left = if slides { left - margin.min(left / 2) } else { left };
+    Ok(Some(Duration::try_from(left).unwrap_or_default()))
 }
 
 /// Ends everything of a key; many connections may find out at the same moment, and one does the work.

@@ -9,7 +9,7 @@ use coder_domain::job::life::{KEY_DELETED, KEY_EXPIRED};
 use coder_domain::rbac::{Action, Object, Resource, Scopes, Subject, decide};
 use coder_store::jobs::{self, While};
 use coder_store::users::Status;
-use coder_store::{Error, Tx, daemons, keys, organizations, users};
+use coder_store::{Error, Tx, daemons, keys, organizations, tokens, users};
 use futures_util::future::join_all;
 
 use super::connected::{Ends, Who};
@@ -23,6 +23,8 @@ pub(super) const FAREWELL: Duration = Duration::from_millis(300);
 /// The error of jobs whose daemon joined with the token of somebody who may not have daemons any more.
 pub const USER_GONE: &str =
     "the user whose token the provisioner daemon joined with may run no daemons here any more";
+/// The error of jobs whose daemon joined with a token that is valid no more.
+pub const TOKEN_GONE: &str = "the token that the provisioner daemon joined with was deleted or has expired";
 /// The error of jobs whose organization was removed.
 pub const ORGANIZATION_GONE: &str = "the organization of the provisioner daemon was removed";
 
@@ -48,16 +50,18 @@ impl Reason {
 
 /// Which daemons have to go.
 #[derive(Clone, Copy, Debug)]
-enum Whose {
+enum Whose<'a> {
     Key(KeyId),
+    Token(&'a str),
     Joined(UserId, OrganizationId),
     Organization(OrganizationId),
 }
 
-impl Whose {
+impl Whose<'_> {
     fn is(self, who: &Who) -> bool {
         match self {
             Self::Key(key) => who.key == key,
+            Self::Token(token) => who.token.as_deref() == Some(token),
             Self::Joined(user, organization) => who.user == Some(user) && who.organization == organization,
             Self::Organization(organization) => who.organization == organization,
         }
@@ -66,6 +70,7 @@ impl Whose {
     async fn jobs(self, tx: &mut Tx) -> Result<Vec<JobId>, Error> {
         match self {
             Self::Key(key) => jobs::list_of_key(tx, key).await,
+            Self::Token(token) => jobs::list_of_token(tx, token).await,
             Self::Joined(user, organization) => jobs::list_joined_by(tx, user, organization).await,
             Self::Organization(organization) => jobs::list_in_organization(tx, organization).await,
         }
@@ -98,6 +103,38 @@ pub async fn user(app: &App, user: UserId) {
     if let Err(error) = users_here(app, &[user]).await {
         tracing::error!(%user, %error, "the daemons of a user could not be disconnected");
     }
+}
+
+/// Call it after the commit that removed a token of a user, or when one has expired: daemons that joined with it go, as
+/// with a deleted key.
+pub async fn token(app: &App, user: UserId) {
+    app.events.tell(Hint::Tokens(user));
+    let ended = async {
+        let mut all = app.scheduler.connected().tokens(&[user]);
+        all.extend(daemons::list_tokens_in_use(&mut app.store.reader().await?, user).await?);
+        end_tokens(app, all).await
+    };
+    if let Err(error) = ended.await {
+        tracing::error!(%user, %error, "the daemons of a token could not be disconnected");
+    }
+}
+
+/// Ends the sessions of those that joined with a token of these users which is gone.
+pub(crate) async fn tokens_here(app: &App, users: &[UserId]) -> Result<(), Error> {
+    end_tokens(app, app.scheduler.connected().tokens(users)).await
+}
+
+async fn end_tokens(app: &App, all: BTreeSet<String>) -> Result<(), Error> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<_> = all.into_iter().collect();
+    let ended = tokens::list_ended(&mut app.store.reader().await?, &all, app.now()).await?;
+    for token in ended {
+        let sessions = end(app, Whose::Token(&token), TOKEN_GONE).await?;
+        tracing::info!(token, sessions, "the daemons of a token were disconnected");
+    }
+    Ok(())
 }
 
 /// Call it after the commit that removed an organization: its daemons go.
@@ -157,7 +194,7 @@ pub(super) async fn may_run(tx: &mut Tx, user: UserId, organization: Organizatio
     Ok(decide(&subject, Action::Create, daemon) && decide(&subject, Action::Read, place))
 }
 
-async fn end(app: &App, whose: Whose, reason: &str) -> Result<usize, Error> {
+async fn end(app: &App, whose: Whose<'_>, reason: &str) -> Result<usize, Error> {
     let sessions: Ends = app.scheduler.connected().that(|who| whose.is(who));
     // Whoever holds nothing can end at once; nobody gets another job from here on.
     for (_, hand) in &sessions {
@@ -175,7 +212,7 @@ async fn end(app: &App, whose: Whose, reason: &str) -> Result<usize, Error> {
     Ok(sessions.len())
 }
 
-async fn end_jobs(app: &App, whose: Whose, reason: &str) -> Result<(), Error> {
+async fn end_jobs(app: &App, whose: Whose<'_>, reason: &str) -> Result<(), Error> {
     let jobs = whose.jobs(&mut app.store.reader().await?).await?;
     for job in jobs {
         let said = format!("Coder: {reason}; the job has been ended.");

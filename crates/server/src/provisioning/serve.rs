@@ -1,12 +1,13 @@
 //! One connected daemon: the calls it can make here, and the end of its session.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
-use coder_store::daemons::Join;
+use coder_store::daemons::{self, Join, Joined};
 use coder_store::jobs::Holder;
 use coder_store::{jobs, transaction};
 use coder_wire::bytes::ByteStream;
@@ -57,10 +58,14 @@ pub struct Session {
     pub(super) hand: Arc<Hand>,
     pub(super) shown: Option<Shown>,
     pub(super) user: Option<UserId>,
+    /// The id of the token that it joined with.
+    pub(super) token: Option<Arc<str>>,
     pub(super) organization: OrganizationId,
     /// The session that its process gets at its first Attach; any when none is given.
     pub(super) preset: Option<Bytes>,
     pub(super) connection: Connection,
+    /// What its row calls this connection.
+    row_connection: Option<String>,
     domain: Arc<Domain>,
     close: CancellationToken,
     /// Fires when the connection has ended, for handlers that still run.
@@ -79,11 +84,14 @@ impl Session {
     #[must_use]
     pub fn admitted(app: App, daemon: DaemonId, admitted: &Admitted, url: String) -> Self {
         let (close, join, hand) = (CancellationToken::new(), &admitted.join, Arc::new(Hand::default()));
+        let token: Option<Arc<str>> = admitted.token.as_deref().map(Arc::from);
         let who = Who {
             daemon,
             organization: join.organization_id,
             key: join.key_id,
             user: admitted.user,
+            token: token.clone(),
+            is_deaf: admitted.is_deaf(),
             since: app.now(),
         };
         let connection = app.scheduler.connected().add(who, close.clone(), Arc::clone(&hand));
@@ -96,9 +104,11 @@ impl Session {
             hand,
             shown: admitted.shown.clone(),
             user: admitted.user,
+            token,
             organization: join.organization_id,
             preset: None,
             connection,
+            row_connection: None,
             domain: Arc::new(domain),
             close,
             gone: CancellationToken::new(),
@@ -109,6 +119,16 @@ impl Session {
     #[must_use]
     pub fn with_session(self, session: Bytes) -> Self {
         Self { preset: Some(session), ..self }
+    }
+
+    /// Its row was written for this connection: its end is noted there, and a drain holds on that it could not be told.
+    #[must_use]
+    pub fn joined(self, joined: &Joined) -> Self {
+        if let Some(drain) = joined.drain.as_ref().filter(|_| !self.granted.has(Extension::Drain)) {
+            self.hand.park(true);
+            self.hand.drain(&drain.reason);
+        }
+        Self { row_connection: Some(joined.connection.clone()), ..self }
     }
 
     /// Serves the daemon until it leaves, its key ends, or the server stops.
@@ -150,6 +170,24 @@ impl Session {
         };
         tracing::info!(%daemon, %reason, "provisioner daemon left");
         Box::pin(lost::connection(&this)).await;
+        Box::pin(this.note_left()).await;
+    }
+
+    /// Lists shall not call a daemon idle that has left. One that was sent away by a server that stops is back in a
+    /// moment.
+    pub(crate) async fn note_left(&self) {
+        let Some(connection) = &self.row_connection else { return };
+        let is_elsewhere = self.app.scheduler.connected().is_elsewhere(self.daemon, &self.connection);
+        if is_elsewhere || self.app.lifecycle.soft().is_cancelled() {
+            return;
+        }
+        let now = self.app.now();
+        let noted = async {
+            daemons::update_left(&mut self.app.store.single().await?, self.daemon, connection, now).await
+        };
+        if let Err(error) = noted.await {
+            tracing::debug!(daemon = %self.daemon, %error, "that a daemon left shows when it was not seen for long");
+        }
     }
 
     /// Whether its jobs outlive the connection.
@@ -302,20 +340,43 @@ pub(super) use answer;
 
 impl Service for Session {
     async fn acquire(&self, call: &mut Acquire) -> Result<(), Status> {
-        let cancel = async {
-            tokio::select! {
-                _ = call.given_up() => {}
-                () = self.hand.retired() => {}
-                () = self.close.cancelled() => {}
-            }
-        };
         let taker = Taker { daemon: self.daemon, session: self.hand.session() };
-        match self.app.scheduler.acquire(&self.domain, taker, cancel).await {
-            Ok(Outcome::Canceled) => Ok(()),
-            Ok(Outcome::Job(claimed)) => Box::pin(self.deliver(claimed, call)).await,
-            Err(error) => {
-                tracing::warn!(daemon = %self.daemon, error = Status::chain(&error).text, "looking for a job failed");
-                Err(Status::new("failed to acquire job: the server's database failed, see its log"))
+        loop {
+            let ended = AtomicBool::new(false);
+            let outcome = {
+                let end = async {
+                    tokio::select! {
+                        _ = call.given_up() => {}
+                        () = self.hand.retired() => {}
+                        () = self.close.cancelled() => {}
+                    }
+                    ended.store(true, Ordering::Relaxed);
+                };
+                let mut end = std::pin::pin!(end);
+                // An empty answer would only make a drained daemon ask again at once.
+                tokio::select! {
+                    biased;
+                    () = end.as_mut() => return Ok(()),
+                    () = self.hand.until_parked(false) => {}
+                }
+                let cancel = async {
+                    tokio::select! {
+                        () = end => {}
+                        () = self.hand.until_parked(true) => {}
+                    }
+                };
+                self.app.scheduler.acquire(&self.domain, taker, cancel).await
+            };
+            match outcome {
+                Ok(Outcome::Canceled) if ended.load(Ordering::Relaxed) => return Ok(()),
+                Ok(Outcome::Canceled) => {}
+                Ok(Outcome::Job(claimed)) => return Box::pin(self.deliver(claimed, call)).await,
+                Err(error) => {
+                    tracing::warn!(daemon = %self.daemon, error = Status::chain(&error).text, "looking for a job failed");
+                    return Err(Status::new(
+                        "failed to acquire job: the server's database failed, see its log",
+                    ));
+                }
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::provisioning::{lost, revoke};
 /// Starts every task; each ends with the soft stop.
 pub fn start(app: &App) {
     let seconds = Duration::from_secs;
-    driver::every(app, seconds(1), driver::First::Later, backup_poll::BackupPoll);
+    driver::every(app, seconds(1), driver::First::Later, backup_poll::BackupPoll::default());
     driver::every(app, seconds(60), driver::First::Later, heartbeat::Heartbeat);
     driver::every(
         app,

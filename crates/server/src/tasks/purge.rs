@@ -1,7 +1,7 @@
 //! Removes what nobody needs any more: rows of daemons long gone (DAE-6), expired tokens (TOK-9), deleted keys, and
-//! journals of jobs that ended long ago.
+//! journals of jobs that ended long ago, and what servers told each other.
 
-use coder_store::{daemons, journals, keys, tokens};
+use coder_store::{changes, daemons, job_uploads, journals, keys, tokens};
 use jiff::SignedDuration;
 
 use super::driver::Task;
@@ -11,6 +11,9 @@ use crate::context::App;
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Tokens removed in one pass.
 const TOKENS: i64 = 10_000;
+
+/// What servers told each other is kept for so long; a server that was away for longer looks at everything.
+const TOLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// The task.
 pub struct Purge;
@@ -25,6 +28,12 @@ impl Task for Purge {
         let tokens = tokens::purge(&mut tx, before, TOKENS).await?;
         let journals = journals::purge(&mut tx, before).await?;
         let keys = keys::purge(&mut tx, before).await?;
+        job_uploads::purge(&mut tx, before).await?;
+        if app.store.is_postgres()
+            && let Ok(before) = app.now().checked_sub(TOLD)
+        {
+            changes::purge(&mut tx, before).await?;
+        }
         if rows + tokens + journals + keys > 0 {
             tracing::info!(daemons = rows, tokens, journals, keys, "purged");
         }

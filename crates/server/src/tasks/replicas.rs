@@ -123,11 +123,13 @@ struct Heard {
     drained: BTreeSet<DaemonId>,
     keys: Vec<KeyId>,
     users: Vec<UserId>,
+    tokens: Vec<UserId>,
     organizations: Vec<OrganizationId>,
     everything: bool,
 }
 
-async fn heed(app: &App, hints: &[Hint]) -> Result<(), Error> {
+/// Looks up what these are about.
+pub(super) async fn heed(app: &App, hints: &[Hint]) -> Result<(), Error> {
     let mut heard = Heard::default();
     for hint in hints {
         match *hint {
@@ -141,6 +143,7 @@ async fn heed(app: &App, hints: &[Hint]) -> Result<(), Error> {
             Hint::Drained(daemon) => drop(heard.drained.insert(daemon)),
             Hint::Key(key) => heard.keys.push(key),
             Hint::User(user) => heard.users.push(user),
+            Hint::Tokens(user) => heard.tokens.push(user),
             Hint::Organization(organization) => heard.organizations.push(organization),
             Hint::Everything => heard.everything = true,
         }
@@ -159,6 +162,7 @@ async fn heed(app: &App, hints: &[Hint]) -> Result<(), Error> {
         app.scheduler.connected().recheck_key(key);
     }
     revoke::users_here(app, &heard.users).await?;
+    revoke::tokens_here(app, &heard.tokens).await?;
     revoke::organizations_here(app, &heard.organizations).await?;
     Ok(())
 }
@@ -197,15 +201,21 @@ async fn tell_of_drains(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     if daemons.is_empty() {
         return Ok(());
     }
-    for drain in daemons::list_drains(&mut app.store.reader().await?, daemons).await? {
-        app.scheduler.connected().drain(drain.id, &drain.reason, drain.asked_at);
+    let drains = daemons::list_drains(&mut app.store.reader().await?, daemons).await?;
+    let connected = app.scheduler.connected();
+    for daemon in daemons.iter().filter(|daemon| drains.iter().all(|drain| drain.id != **daemon)) {
+        // The drain was taken back.
+        connected.undrain(*daemon);
+    }
+    for drain in drains {
+        connected.drain(drain.id, &drain.reason, drain.asked_at);
     }
     Ok(())
 }
 
 /// Everything that a hint could be about, of what is connected here: a few statements, and a few for each user whose
 /// daemons are.
-async fn look_at_everything(app: &App) -> Result<(), Error> {
+pub(super) async fn look_at_everything(app: &App) -> Result<(), Error> {
     let connected = app.scheduler.connected();
     app.events.all_changed();
     app.scheduler.look().await?;
@@ -218,7 +228,9 @@ async fn look_at_everything(app: &App) -> Result<(), Error> {
         connected.recheck_key(key);
     }
     let users: BTreeSet<_> = connected.users().into_iter().map(|(user, _)| user).collect();
-    revoke::users_here(app, &users.into_iter().collect::<Vec<_>>()).await?;
+    let users: Vec<_> = users.into_iter().collect();
+    revoke::users_here(app, &users).await?;
+    revoke::tokens_here(app, &users).await?;
     revoke::organizations_here(app, &connected.organizations()).await?;
     Ok(())
 }

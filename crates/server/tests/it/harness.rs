@@ -1,5 +1,6 @@
 //! A server in process: the real router over a fresh database, a clock moved by hand, and requests in a few words.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -12,12 +13,13 @@ use coder_server::http::router::{self, Service};
 use coder_server::routes::keys::create::open_session;
 use coder_server::routes::users::create;
 use coder_server::server::context;
-use coder_server::{App, Build, Config, Deps};
+use coder_server::{App, Build, Config, Deps, Server};
 use coder_store::testing::{self, Database};
 use coder_store::{Store, jobs, organizations, users};
 use http::{Method, Request, Response, StatusCode};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 pub(crate) const PASSWORD: &str = "SomeSecurePassword!";
@@ -78,6 +80,24 @@ impl TestServer {
     /// Another server process on the same database.
     pub(crate) async fn beside(&self, config: Config) -> Self {
         Self::start_on(Arc::clone(&self.database), config, Arc::clone(&self.clock)).await
+    }
+
+    /// Another server process on the same database, with a socket; it runs until its token is cancelled.
+    pub(crate) async fn listening(&self) -> (SocketAddr, CancellationToken) {
+        let mut config = settings();
+        config.listen.http = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
+        config.provisioning.builtin_daemons = 0;
+        let location = self.database.location.clone();
+        let store = Store::open(&coder_store::Config::new(location), self.clock.now()).await.unwrap();
+        let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "0.0.0-test".to_owned() };
+        let deps = Deps { store, clock: self.clock.clone(), build };
+        let server = Server::build(config, deps).await.unwrap();
+        let (address, stop) = (server.handle().http.unwrap(), CancellationToken::new());
+        tokio::spawn({
+            let stop = stop.clone();
+            async move { server.run(stop).await.unwrap() }
+        });
+        (address, stop)
     }
 
     /// Runs SQL behind the server's back.

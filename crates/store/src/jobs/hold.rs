@@ -111,6 +111,9 @@ statements! { "provisioner_jobs";
     LIST_JOINED_BY = sql("select job.id from provisioner_daemons as daemon
         join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
         where daemon.joined_by = $1 and daemon.key_id = $2 and daemon.organization_id = $3 order by job.started_us");
+    LIST_OF_TOKEN = sql("select job.id from provisioner_daemons as daemon
+        join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
+        where daemon.joined_token = $1 order by job.started_us");
     LIST_IN_ORGANIZATION = sql("select job.id from provisioner_daemons as daemon
         join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
         where daemon.organization_id = $1 order by job.started_us");
@@ -249,6 +252,14 @@ pub async fn list_of_session(tx: &mut Tx, session: Hashed) -> Result<Vec<JobId>>
 pub async fn list_joined_by(tx: &mut Tx, user: UserId, organization: OrganizationId) -> Result<Vec<JobId>> {
     let rows = tx.fetch(&LIST_JOINED_BY, values![user, KeyId::USER_AUTH, organization]).await?;
     rows.iter().map(|row| row.get("id")).collect()
+}
+
+/// The open jobs of all daemons that joined with this token.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_of_token(tx: &mut Tx, token: &str) -> Result<Vec<JobId>> {
+    tx.fetch(&LIST_OF_TOKEN, values![token.to_owned()]).await?.iter().map(|row| row.get("id")).collect()
 }
 
 /// The open jobs of all daemons of an organization.

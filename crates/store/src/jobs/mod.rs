@@ -31,7 +31,8 @@ pub use self::end::{
 pub(crate) use self::hold::held_by;
 pub use self::hold::{
     Held, Holder, find_held, hold, list_held, list_in_organization, list_joined_by, list_of_key,
-    list_of_session, list_owned, resume, update_alive, update_lost, update_program, update_token_used,
+    list_of_session, list_of_token, list_owned, resume, update_alive, update_lost, update_program,
+    update_token_used,
 };
 use crate::engine::{Document, Tx, list as list_value, record, sql, statements, values};
 use crate::tag_sets::{self, TagSetId};

@@ -1,4 +1,4 @@
-//! Removing a key; whoever uses it is signed out at once.
+//! Removing a key; whoever uses it is signed out at once, daemons included.
 
 use axum::extract::State;
 use coder_domain::rbac::Action;
@@ -7,15 +7,18 @@ use coder_store::{tokens, transaction};
 use super::object;
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, NoContent, Result};
+use crate::provisioning::revoke;
 use crate::routes::users;
 
 /// `DELETE /users/{user}/keys/{id}`
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<NoContent> {
     let [user, id] = names.take()?;
     let now = app.now();
-    transaction!(app.store, Error, |tx| {
+    let user = transaction!(app.store, Error, |tx| {
         let user = users::find::visible(tx, &caller, &user).await?;
         caller.require_visible(Action::Delete, object(user.id))?;
         let key = tokens::find(tx, &id).await?.filter(|key| key.user_id == user.id);
@@ -23,7 +26,9 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         tokens::delete(tx, &id).await?;
         let event = Event::new(Verb::Delete, Kind::ApiKey, user.id.0, key.token_name);
         event.note("key_id", id.as_str()).by(tx, &caller, now).await?;
-        Ok(())
+        write_down(&app.store, tx, Hint::Tokens(user.id), now).await?;
+        Ok(user.id)
     })?;
+    revoke::token(&app, user).await;
     Ok(NoContent)
 }

@@ -72,7 +72,8 @@ async fn database(app: &App) -> DatabaseHealth {
 
 /// The daemons of all organizations that were seen lately; none when the database fails.
 async fn fresh(app: &App) -> Option<Vec<Daemon>> {
-    let filter = Filter { seen_since: app.now().checked_sub(STALE_AFTER).ok(), ..Filter::default() };
+    let filter =
+        Filter { seen_since: app.now().checked_sub(STALE_AFTER).ok(), is_present: true, ..Filter::default() };
     let listed = async { daemons::list(&mut app.store.reader().await?, &filter).await };
     let mut daemons = match listed.await {
         Ok(daemons) => daemons,

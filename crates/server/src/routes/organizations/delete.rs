@@ -9,6 +9,8 @@ use coder_store::{Tx, UNLIMITED, keys, organizations as store, templates, transa
 use super::{named, object};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::provisioning::revoke;
@@ -41,6 +43,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         store::delete(tx, id, now).await?;
         let event = Event::new(Verb::Delete, Kind::Organization, id.0, organization.name);
         event.in_organization(id).icon(organization.icon).by(tx, &caller, now).await?;
+        write_down(&app.store, tx, Hint::Organization(id), now).await?;
         Ok(id)
     })?;
     revoke::organization(&app, id).await;

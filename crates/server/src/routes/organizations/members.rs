@@ -12,6 +12,8 @@ use http::StatusCode;
 use super::named;
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Error, Json, NoContent, Result};
 use crate::provisioning::revoke;
@@ -145,6 +147,7 @@ pub async fn remove(State(app): State<App>, caller: Caller, names: Names) -> Res
             .status(StatusCode::NO_CONTENT)
             .by(tx, &caller, now)
             .await?;
+        write_down(&app.store, tx, Hint::User(user.id), now).await?;
         Ok(user.id)
     })?;
     revoke::user(&app, user).await;

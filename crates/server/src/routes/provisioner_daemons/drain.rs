@@ -1,23 +1,25 @@
-//! Asking daemons to finish what they have and to leave.
+//! Asking daemons to finish what they have and to leave, and taking that back.
 
 use axum::extract::State;
 use coder_api::daemons::Drained;
-use coder_domain::ids::DaemonId;
+use coder_domain::Timestamp;
+use coder_domain::ids::{DaemonId, OrganizationId};
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::daemons::{self, Daemon, Filter};
-use coder_store::transaction;
+use coder_store::{Tx, transaction};
 
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::routes::matched::STALE_AFTER;
 use crate::routes::organizations;
 
 /// `POST /organizations/{organization}/provisionerdaemons/{daemon}/drain`: by name, which daemons of different users may
-/// share, or by id. Daemons with the extension `drain` leave by themselves; an official one is handed no more jobs, and
-/// disconnected once it has none. Only daemons that were seen lately can be drained. They are told over whichever server they
+/// share, or by id. Daemons with the extension `drain` leave by themselves; an official one is handed no more jobs until
+/// the drain is taken back, whenever it connects again. Only daemons that were seen lately can be drained. They are told over whichever server they
 /// are connected to, and again when they come back.
 pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
     let [organization, wanted] = names.take()?;
@@ -26,16 +28,9 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
     let object = Object::in_organization(Resource::ProvisionerDaemon, organization.id);
     caller.require_visible(Action::Update, object)?;
     let now = app.now();
-    let filter = Filter {
-        organization_id: Some(organization.id),
-        seen_since: now.checked_sub(STALE_AFTER).ok(),
-        ..Filter::default()
-    };
-    let id = wanted.parse::<DaemonId>().ok();
-    let is_wanted = |daemon: &Daemon| id.map_or(daemon.name == wanted, |id| daemon.id == id);
-    let mut found = daemons::list(&mut tx, &filter).await?;
+    let seen_since = now.checked_sub(STALE_AFTER).ok();
+    let found = named(&mut tx, organization.id, &wanted, seen_since).await?;
     drop(tx);
-    found.retain(is_wanted);
     if found.is_empty() {
         return Err(
             Error::not_found().detail("No daemon of that name or id was seen in the last 90 seconds.")
@@ -51,6 +46,9 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
                 .change("draining", daemon.draining, true);
             event.by(tx, &caller, now).await?;
         }
+        for daemon in &found {
+            write_down(&app.store, tx, Hint::Drained(daemon.id), now).await?;
+        }
         Ok(())
     })?;
     let connected = app.scheduler.connected();
@@ -58,6 +56,59 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
     for daemon in &found {
         app.events.tell(Hint::Drained(daemon.id));
         tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, "provisioner daemon drains");
+    }
+    Ok(Json(Drained {
+        daemons: found.iter().map(|daemon| daemon.id).collect(),
+        told: u64::try_from(told).unwrap_or(u64::MAX),
+    }))
+}
+
+/// The daemons of this name or id.
+async fn named(
+    tx: &mut Tx,
+    organization: OrganizationId,
+    wanted: &str,
+    seen_since: Option<Timestamp>,
+) -> Result<Vec<Daemon>> {
+    let filter = Filter { organization_id: Some(organization), seen_since, ..Filter::default() };
+    let id = wanted.parse::<DaemonId>().ok();
+    let mut found = daemons::list(tx, &filter).await?;
+    found.retain(|daemon| id.map_or(daemon.name == wanted, |id| daemon.id == id));
+    Ok(found)
+}
+
+/// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: daemons that could not be told to leave take jobs
+/// again, and those that are away are not drained when they come back. One that was told leaves all the same.
+pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+    let [organization, wanted] = names.take()?;
+    let mut tx = app.store.reader().await?;
+    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
+    let object = Object::in_organization(Resource::ProvisionerDaemon, organization.id);
+    caller.require_visible(Action::Update, object)?;
+    let now = app.now();
+    let found = named(&mut tx, organization.id, &wanted, None).await?;
+    drop(tx);
+    if found.is_empty() {
+        return Err(Error::not_found().detail("There is no daemon of that name or id."));
+    }
+    transaction!(app.store, coder_store::Error, |tx| {
+        for daemon in &found {
+            daemons::delete_drain(tx, daemon.id).await?;
+            let event = Event::new(Verb::Write, Kind::ProvisionerDaemon, daemon.id.0, &daemon.name)
+                .in_organization(organization.id)
+                .change("draining", daemon.draining, false);
+            event.by(tx, &caller, now).await?;
+        }
+        for daemon in &found {
+            write_down(&app.store, tx, Hint::Drained(daemon.id), now).await?;
+        }
+        Ok(())
+    })?;
+    let connected = app.scheduler.connected();
+    let told: usize = found.iter().map(|daemon| connected.undrain(daemon.id)).sum();
+    for daemon in &found {
+        app.events.tell(Hint::Drained(daemon.id));
+        tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, "provisioner daemon takes jobs again");
     }
     Ok(Json(Drained {
         daemons: found.iter().map(|daemon| daemon.id).collect(),

@@ -49,7 +49,13 @@ pub async fn list(
     let fresh = since(STALE_AFTER);
     let oldest = max_age.and_then(|age| since(age.0));
     let seen_since = if offline { oldest } else { oldest.max(fresh) };
-    let filter = Filter { organization_id: Some(organization.id), ids, seen_since, ..Filter::default() };
+    let filter = Filter {
+        organization_id: Some(organization.id),
+        ids,
+        seen_since,
+        is_present: !offline,
+        ..Filter::default()
+    };
     let rows = daemons::list(&mut tx, &filter).await?;
     let mut rows: Vec<Daemon> = rows.into_iter().filter(|daemon| can_serve(daemon, tags.as_ref())).collect();
     if statuses.is_none() {
@@ -103,7 +109,7 @@ impl Jobs {
 fn describe(daemon: Daemon, jobs: Jobs, fresh: Option<Timestamp>) -> ProvisionerDaemon {
     let status = if jobs.current.is_some() {
         DaemonStatus::Busy
-    } else if daemon.last_seen_at.is_none() || daemon.last_seen_at < fresh {
+    } else if daemon.left_at.is_some() || daemon.last_seen_at.is_none() || daemon.last_seen_at < fresh {
         DaemonStatus::Offline
     } else {
         DaemonStatus::Idle

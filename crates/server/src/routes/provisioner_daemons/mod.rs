@@ -8,7 +8,7 @@ pub mod skew;
 use coder_api::daemons::{DaemonExtras, ProvisionerDaemon, ProvisionerType};
 use coder_store::daemons::Daemon;
 
-pub use drain::drain;
+pub use drain::{drain, undrain};
 pub use list::{limit, list, tags, words};
 pub use serve::serve;
 

@@ -27,21 +27,26 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
     let peer = Peer::of(&request, &app.config.proxies);
     let admitted = admit::admit(&app, &organization, &headers, &uri, peer).await?;
     let join = &admitted.join;
-    let daemon = daemons::upsert(&mut app.store.single().await?, join, app.now()).await;
-    let daemon = daemon.map_err(|error| match error {
+    let mut tx = app.store.single().await?;
+    let joined = daemons::insert_joined(&mut tx, join, &admitted.arrival(), app.now()).await;
+    drop(tx);
+    let joined = joined.map_err(|error| match error {
         // Its key was deleted a moment ago.
         coder_store::Error::Reference(_) => Error::unauthorized(admit::NOBODY),
         error => Error::internal("Internal error writing provisioner daemon.", error),
     })?;
-    if let Some(user) = admitted.user {
-        daemons::update_joined_by(&mut app.store.single().await?, daemon, user).await?;
-    }
+    let daemon = joined.id;
     let mut upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
-        Err(refused) => return Ok(refused.into_response()),
+        Err(refused) => {
+            // Nobody is there.
+            let mut tx = app.store.single().await?;
+            daemons::update_left(&mut tx, daemon, &joined.connection, app.now()).await?;
+            return Ok(refused.into_response());
+        }
     };
     upgrade.grant(admitted.extensions);
-    let session = Session::admitted(app.clone(), daemon, &admitted, address(&app, &request));
+    let session = Session::admitted(app.clone(), daemon, &admitted, address(&app, &request)).joined(&joined);
     // The key or the user may have ended meanwhile; from here on their end closes the session.
     let mut tx = app.store.reader().await?;
     let Some(row) = daemons::find(&mut tx, daemon).await? else {
@@ -60,7 +65,8 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
         match connection.await {
             Ok(connection) => session.run(Socket::server(connection)).await,
             Err(error) => {
-                tracing::debug!(%error, %daemon, "the connection was gone before the session began")
+                tracing::debug!(%error, %daemon, "the connection was gone before the session began");
+                session.note_left().await;
             }
         }
     });

@@ -51,7 +51,7 @@ impl Facts {
     /// The daemons, as the functions that explain want them.
     #[must_use]
     pub fn daemons(&self) -> Vec<Daemon<'_>> {
-        self.daemons.iter().map(|facts| facts.daemon(self.session(facts.id), self.at)).collect()
+        self.daemons.iter().map(|facts| facts.daemon(self.session(facts), self.at)).collect()
     }
 
     /// Those that could run a job, by type and tags.
@@ -63,9 +63,10 @@ impl Facts {
         })
     }
 
-    fn session(&self, daemon: DaemonId) -> Session {
-        match (self.connected.contains(&daemon), self.is_shared) {
+    fn session(&self, daemon: &daemon_facts::Facts) -> Session {
+        match (self.connected.contains(&daemon.id), self.is_shared) {
             (true, _) => Session::Connected,
+            (false, true) if daemon.left_at.is_some() => Session::Gone,
             (false, false) => Session::Gone,
             (false, true) => Session::Unknown,
         }

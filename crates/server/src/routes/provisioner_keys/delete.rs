@@ -7,6 +7,8 @@ use coder_store::{keys, transaction};
 use super::{event, is_reserved, object};
 use crate::audit::Verb;
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, NoContent, Result};
 use crate::provisioning::revoke;
@@ -31,6 +33,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
     let deleted = transaction!(app.store, coder_store::Error, |tx| {
         let Some(id) = keys::revoke(tx, organization.id, &name, now).await? else { return Ok(None) };
         event(Verb::Delete, &key).change("name", &key.name, "").by(tx, &caller, now).await?;
+        write_down(&app.store, tx, Hint::Key(id), now).await?;
         Ok(Some(id))
     })?;
     let id = deleted.ok_or_else(Error::not_found)?;

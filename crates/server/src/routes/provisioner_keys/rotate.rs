@@ -12,6 +12,8 @@ use super::{event, is_reserved, object, seconds};
 use crate::audit::Verb;
 use crate::authn::token;
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::revoke;
@@ -56,7 +58,8 @@ pub async fn rotate(
             key.previous_until,
             until,
         );
-        rotated.by(tx, &caller, now).await
+        rotated.by(tx, &caller, now).await?;
+        write_down(&app.store, tx, Hint::Key(key.id), now).await
     })?;
     // Sessions of the old secret learn when they end.
     revoke::changed(&app, key.id);

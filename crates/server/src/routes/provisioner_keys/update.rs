@@ -10,6 +10,8 @@ use super::create::expiry;
 use super::{event, is_reserved, object, view};
 use crate::audit::Verb;
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::revoke;
@@ -69,6 +71,7 @@ pub async fn update(
             .change("allow_addresses", &before.networks, &key.networks)
             .by(tx, &caller, now)
             .await?;
+        write_down(&app.store, tx, Hint::Key(key.id), now).await?;
         Ok(key)
     })?;
     // Sessions learn when they end now, and whether their addresses are still allowed.

@@ -9,6 +9,8 @@ use http::StatusCode;
 use super::find;
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::provisioning::revoke;
@@ -36,6 +38,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         users::delete(tx, user.id, now).await?;
         tokens::delete_of_user(tx, user.id).await?;
         Event::new(Verb::Delete, Kind::User, user.id.0, user.username).by(tx, &caller, now).await?;
+        write_down(&app.store, tx, Hint::User(user.id), now).await?;
         Ok(user.id)
     })?;
     revoke::user(&app, id).await;

@@ -11,7 +11,10 @@ use http::header::SET_COOKIE;
 use crate::audit::{Event, Kind, Origin, Verb};
 use crate::authn::cookies;
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::{Caller, Error, Json, Result, body};
+use crate::provisioning::revoke;
 use crate::routes::keys::create::open_session;
 
 /// `POST /users/login`
@@ -68,14 +71,16 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) 
     }
 }
 
-/// `POST /users/logout`
+/// `POST /users/logout`: daemons that joined with the token go, too.
 pub async fn logout(State(app): State<App>, caller: Caller) -> Result<Response> {
     let now = app.now();
     transaction!(app.store, coder_store::Error, |tx| {
         tokens::delete(tx, &caller.key.id).await?;
         let event = Event::new(Verb::Logout, Kind::ApiKey, caller.user.id.0, caller.key.token_name.as_str());
-        event.by(tx, &caller, now).await
+        event.by(tx, &caller, now).await?;
+        write_down(&app.store, tx, Hint::Tokens(caller.user.id), now).await
     })?;
+    revoke::token(&app, caller.user.id).await;
     let mut response = body::message("Logged out!").into_response();
     if let Some(cookie) = cookies::clear_session(&app.config.sessions) {
         response.headers_mut().append(SET_COOKIE, cookie);

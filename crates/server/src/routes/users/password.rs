@@ -9,11 +9,14 @@ use super::create::check_password;
 use super::find;
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, NoContent, Result};
+use crate::provisioning::revoke;
 
 /// `PUT /users/{user}/password`: one's own with the old one; other people's with the right to update accounts.
-/// Every session of the account ends, except the caller's own.
+/// Every session of the account ends, except the caller's own, and with it the daemons that joined with it.
 pub async fn update(
     State(app): State<App>,
     caller: Caller,
@@ -56,7 +59,9 @@ pub async fn update(
             .secret("hashed_password")
             .status(http::StatusCode::NO_CONTENT)
             .by(tx, &caller, now)
-            .await
+            .await?;
+        write_down(&app.store, tx, Hint::Tokens(user.id), now).await
     })?;
+    revoke::token(&app, user.id).await;
     Ok(NoContent)
 }

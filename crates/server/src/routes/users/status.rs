@@ -8,6 +8,8 @@ use coder_store::{organizations, transaction, users};
 use super::{find, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::revoke;
@@ -48,6 +50,7 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) ->
         users::update_status(tx, user.id, status, now).await?;
         let memberships = organizations::list_of_user(tx, user.id).await?;
         event.by(tx, caller, now).await?;
+        write_down(&app.store, tx, Hint::User(user.id), now).await?;
         Ok((user, memberships))
     })?;
     revoke::user(app, user.id).await;

@@ -138,10 +138,15 @@ on_both_engines! {
         assert_eq!((codes, message.as_str()), (vec!["draining".to_owned()], "Daemon d could run the job but drains."));
         let shown = server.get(&owner, DAEMONS).await.expect(200);
         assert_eq!((&shown[0]["draining"], &shown[0]["busy_slots"], &shown[0]["slots"]), (&json!(true), &json!(1), &json!(1)));
-        // An official daemon is disconnected once it has nothing left.
+        // An official daemon stays, and gets nothing until the drain is taken back.
         daemon.fail(running, "x").await.unwrap();
-        tokio::time::timeout(SOON, daemon.calls.session().closed()).await.unwrap();
+        let calls = daemon.calls.clone();
+        let acquiring = tokio::spawn(async move { calls.acquire(std::future::pending()).await });
+        assert_eq!(reasons(&server, &owner, posted).await.0, ["draining"]);
         assert_eq!(status(&job(&server, posted).await), Status::Pending, "it took no more");
+        server.delete(&owner, &format!("{DAEMONS}/d/drain")).await.expect(200);
+        let taken = tokio::time::timeout(SOON, acquiring).await.unwrap().unwrap().unwrap().unwrap();
+        assert_eq!(taken.job_id, posted.to_string());
     }
 
     async fn eight_the_only_daemon_serves_another_user(server: TestServer) {

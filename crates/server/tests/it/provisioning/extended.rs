@@ -29,6 +29,8 @@ pub(super) struct Wanted<'a> {
     pub(super) extensions: Extensions,
     /// With a token of this user.
     pub(super) user: Option<UserId>,
+    /// That token, whole.
+    pub(super) token: &'a str,
     /// In another than the default organization.
     pub(super) organization: Option<OrganizationId>,
     /// With this secret of its key.
@@ -44,6 +46,7 @@ impl Default for Wanted<'_> {
             key: KeyId::USER_AUTH,
             extensions: Extensions::ALL,
             user: None,
+            token: "",
             organization: None,
             shown: None,
             cut_after: usize::MAX,
@@ -62,14 +65,18 @@ impl Line {
             version: String::new(),
             api_version: protocol::CURRENT.to_string(),
         };
-        let id = daemons::upsert(&mut app.store.single().await.unwrap(), &join, app.now()).await.unwrap();
-        if let Some(user) = wanted.user {
-            daemons::update_joined_by(&mut app.store.single().await.unwrap(), id, user).await.unwrap();
-        }
-        let Wanted { extensions, shown, user, .. } = wanted;
-        let admitted = Admitted { join, extensions, shown, user };
+        let Wanted { extensions, shown, user, token, .. } = wanted;
+        // Its public half.
+        let token = token.split_once('-').map(|(id, _)| id.to_owned());
+        let admitted = Admitted { join, extensions, shown, user, token };
+        let mut tx = app.store.single().await.unwrap();
+        let joined =
+            daemons::insert_joined(&mut tx, &admitted.join, &admitted.arrival(), app.now()).await.unwrap();
+        drop(tx);
+        let id = joined.id;
         let ((near, left), (right, far)) = (duplex(64 << 10), duplex(64 << 10));
         let session = Session::admitted(app.clone(), id, &admitted, "http://coder.test".to_owned());
+        let session = session.joined(&joined);
         app.lifecycle.spawn("session", session.run(near));
         let cut = tokio::spawn(carry(left, right, wanted.cut_after)).abort_handle();
         let session = mux::Session::client(far, mux::Config::default());

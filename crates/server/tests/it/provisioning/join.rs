@@ -64,6 +64,9 @@ async fn every_bad_credential_gets_the_same_401() {
     assert_eq!(messages.len(), 1, "{messages:?}");
 }
 
+/// Nobody stays connected here, so all are offline.
+const LIST: &str = "/api/v2/organizations/default/provisionerdaemons?offline=true";
+
 #[tokio::test]
 async fn each_valid_credential_is_admitted_and_two_at_once_are_not() {
     let server = with_psk().await;
@@ -76,7 +79,7 @@ async fn each_valid_credential_is_admitted_and_two_at_once_are_not() {
     join(&server, PATH, QUERY, &[(PSK_HEADER, PSK), (SESSION, &owner)]).await.expect(400);
     // An invalid key beside a valid session is no credential at all.
     join(&server, PATH, QUERY, &[(KEY, "short"), (SESSION, &owner)]).await.expect(426);
-    let daemons = server.get(&owner, "/api/v2/organizations/default/provisionerdaemons").await.expect(200);
+    let daemons = server.get(&owner, LIST).await.expect(200);
     assert_eq!(daemons.as_array().unwrap().len(), 1, "one name, one organization, no owner: one row");
     assert_eq!(daemons[0]["key_name"], "user-auth", "the last one to join decides");
 }
@@ -88,7 +91,7 @@ async fn the_key_decides_organization_and_tags() {
     let key = key(&server, &owner, "k", json!({"environment": "on_prem"})).await;
     join(&server, PATH, &format!("{QUERY}&tag=a%3Db"), &[(KEY, &key)]).await.expect(403);
     join(&server, PATH, QUERY, &[(KEY, &key)]).await.expect(426);
-    let daemons = server.get(&owner, "/api/v2/organizations/default/provisionerdaemons").await.expect(200);
+    let daemons = server.get(&owner, LIST).await.expect(200);
     let want = json!({"environment": "on_prem", "owner": "", "scope": "organization"});
     assert_eq!(daemons[0]["tags"], want);
 }
@@ -104,7 +107,7 @@ async fn members_may_only_join_for_themselves() {
     let id = server.user_id(&member).await;
     let own = format!("{QUERY}&tag=scope%3Duser&tag=owner%3Dsomebody");
     join(&server, PATH, &own, &[(SESSION, &member)]).await.expect(426);
-    let daemons = server.get(&owner, "/api/v2/organizations/default/provisionerdaemons").await.expect(200);
+    let daemons = server.get(&owner, LIST).await.expect(200);
     let of_member =
         daemons.as_array().unwrap().iter().find(|daemon| daemon["tags"]["scope"] == "user").unwrap();
     assert_eq!(of_member["tags"]["owner"], id.to_string(), "the owner is the caller, whatever was sent");

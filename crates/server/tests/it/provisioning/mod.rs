@@ -15,10 +15,15 @@ mod join;
 mod keys;
 mod lists;
 mod metrics;
+mod parked;
+mod presence;
 mod reap;
 mod replicas;
 mod report;
 mod sessions;
+mod signed_out;
+mod unheard;
+mod uploads;
 mod wake;
 mod zero_trust;
 

@@ -158,3 +158,70 @@ async fn what_is_said_while_nobody_listens_is_found_in_the_database() {
     let posted = import(&a, &owner, json!({})).await.1;
     assert_eq!(acquiring.await.unwrap().job_id, posted.to_string());
 }
+
+/// The ids and texts of a log that is followed over a socket, until the server says that it is done.
+async fn followed(
+    address: std::net::SocketAddr,
+    token: &str,
+    version: TemplateVersionId,
+) -> Vec<(i64, String)> {
+    use futures_util::StreamExt as _;
+    use tokio_tungstenite::tungstenite::Message;
+    use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+    let url = format!("ws://{address}/api/v2/templateversions/{version}/logs?follow&after=0");
+    let mut request = url.into_client_request().unwrap();
+    request.headers_mut().insert("Coder-Session-Token", token.parse().unwrap());
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.unwrap();
+    let mut lines = Vec::new();
+    while let Some(message) = socket.next().await {
+        match message.unwrap() {
+            Message::Text(text) => {
+                let line: Value = serde_json::from_str(&text).unwrap();
+                lines.push((line["id"].as_i64().unwrap(), line["output"].as_str().unwrap().to_owned()));
+            }
+            Message::Close(frame) => {
+                assert_eq!(frame.map(|frame| u16::from(frame.code)), Some(1000));
+                break;
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+#[tokio::test]
+async fn followers_on_one_server_get_the_lines_of_the_other_in_order_and_once() {
+    let Some(a) = TestServer::postgres().await else { return };
+    let (address, stop) = a.listening().await;
+    let app = a.app.clone();
+    a.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
+    soon("they know of each other", || a.app.events.outbox().peers() == 1).await;
+    let owner = a.owner().await;
+    let (version, posted) = import(&a, &owner, json!({})).await;
+    // One follows from before the start, the other joins in the middle.
+    let follow = |owner: String| tokio::spawn(async move { followed(address, &owner, version).await });
+    let first = follow(owner.clone());
+    let daemon = Daemon::untagged(&a, "d").await;
+    daemon.take(posted).await;
+    let (mut want, mut second) = (Vec::new(), None);
+    for batch in 0..120_usize {
+        // Identical lines are lines, too.
+        let texts: Vec<_> = (0..=batch % 7).map(|at| format!("{} {}", batch / 3, at / 2)).collect();
+        let logs = texts.iter().map(|text| line(text)).collect();
+        let request = UpdateJobRequest { job_id: posted.to_string(), logs, ..UpdateJobRequest::default() };
+        daemon.calls.update_job(&request).await.unwrap();
+        want.extend(texts);
+        if batch == 60 {
+            second = Some(follow(owner.clone()));
+        }
+    }
+    daemon.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+    let want: Vec<_> = (1..).zip(want).collect();
+    for follower in [first, second.unwrap()] {
+        // Not the look that every follower takes twice a minute.
+        let got = tokio::time::timeout(Duration::from_secs(20), follower).await.unwrap().unwrap();
+        assert_eq!(got, want);
+    }
+    stop.cancel();
+}

@@ -245,10 +245,10 @@ on_both_engines! {
         let owner = server.owner().await;
         let (version, posted) = import(&server, &owner, json!({})).await;
         let shown = async || {
-            let version = server.get(&owner, &format!("/templateversions/{version}")).await;
-            let path = format!("/organizations/default/provisionerjobs/{posted}");
-            let (inside, alone) = (version["job"]["program"].clone(), server.get(&owner, &path).await["program"].clone());
-            assert_eq!(inside, alone);
+            let version = server.get(&owner, &format!("/api/v2/templateversions/{version}")).await.expect(200);
+            let path = format!("/api/v2/organizations/default/provisionerjobs/{posted}");
+            let alone = server.get(&owner, &path).await.expect(200)["program"].clone();
+            assert_eq!(version["job"]["program"], alone);
             alone
         };
         let (line, _) = Line::fresh(&server.app, "d").await;

@@ -168,7 +168,7 @@ enum Proof {
 }
 
 /// Every field that names something or proves something, in messages of either direction.
-const NAMES: [(&str, Proof); 50] = {
+const NAMES: [(&str, Proof); 52] = {
     use Proof::{Content, File, Job, Ours, Secret, Unused, Words};
     [
         ("InstanceIdentityAuth.instance_id", Words),

@@ -1,0 +1,107 @@
+//! Drains of daemons that cannot be told to leave: they get no jobs until the drain is taken back, whatever restarts.
+
+use coder_wire::extension::Extensions;
+
+use super::extended::{Line, Wanted};
+use super::*;
+use crate::harness::{on_both_engines, settings};
+
+const DRAIN: &str = "/api/v2/organizations/default/provisionerdaemons/official/drain";
+
+/// An official daemon of this name.
+async fn official(server: &TestServer, key: KeyId) -> Line {
+    let wanted = Wanted { name: "official", key, extensions: Extensions::NONE, ..Wanted::default() };
+    Line::open(&server.app, wanted).await
+}
+
+/// Waits for a job, as official daemons do.
+fn waiting(line: &Line) -> tokio::task::JoinHandle<AcquiredJob> {
+    let calls = line.calls.clone();
+    tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() })
+}
+
+async fn size(server: &TestServer, waiters: usize) {
+    let looking = async {
+        while server.app.scheduler.size().0 != waiters {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(SOON, looking).await.unwrap();
+}
+
+async fn is_draining(server: &TestServer, line: &Line) -> bool {
+    let mut tx = server.app.store.reader().await.unwrap();
+    daemons::find(&mut tx, line.id).await.unwrap().unwrap().draining
+}
+
+on_both_engines! {
+    async fn an_official_daemon_stays_drained_until_that_is_taken_back(first: TestServer) {
+        let owner = first.owner().await;
+        let line = official(&first, KeyId::USER_AUTH).await;
+        let acquiring = waiting(&line);
+        size(&first, 1).await;
+        assert_eq!(first.post(&owner, DRAIN, Value::Null).await.expect(200)["told"], 1);
+        size(&first, 0).await;
+        assert!(!acquiring.is_finished(), "an empty answer would make it ask again at once");
+        let posted = import(&first, &owner, json!({})).await.1;
+
+        // It connects again, and so it does to a server that was started anew.
+        first.advance(5);
+        let again = official(&first, KeyId::USER_AUTH).await;
+        let next = first.beside(settings()).await;
+        let there = official(&next, KeyId::USER_AUTH).await;
+        let (of_again, of_there) = (waiting(&again), waiting(&there));
+        assert!(is_draining(&next, &there).await);
+        let healthy = Daemon::untagged(&next, "healthy").await;
+        healthy.take(posted).await;
+        assert!(!of_again.is_finished() && !of_there.is_finished());
+
+        let second = import(&next, &owner, json!({})).await.1;
+        for (server, told) in [(&next, 1), (&first, 2)] {
+            assert_eq!(server.delete(&owner, DRAIN).await.expect(200)["told"], told);
+        }
+        assert!(!is_draining(&next, &there).await);
+        assert_eq!(of_there.await.unwrap().job_id, second.to_string());
+        let third = import(&first, &owner, json!({})).await.1;
+        let taken = tokio::select! { job = of_again => job.unwrap(), job = acquiring => job.unwrap() };
+        assert_eq!(taken.job_id, third.to_string());
+        first.delete(&owner, &DRAIN.replace("official/", "nobody/")).await.expect(404);
+    }
+
+    async fn a_drain_ends_with_the_row_and_with_another_key(server: TestServer) {
+        let owner = server.owner().await;
+        let line = official(&server, KeyId::USER_AUTH).await;
+        server.post(&owner, DRAIN, Value::Null).await.expect(200);
+        line.calls.session().close().await;
+        // Who joins with another credential is somebody else.
+        let psk = official(&server, KeyId::PSK).await;
+        assert!(!is_draining(&server, &psk).await);
+        let posted = import(&server, &owner, json!({})).await.1;
+        psk.take(posted).await;
+        psk.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+
+        server.post(&owner, DRAIN, Value::Null).await.expect(200);
+        psk.calls.session().close().await;
+        server.advance(60);
+        let now = server.app.now();
+        daemons::purge(&mut server.app.store.single().await.unwrap(), now).await.unwrap();
+        let anew = official(&server, KeyId::PSK).await;
+        assert!(!is_draining(&server, &anew).await && anew.id != psk.id);
+    }
+
+    async fn our_daemon_without_the_extension_is_handed_no_more_jobs_either(server: TestServer) {
+        let owner = server.owner().await;
+        let extensions = Extensions::ALL.without(coder_wire::extension::Extension::Drain);
+        let wanted = Wanted { name: "official", extensions, ..Wanted::default() };
+        let line = Line::open(&server.app, wanted).await;
+        line.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
+        let acquiring = waiting(&line);
+        size(&server, 1).await;
+        server.post(&owner, DRAIN, Value::Null).await.expect(200);
+        size(&server, 0).await;
+        let report = coder_wire::extension::messages::SlotsReport { slots: 2, busy: 0, draining: false };
+        line.ext.report_slots(&report).await.unwrap();
+        assert!(is_draining(&server, &line).await, "whatever it says of itself");
+        assert!(!acquiring.is_finished());
+    }
+}

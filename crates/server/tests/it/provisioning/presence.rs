@@ -1,0 +1,109 @@
+//! A daemon that has left is offline at once, wherever one asks.
+
+use super::extended::{Line, Wanted};
+use super::*;
+use crate::harness::{on_both_engines, settings};
+
+const DAEMONS: &str = "/api/v2/organizations/default/provisionerdaemons";
+
+/// The status of the only daemon in a list, or that there is none.
+async fn shown(server: &TestServer, owner: &str, query: &str) -> Option<String> {
+    let list = server.get(owner, &format!("{DAEMONS}{query}")).await.expect(200);
+    assert!(list.as_array().unwrap().len() < 2, "{list}");
+    list[0]["status"].as_str().map(str::to_owned)
+}
+
+async fn soon_shown(server: &TestServer, owner: &str, want: &str) {
+    let looking = async {
+        while shown(server, owner, "?offline=true").await.as_deref() != Some(want) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(SOON, looking).await.is_ok(), "never {want}");
+}
+
+async fn open(server: &TestServer) -> Line {
+    let line = Line::open(&server.app, Wanted::default()).await;
+    line.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
+    line
+}
+
+on_both_engines! {
+    async fn a_daemon_that_leaves_or_is_cut_is_offline_at_once(server: TestServer) {
+        let owner = server.owner().await;
+        // Another server on the same database tells the same.
+        let beside = server.beside(settings()).await;
+        for cut in [false, true] {
+            let line = open(&server).await;
+            for asked in [&server, &beside] {
+                assert_eq!(shown(asked, &owner, "").await.as_deref(), Some("idle"));
+            }
+            server.advance(10);
+            if cut {
+                line.cut();
+            } else {
+                line.calls.session().close().await;
+            }
+            soon_shown(&server, &owner, "offline").await;
+            assert_eq!(shown(&beside, &owner, "?offline=true").await.as_deref(), Some("offline"));
+            for asked in [&server, &beside] {
+                assert_eq!(shown(asked, &owner, "").await, None, "stale ones are shown when asked for");
+            }
+            let health = beside.get(&owner, "/api/v2/debug/health").await.expect(200);
+            assert_eq!(health["provisioner_daemons"]["items"], json!([]), "{health}");
+            // Whoever asks why a job waits hears when it was there.
+            let (version, posted) = import(&server, &owner, json!({})).await;
+            let path = format!("/api/v2/organizations/default/provisionerjobs/{posted}/explain");
+            for asked in [&server, &beside] {
+                let explained = asked.get(&owner, &path).await.expect(200);
+                assert_eq!(explained["reasons"][0]["code"], "not_seen", "{explained}");
+                let seen = server.app.now().to_string();
+                let message = explained["reasons"][0]["message"].as_str().unwrap();
+                assert!(message.contains(&seen), "{message}");
+            }
+            cancel(&server, &owner, version).await;
+        }
+    }
+
+    async fn an_older_connection_that_ends_says_nothing_of_the_newer_one(server: TestServer) {
+        let owner = server.owner().await;
+        let beside = server.beside(settings()).await;
+        let (older, here, newest) = (open(&server).await, open(&server).await, open(&beside).await);
+        for line in [&older, &here] {
+            line.calls.session().close().await;
+        }
+        let gone = async {
+            while !server.app.scheduler.connected().is_empty() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(SOON, gone).await.unwrap();
+        assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("idle"));
+        newest.cut();
+        soon_shown(&server, &owner, "offline").await;
+    }
+
+    async fn one_that_left_with_a_job_in_hand_is_busy_until_that_ends(server: TestServer) {
+        let owner = server.owner().await;
+        let line = open(&server).await;
+        let posted = import(&server, &owner, json!({})).await.1;
+        line.take(posted).await;
+        line.cut();
+        until(&server, posted, |job| job.lost_at.is_some()).await;
+        assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("busy"));
+        // A heartbeat of a server that has it proves that it is there, once its leave is some seconds old.
+        let mut tx = server.app.store.single().await.unwrap();
+        daemons::update_seen(&mut tx, &[line.id], server.app.now()).await.unwrap();
+        drop(tx);
+        let mut tx = server.app.store.begin().await.unwrap();
+        let now = server.app.now();
+        jobs::give_up(&mut tx, posted, jobs::While::Open, "it is over", now).await.unwrap();
+        tx.commit().await.unwrap();
+        soon_shown(&server, &owner, "offline").await;
+        server.advance(10);
+        let mut tx = server.app.store.single().await.unwrap();
+        daemons::update_seen(&mut tx, &[line.id], server.app.now()).await.unwrap();
+        drop(tx);
+        assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("idle"));
+    }
+}

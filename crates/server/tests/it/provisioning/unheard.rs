@@ -1,0 +1,117 @@
+//! Two servers on one Postgres, of which one hears nothing: what was done on the other reaches its daemons by the one look a
+//! second.
+
+use bytes::Bytes;
+use coder_domain::key::Hashed;
+use coder_server::provisioning::key_end::Shown;
+use coder_store::keys;
+use coder_wire::extension::messages::notice::Notice;
+
+use super::extended::{Line, Wanted, heard};
+use super::*;
+use crate::harness::settings;
+
+const KEYS: &str = "/api/v2/organizations/default/provisionerkeys";
+/// The look comes once a second; the rest is for a machine that has other things to do.
+const SHORTLY: Duration = Duration::from_secs(5);
+
+/// One server that does, and one that does not hear of it.
+async fn pair() -> Option<(TestServer, TestServer)> {
+    let a = TestServer::postgres().await?;
+    let mut config = settings();
+    config.provisioning.wake_ups = false;
+    let b = a.beside(config).await;
+    coder_server::tasks::start(&b.app);
+    Some((a, b))
+}
+
+/// A daemon that joined with a key of this name.
+async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> Line {
+    let (id, organization) = (KeyId::random(), a.app.default_organization);
+    let key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), a.app.now());
+    keys::insert(&mut a.app.store.single().await.unwrap(), &key, Hashed::of(name)).await.unwrap();
+    let address = std::net::Ipv4Addr::LOCALHOST.into();
+    let shown = Some(Shown { key: id, secret: Hashed::of(name), address });
+    let line = Line::open(&b.app, Wanted { name, key: id, shown, ..Wanted::default() }).await;
+    line.attach(&Bytes::new(), vec![]).await.unwrap();
+    line
+}
+
+async fn ends(line: &Line, what: &str) {
+    let closed = tokio::time::timeout(SHORTLY, line.calls.session().closed()).await;
+    assert!(closed.is_ok(), "{what}");
+}
+
+#[tokio::test]
+async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let (deleted, rotated, spared) =
+        (keyed(&a, &b, "deleted").await, keyed(&a, &b, "rotated").await, keyed(&a, &b, "spared").await);
+    let posted = import(&a, &owner, json!({})).await.1;
+    deleted.take(posted).await;
+
+    a.delete(&owner, &format!("{KEYS}/deleted")).await.expect(204);
+    ends(&deleted, "a deleted key").await;
+    assert_eq!(job(&a, posted).await.error, "the key of the provisioner daemon was deleted");
+
+    let mut notices = rotated.ext.notices().await.unwrap();
+    a.post(&owner, &format!("{KEYS}/rotated/rotate"), json!({ "overlap_seconds": 0 })).await.expect(200);
+    let notice = tokio::time::timeout(SHORTLY, heard(&mut notices)).await.unwrap();
+    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
+
+    let user = a.user(&owner, "u", &[]).await;
+    let id = a.user_id(&user).await;
+    let wanted = |name, token| Wanted { name, user: Some(id), token, ..Wanted::default() };
+    let token = a.login("u@example.com").await;
+    let signed = Line::open(&b.app, wanted("signed", &token)).await;
+    a.post(&token, "/api/v2/users/logout", Value::Null).await.expect(200);
+    ends(&signed, "a token").await;
+
+    let of_user = Line::open(&b.app, wanted("of-user", &user)).await;
+    a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
+    ends(&of_user, "a user").await;
+
+    let mut notices = spared.ext.notices().await.unwrap();
+    let path = "/api/v2/organizations/default/provisionerdaemons/spared/drain";
+    assert_eq!(a.post(&owner, path, Value::Null).await.expect(200)["told"], 0);
+    let notice = tokio::time::timeout(SHORTLY, heard(&mut notices)).await.unwrap();
+    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
+    assert!(spared.calls.session().end().is_none());
+}
+
+#[tokio::test]
+async fn a_server_that_was_away_for_long_looks_at_everything() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let (first, second) = (keyed(&a, &b, "first").await, keyed(&a, &b, "second").await);
+    a.delete(&owner, &format!("{KEYS}/first")).await.expect(204);
+    ends(&first, "the first").await;
+    // What is told next is purged before anybody reads it, but for the last of it.
+    let mut tx = a.app.store.begin().await.unwrap();
+    for hint in ["nonsense", "z0"] {
+        coder_store::changes::insert(&mut tx, hint, a.app.now()).await.unwrap();
+    }
+    let now = a.app.now();
+    let id = keys::revoke(&mut tx, a.app.default_organization, "second", now).await.unwrap();
+    assert!(id.is_some());
+    coder_store::changes::purge(&mut tx, now + jiff::SignedDuration::from_secs(1)).await.unwrap();
+    coder_store::changes::insert(&mut tx, "nonsense", now).await.unwrap();
+    tx.commit().await.unwrap();
+    ends(&second, "the second").await;
+}
+
+#[tokio::test]
+async fn an_idle_daemon_costs_nothing_by_itself() {
+    let Some((a, b)) = pair().await else { return };
+    let mut lines = Vec::new();
+    for number in 0..50 {
+        lines.push(keyed(&a, &b, &format!("k{number}")).await);
+    }
+    let before = b.app.store.statements();
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let after = b.app.store.statements();
+    assert!(after.work - before.work < 10, "other tasks have little to do: {before:?} {after:?}");
+    let looks = after.heartbeats - before.heartbeats;
+    assert!((1..=5).contains(&looks), "one look a second for all of them: {before:?} {after:?}");
+}

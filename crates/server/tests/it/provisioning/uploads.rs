@@ -1,0 +1,78 @@
+//! Archives of modules: a result may name what its own job's daemon uploaded, and nobody else's.
+
+use coder_store::{job_uploads, version_details};
+use coder_wire::messages::provisioner::DataUploadType::UploadTypeModuleFiles as MODULES;
+
+use super::*;
+use crate::harness::on_both_engines;
+
+fn with(job: JobId, hash: &[u8]) -> CompletedJob {
+    let import = completed_job::TemplateImport { module_files_hash: hash.to_vec(), ..Default::default() };
+    CompletedJob { job_id: job.to_string(), r#type: Some(completed_job::Type::TemplateImport(import)) }
+}
+
+async fn modules_of(server: &TestServer, version: TemplateVersionId) -> Option<coder_domain::ids::FileId> {
+    version_details::find_module_file(&mut server.app.store.reader().await.unwrap(), version).await.unwrap()
+}
+
+on_both_engines! {
+    async fn an_archive_counts_for_the_job_it_was_uploaded_for_only(server: TestServer) {
+        let owner = server.owner().await;
+        let data = bytes::Bytes::from_static(b"modules of a secret template");
+        let hash = coder_wire::file::hash(&data);
+        let (secret, first) = import(&server, &owner, json!({})).await;
+        let daemon = Daemon::untagged(&server, "d").await;
+        daemon.take(first).await;
+        daemon.calls.upload_file(MODULES, data.clone()).await.unwrap();
+        daemon.calls.complete_job(&with(first, &hash)).await.unwrap();
+        let stored = modules_of(&server, secret).await;
+        assert!(stored.is_some());
+
+        // Another daemon that knows the hash, and the same one with another job.
+        let (version, posted) = import(&server, &owner, json!({})).await;
+        let curious = Daemon::untagged(&server, "curious").await;
+        curious.take(posted).await;
+        let (later, again) = import(&server, &owner, json!({})).await;
+        daemon.take(again).await;
+        for (daemon, job_id, version) in [(&curious, posted, version), (&daemon, again, later)] {
+            let said = refused(daemon.calls.complete_job(&with(job_id, &hash)).await);
+            assert!(said.contains("not uploaded"), "{said}");
+            assert_eq!(modules_of(&server, version).await, None);
+            assert_eq!(status(&job(&server, job_id).await), Status::Running);
+        }
+        // Whoever has the content has it.
+        daemon.calls.upload_file(MODULES, data.clone()).await.unwrap();
+        let said = refused(curious.calls.complete_job(&with(posted, &hash)).await);
+        assert!(said.contains("not uploaded"), "{said}");
+        daemon.calls.complete_job(&with(again, &hash)).await.unwrap();
+        assert_eq!(modules_of(&server, later).await, stored, "equal content is stored once");
+        // What the version has already may be named.
+        let (file, now) = (stored.unwrap(), server.app.now());
+        let mut tx = server.app.store.single().await.unwrap();
+        version_details::update_module_file(&mut tx, version, file, now).await.unwrap();
+        drop(tx);
+        curious.calls.complete_job(&with(posted, &hash)).await.unwrap();
+        assert_eq!(modules_of(&server, version).await, stored);
+        // And the purge forgets what was uploaded for jobs of long ago, but not the files.
+        server.advance(1);
+        let mut tx = server.app.store.single().await.unwrap();
+        assert_eq!(job_uploads::purge(&mut tx, server.app.now()).await.unwrap(), 2);
+    }
+
+    async fn a_job_has_room_for_so_many_archives(server: TestServer) {
+        let owner = server.owner().await;
+        let (_, posted) = import(&server, &owner, json!({})).await;
+        let daemon = Daemon::untagged(&server, "d").await;
+        daemon.take(posted).await;
+        let data = |number: i64| bytes::Bytes::from(format!("archive {number}"));
+        for number in 0..job_uploads::MOST {
+            daemon.calls.upload_file(MODULES, data(number)).await.unwrap();
+        }
+        let said = refused(daemon.calls.upload_file(MODULES, data(-1)).await);
+        assert!(said.contains("at most 8 archives"), "{said}");
+        daemon.calls.upload_file(MODULES, data(0)).await.unwrap();
+        let hash = coder_wire::file::hash(&data(-1));
+        let said = refused(daemon.calls.complete_job(&with(posted, &hash)).await);
+        assert!(said.contains("not uploaded"), "{said}");
+    }
+}
