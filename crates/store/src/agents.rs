@@ -314,7 +314,7 @@ pub async fn insert(tx: &mut Tx, agents: &[Agent]) -> Result<()> {
         return Ok(());
     }
     let rows = batch(Agent::COLUMNS, agents.iter().map(Agent::values));
-    tx.execute(&INSERT, vec![rows]).await.map(|_| ())
+    tx.together(&INSERT, vec![rows], false).await
 }
 
 /// The agents of these resources, each resource's in the order of its report.
@@ -350,7 +350,7 @@ pub async fn insert_apps(tx: &mut Tx, apps: &[App]) -> Result<()> {
         return Ok(());
     }
     let rows = batch(App::COLUMNS, apps.iter().map(App::values));
-    tx.execute(&INSERT_APPS, vec![rows]).await.map(|_| ())
+    tx.together(&INSERT_APPS, vec![rows], false).await
 }
 
 /// The apps of these agents, each agent's in the order of its report.

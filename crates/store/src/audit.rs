@@ -77,7 +77,7 @@ statements! { "audit_logs";
 /// # Errors
 /// Only when the database fails.
 pub async fn insert(tx: &mut Tx, entry: &Entry) -> Result<()> {
-    tx.execute(&INSERT, entry.values()).await.map(|_| ())
+    tx.together(&INSERT, entry.values(), false).await
 }
 
 /// Which entries a list has; every condition must hold.

@@ -69,7 +69,7 @@ pub struct NewBuild {
     pub reason: Reason,
 }
 
-macro_rules! columns {
+macro_rules! build_columns {
     () => {
         "build.id, build.workspace_id, build.build_number, build.template_version_id, \
          build.template_version_preset_id, build.job_id, build.initiator_id, build.transition, build.reason, \
@@ -77,6 +77,8 @@ macro_rules! columns {
          build.created_us, build.updated_us"
     };
 }
+
+pub(crate) use build_columns;
 
 statements! { "workspace_builds";
     INSERT = sql("insert into workspace_builds (id, workspace_id, build_number, template_version_id,
@@ -87,19 +89,19 @@ statements! { "workspace_builds";
             join provisioner_jobs as job on job.id = other.job_id
             where other.workspace_id = $2 and job.completed_us is null)
         returning build_number");
-    FIND = sql(concat!("select ", columns!(), " from workspace_builds as build where build.id = $1"));
-    FIND_MANY = sql(concat!("select ", columns!(), " from workspace_builds as build
+    FIND = sql(concat!("select ", build_columns!(), " from workspace_builds as build where build.id = $1"));
+    FIND_MANY = sql(concat!("select ", build_columns!(), " from workspace_builds as build
         where build.id in (select value from json_each($1))"));
-    FIND_BY_JOB = sql(concat!("select ", columns!(), " from workspace_builds as build where build.job_id = $1"));
-    FIND_BY_NUMBER = sql(concat!("select ", columns!(), " from workspace_builds as build
+    FIND_BY_JOB = sql(concat!("select ", build_columns!(), " from workspace_builds as build where build.job_id = $1"));
+    FIND_BY_NUMBER = sql(concat!("select ", build_columns!(), " from workspace_builds as build
         where build.workspace_id = $1 and build.build_number = $2"));
-    FIND_LATEST = sql(concat!("select ", columns!(), " from workspace_builds as build
+    FIND_LATEST = sql(concat!("select ", build_columns!(), " from workspace_builds as build
         where build.workspace_id = $1 order by build.build_number desc limit 1"));
-    LIST_LATEST = sql(concat!("select ", columns!(), " from json_each($1) as wanted
+    LIST_LATEST = sql(concat!("select ", build_columns!(), " from json_each($1) as wanted
         join workspace_builds as build on build.workspace_id = wanted.value
         and build.build_number = (select max(newest.build_number) from workspace_builds as newest
             where newest.workspace_id = wanted.value)"));
-    LIST = sql(concat!("select ", columns!(), " from workspace_builds as build where build.workspace_id = $1
+    LIST = sql(concat!("select ", build_columns!(), " from workspace_builds as build where build.workspace_id = $1
         and (cast($2 as bigint) is null or build.created_us >= $2)
         and (cast($3 as text) is null or build.build_number <
             (select after.build_number from workspace_builds as after where after.id = $3))
@@ -108,6 +110,9 @@ statements! { "workspace_builds";
     SET_DEADLINE = sql("update workspace_builds set deadline_us = $2, max_deadline_us = $3, updated_us = $4 where id = $1");
     SET_FLAGS = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3, updated_us = $4
         where id = $1");
+    /// What was no news stays as it is.
+    END = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3, daily_cost = $4,
+        deadline_us = coalesce($5, deadline_us), updated_us = $6 where id = $1");
     FIND_STATE = sql("select workspace_build_id as id, state from workspace_build_states where workspace_build_id = $1");
     SET_STATE = sql("insert into workspace_build_states (workspace_build_id, state) values ($1, $2)
         on conflict (workspace_build_id) do update set state = excluded.state");
@@ -268,6 +273,29 @@ pub async fn update_flags(
     tx.change_one(&SET_FLAGS, values![id, has_ai_task, has_external_agent, now]).await
 }
 
+/// What the end of a build's job says about the build.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Whether it has a task.
+    pub has_ai_task: bool,
+    /// Whether it has an agent outside.
+    pub has_external_agent: bool,
+    /// What it costs a day.
+    pub daily_cost: i64,
+    /// When the workspace will be stopped; none leaves it.
+    pub deadline_at: Option<Timestamp>,
+}
+
+/// Stores what the job found out when it ended: all with one statement.
+///
+/// # Errors
+/// [`Error::Stale`] when it is gone.
+pub async fn update_ended(tx: &mut Tx, id: BuildId, ended: Ended, now: Timestamp) -> Result<()> {
+    let Ended { has_ai_task, has_external_agent, daily_cost, deadline_at } = ended;
+    let row = values![id, has_ai_task, has_external_agent, daily_cost, deadline_at, now];
+    tx.together(&END, row, true).await
+}
+
 /// Terraform's state, if there is one.
 ///
 /// # Errors
@@ -284,7 +312,7 @@ pub async fn find_state(tx: &mut Tx, id: BuildId) -> Result<Option<Vec<u8>>> {
 pub async fn update_state(tx: &mut Tx, id: BuildId, state: Vec<u8>) -> Result<()> {
     let mut row = values![id];
     row.push(Value::Bytes(tx.state_keys().seal(Owner::Build(id), state)));
-    tx.execute(&SET_STATE, row).await.map(|_| ())
+    tx.together(&SET_STATE, row, false).await
 }
 
 /// Gives a build the state of another one, without moving it through memory unless it is encrypted
@@ -339,7 +367,7 @@ pub async fn insert_parameters(
     }
     let row = |(name, value): (&String, &String)| values![*name, *value];
     let rows = vec![id.to_value(), batch(&["name", "value"], parameters.iter().map(row))];
-    tx.execute(&INSERT_PARAMETERS, rows).await.map(|_| ())
+    tx.together(&INSERT_PARAMETERS, rows, false).await
 }
 
 /// The parameters of a build by name.

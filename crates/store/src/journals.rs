@@ -133,7 +133,7 @@ pub async fn apply(tx: &mut Tx, job: JobId, build: BuildId) -> Result<bool> {
 /// # Errors
 /// Only when the database fails.
 pub async fn delete(tx: &mut Tx, job: JobId) -> Result<()> {
-    tx.execute(&DELETE, values![job]).await.map(|_| ())
+    tx.together(&DELETE, values![job], false).await
 }
 
 /// Forgets the journals of jobs that ended before `before`.

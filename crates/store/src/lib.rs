@@ -26,6 +26,7 @@
 #![warn(missing_docs)]
 
 pub mod agents;
+pub mod assignments;
 pub mod audit;
 mod bootstrap;
 pub mod builds;

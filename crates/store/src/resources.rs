@@ -106,7 +106,7 @@ pub async fn insert(tx: &mut Tx, resources: &[Resource]) -> Result<()> {
         return Ok(());
     }
     let rows = batch(Resource::COLUMNS, resources.iter().map(Resource::values));
-    tx.execute(&INSERT, vec![rows]).await.map(|_| ())
+    tx.together(&INSERT, vec![rows], false).await
 }
 
 /// The resources of these jobs, each job's in the order of its report.
@@ -135,7 +135,7 @@ pub async fn insert_modules(tx: &mut Tx, job: JobId, modules: &[Module]) -> Resu
     }
     let mut row = values![job];
     row.push(batch(Module::COLUMNS, modules.iter().map(Module::values)));
-    tx.execute(&INSERT_MODULES, row).await.map(|_| ())
+    tx.together(&INSERT_MODULES, row, false).await
 }
 
 /// The modules of a job in the order of its report.

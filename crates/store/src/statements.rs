@@ -7,6 +7,7 @@ use crate::engine::{Statement, forks, migrate};
 pub fn all() -> Vec<Statement> {
     let files: &[&[Statement]] = &[
         crate::agents::STATEMENTS,
+        crate::assignments::STATEMENTS,
         crate::audit::STATEMENTS,
         crate::bootstrap::STATEMENTS,
         crate::builds::STATEMENTS,

@@ -45,7 +45,7 @@ pub async fn insert(tx: &mut Tx, job: JobId, timings: &[Timing]) -> Result<()> {
     }
     let mut parameters = values![job];
     parameters.push(batch(Timing::COLUMNS, timings.iter().map(Timing::values)));
-    tx.execute(&INSERT, parameters).await.map(|_| ())
+    tx.together(&INSERT, parameters, false).await
 }
 
 /// The steps of a job in the order they were reported.

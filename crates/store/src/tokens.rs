@@ -50,6 +50,14 @@ macro_rules! columns {
 statements! { "api_keys";
     INSERT = sql(concat!("insert into api_keys (", columns!(),
         ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"));
+    /// The conflict is always with a token of the same user and name.
+    REPLACE = sql(concat!("insert into api_keys (", columns!(),
+        ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+        on conflict (user_id, token_name) where token_name <> '' do update set id = excluded.id,
+        hashed_secret = excluded.hashed_secret, login_type = excluded.login_type, scopes = excluded.scopes,
+        allow_list = excluded.allow_list, lifetime_seconds = excluded.lifetime_seconds,
+        ip_address = excluded.ip_address, created_us = excluded.created_us, updated_us = excluded.updated_us,
+        last_used_us = excluded.last_used_us, expires_us = excluded.expires_us"));
     FIND = sql(concat!("select ", columns!(), " from api_keys where id = $1"));
     FIND_BY_NAME = sql(concat!("select ", columns!(), " from api_keys where user_id = $1 and token_name = $2"));
     LIST_TOKENS = sql(concat!("select ", columns!(), " from api_keys
@@ -71,6 +79,14 @@ statements! { "api_keys";
 /// A conflict on `token_name` when the user has a token of this name.
 pub async fn insert(tx: &mut Tx, key: &ApiKey) -> Result<()> {
     tx.execute(&INSERT, key.values()).await.map(|_| ())
+}
+
+/// Puts a key in the place of the user's one of this name, or adds it; the old one is gone at once.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn replace(tx: &mut Tx, key: &ApiKey) -> Result<()> {
+    tx.execute(&REPLACE, key.values()).await.map(|_| ())
 }
 
 /// By the public half of the token.
@@ -98,6 +114,16 @@ pub async fn list_tokens(tx: &mut Tx, user: Option<UserId>) -> Result<Vec<ApiKey
     tx.fetch(&LIST_TOKENS, values![user]).await?.iter().map(ApiKey::from_row).collect()
 }
 
+/// Those of these tokens that are gone or have expired.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_ended(tx: &mut Tx, ids: &[String], now: Timestamp) -> Result<Vec<String>> {
+    let mut parameters = vec![crate::engine::list(ids.iter().cloned())];
+    parameters.extend(values![now]);
+    tx.fetch(&LIST_ENDED, parameters).await?.iter().map(|row| row.get("value")).collect()
+}
+
 /// Notes use, and moves the end of life.
 ///
 /// # Errors
@@ -110,16 +136,6 @@ pub async fn update_used(
     ip: &str,
 ) -> Result<()> {
     tx.change_one(&TOUCH, values![id.to_owned(), now, expires_at, ip.to_owned()]).await
-}
-
-/// Those of these tokens that are gone or have expired.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn list_ended(tx: &mut Tx, ids: &[String], now: Timestamp) -> Result<Vec<String>> {
-    let mut parameters = vec![crate::engine::list(ids.iter().cloned())];
-    parameters.extend(values![now]);
-    tx.fetch(&LIST_ENDED, parameters).await?.iter().map(|row| row.get("value")).collect()
 }
 
 /// Removes a key.

@@ -173,6 +173,11 @@ statements! { "template_versions";
         on conflict (template_version_id) do update set plan = excluded.plan,
         module_file_id = excluded.module_file_id, provisioner_version = excluded.provisioner_version,
         updated_us = excluded.updated_us");
+    /// The modules that are there stay.
+    SET_PLAN_ALONE = sql("insert into template_version_plans
+        (template_version_id, plan, provisioner_version, updated_us) values ($1, $2, '', $3)
+        on conflict (template_version_id) do update set plan = excluded.plan,
+        provisioner_version = excluded.provisioner_version, updated_us = excluded.updated_us");
     SET_MODULE_FILE = sql("insert into template_version_plans
         (template_version_id, plan, module_file_id, provisioner_version, updated_us) values ($1, $2, $3, '', $4)
         on conflict (template_version_id) do update set module_file_id = excluded.module_file_id,
@@ -199,7 +204,7 @@ pub async fn update_variables(tx: &mut Tx, version: TemplateVersionId, variables
         variables.iter().map(|variable| (&*variable.name, variable)).collect();
     let kept = variables.iter().filter(|variable| std::ptr::eq(unique[&*variable.name], *variable));
     let rows = rows(version, Variable::COLUMNS, kept.map(Variable::values));
-    tx.execute(&INSERT_VARIABLES, rows).await.map(|_| ())
+    tx.together(&INSERT_VARIABLES, rows, false).await
 }
 
 /// The variables in the order of the template.
@@ -226,7 +231,7 @@ pub async fn insert_parameters(
     sorted.sort_by_cached_key(|parameter| (parameter.order, parameter.name.to_lowercase()));
     let row = |parameter: &Parameter| values![parameter.name, *parameter];
     let rows = rows(version, &["name", "definition"], sorted.into_iter().map(row));
-    tx.execute(&INSERT_PARAMETERS, rows).await.map(|_| ())
+    tx.together(&INSERT_PARAMETERS, rows, false).await
 }
 
 /// The rich parameters by display order, then name.
@@ -246,7 +251,7 @@ pub async fn insert_presets(tx: &mut Tx, version: TemplateVersionId, presets: &[
         return Ok(());
     }
     let rows = rows(version, Preset::COLUMNS, presets.iter().map(Preset::values));
-    tx.execute(&INSERT_PRESETS, rows).await.map(|_| ())
+    tx.together(&INSERT_PRESETS, rows, false).await
 }
 
 /// The presets in the order of the template.
@@ -300,7 +305,7 @@ pub async fn insert_external_auth(
         return Ok(());
     }
     let rows = rows(version, ExternalAuth::COLUMNS, providers.iter().map(ExternalAuth::values));
-    tx.execute(&INSERT_AUTH, rows).await.map(|_| ())
+    tx.together(&INSERT_AUTH, rows, false).await
 }
 
 /// The external authentication providers in the order of the template.
@@ -317,7 +322,20 @@ pub async fn list_external_auth(tx: &mut Tx, version: TemplateVersionId) -> Resu
 /// [`crate::Error::Reference`] when the module file is missing.
 pub async fn update_plan(tx: &mut Tx, version: TemplateVersionId, plan: Plan, now: Timestamp) -> Result<()> {
     let row = values![version, plan.plan, plan.module_file_id, plan.provisioner_version, now];
-    tx.execute(&SET_PLAN, row).await.map(|_| ())
+    tx.together(&SET_PLAN, row, false).await
+}
+
+/// Stores or replaces the cached plan, and leaves the modules as they are.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_plan_alone(
+    tx: &mut Tx,
+    version: TemplateVersionId,
+    plan: &[u8],
+    now: Timestamp,
+) -> Result<()> {
+    tx.together(&SET_PLAN_ALONE, values![version, plan.to_vec(), now], false).await
 }
 
 /// Stores or replaces the cached modules, and leaves a plan as it is.

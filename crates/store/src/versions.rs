@@ -83,7 +83,7 @@ statements! { "template_versions";
 /// # Errors
 /// A conflict on `name` within the template.
 pub async fn insert(tx: &mut Tx, version: &Version) -> Result<()> {
-    tx.execute(&INSERT, version.values()).await.map(|_| ())
+    tx.together(&INSERT, version.values(), false).await
 }
 
 /// By id.
@@ -206,7 +206,7 @@ pub async fn update_flags(
     has_external_agent: bool,
     now: Timestamp,
 ) -> Result<()> {
-    tx.change_one(&SET_FLAGS, values![id, has_ai_task, has_external_agent, now]).await
+    tx.together(&SET_FLAGS, values![id, has_ai_task, has_external_agent, now], true).await
 }
 
 /// Hides a version, or shows it again.

@@ -242,5 +242,5 @@ pub async fn update_used(tx: &mut Tx, id: WorkspaceId, now: Timestamp) -> Result
 /// # Errors
 /// [`crate::Error::Stale`] when it is gone already.
 pub async fn delete(tx: &mut Tx, id: WorkspaceId, now: Timestamp) -> Result<()> {
-    tx.change_one(&DELETE, values![id, now]).await
+    tx.together(&DELETE, values![id, now], true).await
 }

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 
 use coder_domain::Timestamp;
 use coder_domain::build::Transition;
-use coder_domain::ids::{BuildId, FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
+use coder_domain::ids::{FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
 use coder_domain::job::{InvalidTransition, Type};
+use coder_store::assignments::{self, Ending};
+use coder_store::builds::{Build, Ended};
 use coder_store::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
 use coder_store::{Document, Tx, builds, job_uploads, jobs, journals, transaction, versions, workspaces};
 use coder_wire::messages::provisioner as wire;
@@ -60,7 +62,8 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let job = refuse::job_id(&request.job_id)?;
     let arm = request.r#type.as_ref().ok_or_else(|| Refusal::invalid("a completed job needs a type"))?;
     let (kind, digest, holder) = (kind_of(arm), digest(request), session.holder(job));
-    let row = jobs::find(&mut app.store.reader().await?, job).await?.ok_or(Refusal::NoSuchJob)?;
+    let found = assignments::find_ending(&mut app.store.reader().await?, job).await?;
+    let Ending { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
     match refuse::require(&row, holder) {
         Ok(()) => {}
         Err(InvalidTransition::AlreadyCompleted) if is_repeat(&row, &digest) => return Ok(()),
@@ -70,17 +73,11 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
         return Err(Refusal::invalid(format!("the job is a {}, not a {}", row.kind.as_str(), kind.as_str())));
     }
     let now = app.now();
-    let transition = match row.workspace_build_id {
-        Some(id) => Some(builds::get(&mut app.store.reader().await?, id).await?.transition),
-        None => None,
-    };
-    let checked = check(&row, transition, request.clone(), now)?;
+    let checked = check(&row, build.as_ref().map(|build| build.transition), request.clone(), now)?;
     let input = remember(&row.input, &digest);
     let workspace = transaction!(app.store, Refusal, |tx| {
         // First the fence: nobody else can write results of this job after it, or before its commit.
-        if let Err(error) = jobs::complete_with_input(tx, job, holder, &input, now).await {
-            return Err(refuse::explain(tx, job, holder, error).await);
-        }
+        jobs::complete_with_input(tx, job, holder, &input, now).await?;
         checked.results.store(tx, job).await?;
         match &checked.arm {
             Arm::DryRun => Ok(None),
@@ -91,12 +88,25 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
                 Ok(None)
             }
             Arm::Build { state, has_ai_task } => {
-                let id = row.workspace_build_id.ok_or_else(|| Refusal::invalid("the job has no build"))?;
-                let cost = checked.results.daily_cost();
-                store_build(tx, (&row, id), state, *has_ai_task, cost, now).await.map(Some)
+                let build = build.as_ref().ok_or_else(|| Refusal::invalid("the job has no build"))?;
+                let lifetime = ttl_ms.filter(|ttl| *ttl > 0).map(SignedDuration::from_millis);
+                let deadline = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
+                let ended = Ended {
+                    has_ai_task: *has_ai_task,
+                    has_external_agent: false,
+                    daily_cost: checked.results.daily_cost(),
+                    deadline_at: deadline.filter(|_| build.transition == Transition::Start),
+                };
+                store_build(tx, &row, build, state, ended, now).await.map(Some)
             }
         }
     });
+    let workspace = match workspace {
+        Err(Refusal::Store(error)) => {
+            Err(refuse::explain(&mut app.store.reader().await?, job, holder, error).await)
+        }
+        other => other,
+    };
     let workspace = match workspace {
         Ok(workspace) => workspace,
         // The same message may have arrived twice at once; the other one was faster.
@@ -328,12 +338,14 @@ async fn store_import(
     version_details::insert_presets(tx, version, &import.presets).await?;
     version_details::insert_external_auth(tx, version, &import.external_auth).await?;
     let module_file_id: Option<FileId> = match &import.modules {
-        // A bundle's were stored when the job was handed out.
-        Modules::None => version_details::find_module_file(tx, version).await?,
+        Modules::None => None,
         Modules::Inline(hash, data) => Some(files::store(tx, hash, data.clone(), now).await?),
         Modules::Uploaded(hash) => Some(uploaded(tx, job, version, hash).await?),
     };
-    if let Some(plan) = &import.plan {
+    if let (Some(plan), None) = (&import.plan, module_file_id) {
+        // A bundle's modules were stored when the job was handed out.
+        version_details::update_plan_alone(tx, version, plan, now).await?;
+    } else if let Some(plan) = &import.plan {
         let plan = Plan { plan: plan.clone(), module_file_id, provisioner_version: String::new() };
         version_details::update_plan(tx, version, plan, now).await?;
     }
@@ -362,35 +374,22 @@ async fn uploaded(
 
 async fn store_build(
     tx: &mut Tx,
-    (job, id): (&jobs::Job, BuildId),
+    job: &jobs::Job,
+    build: &Build,
     state: &[u8],
-    has_ai_task: bool,
-    daily_cost: i64,
+    ended: Ended,
     now: Timestamp,
 ) -> Result<WorkspaceId, Refusal> {
-    let build = builds::get(tx, id).await?;
     // A state that comes with the end overrules the journal; without one the journal has the newest.
-    if !state.is_empty() || !journals::apply(tx, job.id, id).await? {
-        builds::update_state(tx, id, state.to_vec()).await?;
+    if !state.is_empty() || !journals::apply(tx, job.id, build.id).await? {
+        builds::update_state(tx, build.id, state.to_vec()).await?;
         journals::delete(tx, job.id).await?;
     }
-    builds::update_flags(tx, id, has_ai_task, false, now).await?;
-    if daily_cost != build.daily_cost {
-        builds::update_daily_cost(tx, id, daily_cost, now).await?;
+    builds::update_ended(tx, build.id, ended, now).await?;
+    if build.transition == Transition::Delete {
+        workspaces::delete(tx, build.workspace_id, now).await?;
     }
-    match build.transition {
-        Transition::Start => {
-            let workspace = workspaces::find(tx, build.workspace_id).await?;
-            let ttl = workspace.and_then(|workspace| workspace.ttl_ms).filter(|ttl| *ttl > 0);
-            if let Some(deadline) = ttl.and_then(|ttl| now.checked_add(SignedDuration::from_millis(ttl)).ok())
-            {
-                builds::update_deadline(tx, id, Some(deadline), build.max_deadline_at, now).await?;
-            }
-        }
-        Transition::Stop => {}
-        Transition::Delete => workspaces::delete(tx, build.workspace_id, now).await?,
-    }
-    audit::ended::build(tx, job, &build, "", now).await?;
+    audit::ended::build(tx, job, build, "", now).await?;
     Ok(build.workspace_id)
 }
 

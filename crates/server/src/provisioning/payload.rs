@@ -6,8 +6,9 @@ use std::time::Duration;
 use coder_domain::build::Transition;
 use coder_domain::ids::{JobId, TemplateId, TemplateVersionId};
 use coder_domain::job::Type;
+use coder_store::assignments::{self, Around, Assignment};
 use coder_store::version_details::{self, Variable};
-use coder_store::{Tx, builds, files, jobs, organizations, templates, users, versions, workspaces};
+use coder_store::{Tx, jobs, templates};
 use coder_wire::drpc::MESSAGE as MAX_MESSAGE;
 use coder_wire::messages::provisioner::{
     Metadata, RichParameterValue, Role, VariableValue, WorkspaceTransition,
@@ -71,25 +72,26 @@ struct Pair {
 /// Makes the message for a job that `session`'s daemon has just taken.
 pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
     let mut tx = session.app.store.reader().await?;
-    let job = jobs::get(&mut tx, id).await?;
+    let Assignment { job, initiator, archive, around, state } = assignments::get(&mut tx, id).await?;
     let waited =
         job.started_at.map(|at| Duration::try_from(at.duration_since(job.created_at)).unwrap_or_default());
     session.app.metrics.handed_out(job.organization_id, &job.tags, waited.unwrap_or_default());
-    let initiator =
-        users::find_many(&mut tx, &[job.initiator_id]).await?.pop().ok_or(Error::Missing("initiator"))?;
-    let archive =
-        files::get_data(&mut tx, job.file_id).await.map_err(|error| or_missing(error, "source archive"))?;
+    let initiator = initiator.ok_or(Error::Missing("initiator"))?;
+    let archive = archive.ok_or(Error::Missing("source archive"))?;
     let input = Input::deserialize(&job.input.0)?;
     let arm = match job.kind {
         Type::TemplateVersionImport => import(session, &mut tx, &job, input).await?,
         Type::TemplateVersionDryRun => dry_run(session, &mut tx, &job, input).await?,
-        Type::WorkspaceBuild => build(session, tx, &job, input).await?,
+        Type::WorkspaceBuild => {
+            let around = around.ok_or(Error::Missing("workspace build"))?;
+            build(session, tx, around, state, input).await?
+        }
     };
     let mut message = AcquiredJob {
         job_id: job.id.to_string(),
         created_at: job.created_at.as_millisecond(),
         provisioner: job.provisioner,
-        user_name: initiator.username,
+        user_name: initiator,
         template_source_archive: archive.into(),
         trace_metadata: job.trace_metadata,
         r#type: Some(arm),
@@ -104,10 +106,6 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
         return Err(Error::TooBig { size, limit: MAX_MESSAGE });
     }
     Ok(message)
-}
-
-fn or_missing(error: coder_store::Error, what: &'static str) -> Error {
-    if error.is_not_found() { Error::Missing(what) } else { error.into() }
 }
 
 fn values(pairs: Option<Vec<Pair>>) -> Vec<RichParameterValue> {
@@ -187,82 +185,77 @@ async fn variables(tx: &mut Tx, version: TemplateVersionId) -> Result<Vec<Variab
 async fn build(
     session: &Session,
     mut tx: Tx,
-    job: &jobs::Job,
+    around: Around,
+    state: Option<Vec<u8>>,
     input: Input,
 ) -> Result<acquired_job::Type, Error> {
-    let tx_ref = &mut tx;
-    let build = match job.workspace_build_id {
-        Some(id) => builds::find(tx_ref, id).await?,
-        None => None,
-    };
-    let build = build.ok_or(Error::Missing("workspace build"))?;
-    let workspace = workspaces::find(tx_ref, build.workspace_id).await?.ok_or(Error::Missing("workspace"))?;
-    let owner = users::find(tx_ref, workspace.owner_id).await?.ok_or(Error::Missing("workspace's owner"))?;
-    let version = versions::find(tx_ref, build.template_version_id).await?;
-    let version = version.ok_or(Error::Missing("template version"))?;
-    let template = templates::find(tx_ref, workspace.template_id).await?.ok_or(Error::Missing("template"))?;
-    let member = organizations::find_member(tx_ref, workspace.organization_id, owner.id).await?;
-    let parameters = builds::list_parameters(tx_ref, build.id).await?;
-    let previous = match builds::find_by_number(tx_ref, workspace.id, build.build_number - 1).await? {
-        Some(previous) => builds::list_parameters(tx_ref, previous.id).await?,
-        None => BTreeMap::new(),
-    };
-    let modules = version_details::find_module_file(tx_ref, version.id).await?;
-    let variable_values = variables(tx_ref, version.id).await?;
-    let state = builds::find_state(tx_ref, build.id).await?.unwrap_or_default();
+    let (parameters, previous) = assignments::list_parameters(&mut tx, &around).await?;
+    let variable_values =
+        if around.has_variables { variables(&mut tx, around.version_id).await? } else { Vec::new() };
     drop(tx);
 
     let app = &session.app;
-    let ssh = git_ssh_key::of(&app.store, owner.id, app.now()).await?;
-    let token = if build.transition == Transition::Start {
+    let (workspace, owner) = (around.workspace_id, around.owner_id);
+    let owner_name = around.username.ok_or(Error::Missing("workspace's owner"))?;
+    let login_type = around.login_type.ok_or(Error::Missing("workspace's owner"))?;
+    let (public_key, private_key) = match (around.public_key, around.private_key) {
+        (Some(public), Some(private)) => (public, private),
+        _ => {
+            let made = git_ssh_key::of(&app.store, owner, app.now()).await?;
+            (made.public_key, made.private_key)
+        }
+    };
+    let token = if around.transition == Transition::Start {
         let lifetime = app.config.sessions.max_token_lifetime;
-        let token = session_token::renew(&app.store, &owner, workspace.id, lifetime, app.now()).await?;
+        let token =
+            session_token::renew(&app.store, (owner, login_type), workspace, lifetime, app.now()).await?;
         token.expose().to_owned()
     } else {
-        session_token::revoke(&app.store, owner.id, workspace.id).await?;
+        session_token::revoke(&app.store, owner, workspace).await?;
         String::new()
     };
-    let site = owner.site_roles.iter().map(|name| Role { name: name.clone(), org_id: String::new() });
-    let organization = workspace.organization_id.to_string();
-    let local = member.map(|member| member.roles).unwrap_or_default();
-    let local = local.into_iter().map(|name| Role { name, org_id: organization.clone() });
+    let site = around.site_roles.unwrap_or_default().into_iter();
+    let site = site.map(|name| Role { name, org_id: String::new() });
+    let organization = around.organization_id.to_string();
+    let local = around.member_roles.unwrap_or_default().into_iter();
+    let local = local.map(|name| Role { name, org_id: organization.clone() });
     let metadata = Metadata {
         coder_url: session.url.clone(),
-        workspace_transition: transition(build.transition) as i32,
-        workspace_name: workspace.name.clone(),
-        workspace_owner: owner.username.clone(),
-        workspace_id: workspace.id.to_string(),
-        workspace_owner_id: owner.id.to_string(),
-        workspace_owner_email: owner.email.clone(),
-        template_name: template.name,
-        template_version: version.name,
+        workspace_transition: transition(around.transition) as i32,
+        workspace_name: around.workspace_name.clone(),
+        workspace_owner: owner_name,
+        workspace_id: workspace.to_string(),
+        workspace_owner_id: owner.to_string(),
+        workspace_owner_email: around.email.unwrap_or_default(),
+        template_name: around.template_name,
+        template_version: around.version_name,
         workspace_owner_oidc_access_token: String::new(),
         workspace_owner_session_token: token,
-        template_id: template.id.to_string(),
-        workspace_owner_name: owner.name.clone(),
+        template_id: around.template_id.to_string(),
+        workspace_owner_name: around.name.unwrap_or_default(),
         workspace_owner_groups: vec![EVERYONE.to_owned()],
-        workspace_owner_ssh_public_key: ssh.public_key,
-        workspace_owner_ssh_private_key: ssh.private_key.expose().to_owned(),
-        workspace_build_id: build.id.to_string(),
-        workspace_owner_login_type: owner.login_type.as_str().to_owned(),
+        workspace_owner_ssh_public_key: public_key,
+        workspace_owner_ssh_private_key: private_key.expose().to_owned(),
+        workspace_build_id: around.build_id.to_string(),
+        workspace_owner_login_type: login_type.as_str().to_owned(),
         workspace_owner_rbac_roles: site.chain(local).collect(),
         task_id: Uuid::nil().to_string(),
-        template_version_id: version.id.to_string(),
-        template_version_modules_file: modules.map(|file| file.to_string()).unwrap_or_default(),
+        template_version_id: around.version_id.to_string(),
+        template_version_modules_file: around.module_file_id.map(|file| file.to_string()).unwrap_or_default(),
         ..Metadata::default()
     };
-    app.events.workspace_changed(workspace.id);
+    app.events.workspace_changed(workspace);
     let stored = |all: BTreeMap<String, String>| {
         all.into_iter().map(|(name, value)| RichParameterValue { name, value }).collect()
     };
     Ok(acquired_job::Type::WorkspaceBuild(acquired_job::WorkspaceBuild {
-        workspace_build_id: build.id.to_string(),
-        workspace_name: workspace.name,
+        workspace_build_id: around.build_id.to_string(),
+        workspace_name: around.workspace_name,
         rich_parameter_values: stored(parameters),
         variable_values,
         external_auth_providers: Vec::new(),
         metadata: Some(metadata),
-        state: state.into(),
+        state: state.unwrap_or_default().into(),
         log_level: if input.log_level == "debug" { input.log_level } else { String::new() },
         previous_parameter_values: stored(previous),
     }))

@@ -4,8 +4,8 @@ use coder_domain::Timestamp;
 use coder_domain::ids::{UserId, WorkspaceId};
 use coder_domain::secret::Secret;
 use coder_store::tokens::{self, ApiKey};
-use coder_store::users::User;
-use coder_store::{Error, Store, transaction};
+use coder_store::users::LoginType;
+use coder_store::{Error, Store};
 use jiff::SignedDuration;
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ fn name(owner: UserId, workspace: WorkspaceId) -> String {
 /// Replaces the token; the old one stops working at once.
 pub async fn renew(
     store: &Store,
-    owner: &User,
+    owner: (UserId, LoginType),
     workspace: WorkspaceId,
     lifetime: Duration,
     now: Timestamp,
 ) -> Result<Secret, Error> {
     let fresh = token::generate();
-    let token_name = name(owner.id, workspace);
+    let (owner, login_type) = owner;
     let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
     let key = ApiKey {
         id: fresh.id.clone(),
-        user_id: owner.id,
+        user_id: owner,
         hashed_secret: fresh.hashed(),
         // Not `Token`: it belongs to the workspace and does not show among the owner's own tokens.
-        login_type: owner.login_type,
-        token_name: token_name.clone(),
+        login_type,
+        token_name: name(owner, workspace),
         scopes: vec!["coder:all".to_owned()],
         allow_list: vec!["*:*".to_owned()],
         lifetime_seconds: lifetime.as_secs(),
@@ -43,10 +43,7 @@ pub async fn renew(
         last_used_at: now,
         expires_at: now.saturating_add(lifetime).unwrap_or(Timestamp::MAX),
     };
-    transaction!(store, Error, |tx| {
-        tokens::delete_by_name(tx, owner.id, &token_name).await?;
-        tokens::insert(tx, &key).await
-    })?;
+    tokens::replace(&mut store.single().await?, &key).await?;
     Ok(fresh.reveal())
 }
 

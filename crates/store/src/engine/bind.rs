@@ -1,13 +1,14 @@
 //! Turns [`Value`]s into bound parameters of either driver.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
+use sqlx::SqlSafeStr;
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::Query;
 
 use super::value::{Value, clean};
 
 /// A query for Postgres.
-pub(super) fn query(text: &'static str, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
+pub(super) fn query(text: impl SqlSafeStr, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
     let mut query = sqlx::query::<Postgres>(text);
     for value in values {
         query = match value {

@@ -4,6 +4,7 @@
 mod bind;
 pub(crate) mod forks;
 mod lane;
+mod merge;
 pub(crate) mod migrate;
 pub(crate) mod postgres;
 mod row;
@@ -20,7 +21,8 @@ use crate::Config;
 use crate::error::Error;
 use crate::state_keys::StateKeys;
 use lane::Lease;
-pub(crate) use row::Row;
+use merge::Part;
+pub(crate) use row::{Record, Row};
 pub use statement::{Class, Statement};
 pub(crate) use statement::{sql, statements};
 pub use value::Document;
@@ -47,6 +49,9 @@ pub struct Statements {
     pub heartbeats: u64,
     /// Looking for jobs.
     pub claims: u64,
+    /// How often the database was asked for anything: what was run together counts once, and BEGIN and COMMIT each do
+    /// where they were sent.
+    pub asked: u64,
 }
 
 #[derive(Default)]
@@ -54,6 +59,7 @@ pub(crate) struct Counters {
     work: AtomicU64,
     heartbeats: AtomicU64,
     claims: AtomicU64,
+    asked: AtomicU64,
 }
 
 impl Counters {
@@ -66,9 +72,18 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn count_asked(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Statements {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Statements { work: read(&self.work), heartbeats: read(&self.heartbeats), claims: read(&self.claims) }
+        Statements {
+            work: read(&self.work),
+            heartbeats: read(&self.heartbeats),
+            claims: read(&self.claims),
+            asked: read(&self.asked),
+        }
     }
 }
 
@@ -99,15 +114,21 @@ impl Engine {
     pub(crate) async fn open(&self, mode: Mode, counters: &Arc<Counters>) -> Result<Tx, Error> {
         let conn = match self {
             Self::Sqlite(lanes) => Conn::Sqlite(lanes.lease(mode).await?),
-            Self::Postgres(server) => Conn::Postgres(server.lease(mode).await?, Arc::clone(server)),
+            Self::Postgres(server) => Conn::Postgres(server.lease().await?, Arc::clone(server)),
         };
+        let begun = mode == Mode::Write && matches!(conn, Conn::Sqlite(_));
+        if begun {
+            counters.count_asked();
+        }
         Ok(Tx {
             conn,
             mode,
+            begun,
             conflicted: false,
             spoiled: false,
             counters: Arc::clone(counters),
             after: Vec::new(),
+            next: Vec::new(),
             last: Vec::new(),
             state_keys: StateKeys::default(),
         })
@@ -132,6 +153,9 @@ enum Conn {
 pub struct Tx {
     conn: Conn,
     mode: Mode,
+    /// Whether the database knows of the transaction. Postgres hears of it with the first statement that changes
+    /// something: until then each statement sees the newest committed rows in any case.
+    begun: bool,
     conflicted: bool,
     /// A statement failed in a way after which it is unknown whether the transaction is still open: SQLite undoes one
     /// by itself when the disk is full. Such a connection is not used again.
@@ -139,8 +163,10 @@ pub struct Tx {
     counters: Arc<Counters>,
     /// What to do once the transaction is permanent.
     after: Vec<After>,
+    /// Statements that wait to be run together, on Postgres. SQLite has no round trips to save.
+    next: Vec<Part>,
     /// Statements for the end of the transaction, in this order.
-    last: Vec<(&'static Statement, Vec<Value>)>,
+    last: Vec<Part>,
     state_keys: StateKeys,
 }
 
@@ -180,17 +206,86 @@ impl Tx {
         statement: &Statement,
         values: Vec<Value>,
     ) -> Result<Vec<Row>, Error> {
+        self.ready_for(statement).await?;
         self.note(statement);
+        self.counters.count_asked();
         let table = statement.table;
+        let repeatable = self.mode == Mode::Read || (self.mode == Mode::Write && !self.begun);
         let outcome = match &mut self.conn {
             Conn::Sqlite(lease) => sqlite::fetch(lease, statement, &values)
                 .map(|rows| rows.into_iter().map(|row| Row::sqlite(row, table)).collect()),
             Conn::Postgres(lease, server) => server
-                .fetch(lease, self.mode, statement, values)
+                .fetch(lease, repeatable, statement, values)
                 .await
                 .map(|rows| rows.into_iter().map(|row| Row::postgres(row, table)).collect()),
         };
         outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// Runs what waits to be run, and begins the transaction if the statement changes something.
+    async fn ready_for(&mut self, statement: &Statement) -> Result<(), Error> {
+        if self.mode == Mode::Write && !(self.begun && self.next.is_empty()) {
+            if !self.next.is_empty() {
+                self.begin().await?;
+                self.run_next().await?;
+            } else if !statement.only_reads() {
+                self.begin().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the database of the transaction, unless it knows.
+    async fn begin(&mut self) -> Result<(), Error> {
+        if self.begun {
+            return Ok(());
+        }
+        self.counters.count_asked();
+        let begun = match &mut self.conn {
+            Conn::Sqlite(lease) => sqlite::begin(lease),
+            Conn::Postgres(lease, server) => server.begin(lease).await,
+        };
+        begun.map_err(|failure| self.fail(failure))?;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Runs a statement together with those that come before and after it: on Postgres it is run with the next statement
+    /// whose outcome somebody waits for, or at the end, so its error may come that late. It must not need what the others
+    /// did, nor change the same rows. With `must`, [`Error::Stale`] when it changes nothing.
+    pub(crate) async fn together(
+        &mut self,
+        statement: &'static Statement,
+        values: Vec<Value>,
+        must: bool,
+    ) -> Result<(), Error> {
+        if self.mode == Mode::Write && self.is_postgres() {
+            self.next.push(Part { statement, values, must });
+            return Ok(());
+        }
+        match self.execute(statement, values).await? {
+            0 if must => Err(Error::Stale { table: statement.table }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs what waits to be run together.
+    async fn run_next(&mut self) -> Result<(), Error> {
+        let groups = merge::groups(std::mem::take(&mut self.next));
+        if groups.len() > 1 {
+            self.begin().await?;
+        }
+        for group in groups {
+            for part in &group {
+                self.note(part.statement);
+            }
+            self.counters.count_asked();
+            if let Conn::Postgres(lease, server) = &mut self.conn {
+                let done = server.run(lease, group).await;
+                done.map_err(|failure| self.fail(failure))?;
+            }
+        }
+        Ok(())
     }
 
     /// The first row of a statement, if there is one.
@@ -213,7 +308,9 @@ impl Tx {
 
     /// Runs a statement and says how many rows it changed.
     pub(crate) async fn execute(&mut self, statement: &Statement, values: Vec<Value>) -> Result<u64, Error> {
+        self.ready_for(statement).await?;
         self.note(statement);
+        self.counters.count_asked();
         let outcome = match &mut self.conn {
             Conn::Sqlite(lease) => sqlite::execute(lease, statement, &values),
             Conn::Postgres(lease, server) => server.execute(lease, statement, values).await,
@@ -235,7 +332,11 @@ impl Tx {
 
     /// Runs a script of the migrations.
     pub(crate) async fn script(&mut self, text: &'static str) -> Result<(), Error> {
+        if self.mode == Mode::Write {
+            self.begin().await?;
+        }
         self.counters.count(Class::Work);
+        self.counters.count_asked();
         let outcome = match &mut self.conn {
             Conn::Sqlite(lease) => sqlite::script(lease, text),
             Conn::Postgres(lease, _) => postgres::script(lease, text).await,
@@ -267,19 +368,25 @@ impl Tx {
     }
 
     /// Runs a statement right before the commit. For rows that many transactions change: on Postgres each waits for
-    /// the one before, so the row should be locked for as short as can be.
+    /// the one before, so the row should be locked for as short as can be. The rules of [`Tx::together`] hold for it.
     pub(crate) fn defer(&mut self, statement: &'static Statement, values: Vec<Value>) {
         debug_assert!(self.mode == Mode::Write, "outside of a transaction nothing comes last");
-        self.last.push((statement, values));
+        self.last.push(Part { statement, values, must: false });
     }
 
     /// Runs what was put off to the end. [`Tx::commit`] does it too; this is for whoever wants to know whether it is
-    /// worth trying the transaction again.
+    /// worth trying the transaction again. Nothing but the commit may follow: where the database has not heard of a
+    /// transaction, one statement is all of it and permanent.
     ///
     /// # Errors
     /// As of any statement; the transaction can only be undone then.
     pub(crate) async fn run_deferred(&mut self) -> Result<(), Error> {
-        for (statement, values) in std::mem::take(&mut self.last) {
+        let last = std::mem::take(&mut self.last);
+        if self.is_postgres() {
+            self.next.extend(last);
+            return self.run_next().await;
+        }
+        for Part { statement, values, .. } in last {
             self.execute(statement, values).await?;
         }
         Ok(())
@@ -294,31 +401,44 @@ impl Tx {
             return Ok(());
         }
         self.run_deferred().await?;
-        let outcome = match &mut self.conn {
-            Conn::Sqlite(lease) => sqlite::commit(lease),
-            Conn::Postgres(lease, server) => server.commit(lease).await,
-        };
-        match outcome {
-            Ok(()) => {
-                self.committed();
-                Ok(())
-            }
-            Err(failure) => Err(self.fail(failure)),
+        self.finish().await
+    }
+
+    async fn finish(&mut self) -> Result<(), Error> {
+        if self.begun {
+            self.counters.count_asked();
+            let outcome = match &mut self.conn {
+                Conn::Sqlite(lease) => sqlite::commit(lease),
+                Conn::Postgres(lease, server) => server.commit(lease).await,
+            };
+            outcome.map_err(|failure| self.fail(failure))?;
+            self.begun = false;
         }
+        self.committed();
+        Ok(())
     }
 
     /// Undoes what this transaction did, keeping the connection.
     pub async fn rollback(mut self) {
-        if self.mode == Mode::Write && !self.spoiled {
-            let done = match &mut self.conn {
+        if self.mode == Mode::Write {
+            self.undo().await;
+        }
+    }
+
+    async fn undo(&mut self) {
+        self.next.clear();
+        self.last.clear();
+        self.after.clear();
+        let undone = !self.spoiled
+            && match &mut self.conn {
+                _ if !self.begun => true,
                 Conn::Sqlite(lease) => sqlite::rollback(lease),
                 Conn::Postgres(lease, server) => server.rollback(lease).await,
             };
-            if done {
-                self.mode = Mode::Single;
-            } else {
-                self.spoiled = true;
-            }
+        if undone {
+            (self.begun, self.mode) = (false, Mode::Single);
+        } else {
+            self.spoiled = true;
         }
     }
 
@@ -328,11 +448,9 @@ impl Tx {
         if self.mode != Mode::Single {
             return Ok(false);
         }
-        let begun = match &mut self.conn {
-            Conn::Sqlite(lease) => sqlite::begin(lease),
-            Conn::Postgres(lease, server) => server.begin(lease).await,
-        };
-        begun.map_err(|failure| self.fail(failure))?;
+        if !self.is_postgres() {
+            self.begin().await?;
+        }
         self.mode = Mode::Write;
         Ok(true)
     }
@@ -346,26 +464,10 @@ impl Tx {
             Ok(value) => self.run_deferred().await.map(|()| value),
             Err(error) => Err(error),
         };
-        self.last.clear();
         if outcome.is_ok() {
-            let committed = match &mut self.conn {
-                Conn::Sqlite(lease) => sqlite::commit(lease),
-                Conn::Postgres(lease, server) => server.commit(lease).await,
-            };
-            committed.map_err(|failure| self.fail(failure))?;
-            self.committed();
-            return outcome;
-        }
-        let undone = !self.spoiled
-            && match &mut self.conn {
-                Conn::Sqlite(lease) => sqlite::rollback(lease),
-                Conn::Postgres(lease, server) => server.rollback(lease).await,
-            };
-        self.after.clear();
-        if undone {
-            self.mode = Mode::Single;
+            self.finish().await?;
         } else {
-            self.spoiled = true;
+            self.undo().await;
         }
         outcome
     }
@@ -405,6 +507,8 @@ impl Drop for Tx {
                         drop(lease.take());
                     }
                 }
+                // Nothing was changed yet.
+                Conn::Postgres(..) if !self.begun => {}
                 // Closing the connection ends its transaction at once; a rollback would need to be awaited.
                 Conn::Postgres(lease, _) => drop(lease.take()),
             }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use coder_domain::secret::Secret;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::lane::{Lane, Lease};
+use super::merge::{Part, Texts, unchanged};
 use super::statement::Statement;
 use super::value::Value;
-use super::{Failure, Mode, bind};
+use super::{Failure, bind};
 use crate::Config;
 use crate::error::Error;
 
@@ -24,11 +25,15 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// … and this side stops waiting a little later, in case the network swallowed the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 
+/// The code of what cannot be read as a number; see `merge.rs`.
+const NOT_A_NUMBER: &str = "22P02";
+
 type Transactions = <sqlx::Postgres as sqlx::Database>::TransactionManager;
 
 pub(crate) struct Server {
     lane: Lane<PgConnection>,
     options: PgConnectOptions,
+    texts: Texts,
 }
 
 impl Server {
@@ -50,27 +55,20 @@ impl Server {
             ])
             .statement_cache_capacity(256)
             .disable_statement_logging();
-        Ok(Self { lane: Lane::new(config.connections.max(2), config.patience), options })
+        let lane = Lane::new(config.connections.max(2), config.patience);
+        Ok(Self { lane, options, texts: Texts::default() })
     }
 
-    pub(crate) async fn lease(&self, mode: Mode) -> Result<Lease<PgConnection>, Error> {
+    pub(crate) async fn lease(&self) -> Result<Lease<PgConnection>, Error> {
         let place = self.lane.place().await?;
         let mut lease = place.lease;
         if let Some(conn) = lease.get() {
-            let alive = if mode == Mode::Write {
-                within(Transactions::begin(conn, None)).await.is_ok()
-            } else {
-                place.idle_for < TRUSTED_IDLE || within(conn.ping()).await.is_ok()
-            };
-            if alive {
+            if place.idle_for < TRUSTED_IDLE || within(conn.ping()).await.is_ok() {
                 return Ok(lease);
             }
             drop(lease.take());
         }
-        let conn = lease.put(self.connect().await?);
-        if mode == Mode::Write {
-            within(Transactions::begin(conn, None)).await.map_err(|error| classify("begin", error).error)?;
-        }
+        lease.put(self.connect().await?);
         Ok(lease)
     }
 
@@ -91,12 +89,12 @@ impl Server {
     pub(super) async fn fetch(
         &self,
         lease: &mut Lease<PgConnection>,
-        mode: Mode,
+        repeatable: bool,
         statement: &Statement,
         values: Vec<Value>,
     ) -> Result<Vec<PgRow>, Failure> {
         let conn = lease.get().ok_or_else(gone)?;
-        let spare = (mode == Mode::Read).then(|| values.clone());
+        let spare = repeatable.then(|| values.clone());
         let first = within(bind::query(statement.postgres, values).fetch_all(conn)).await;
         let error = match first {
             Ok(rows) => return Ok(rows),
@@ -129,8 +127,50 @@ impl Server {
         })
     }
 
+    /// Runs a group of statements as one.
+    pub(super) async fn run(
+        &self,
+        lease: &mut Lease<PgConnection>,
+        mut group: Vec<Part>,
+    ) -> Result<(), Failure> {
+        if let [_] = group.as_slice()
+            && let Some(Part { statement, values, must }) = group.pop()
+        {
+            let changed = self.execute(lease, statement, values).await?;
+            return if must && changed == 0 {
+                Err(Error::Stale { table: statement.table }.into())
+            } else {
+                Ok(())
+            };
+        }
+        let (text, conn) = (self.texts.get(&group), lease.get().ok_or_else(gone)?);
+        let values = group.iter_mut().flat_map(|part| std::mem::take(&mut part.values)).collect();
+        let done = within(bind::query(AssertSqlSafe(text), values).execute(conn)).await;
+        done.map(|_| ()).map_err(|error| {
+            if is_broken(&error) {
+                drop(lease.take());
+            }
+            let names = |index: usize| group.get(index).map(|part| part.statement);
+            match &error {
+                sqlx::Error::Database(details) if details.code().as_deref() == Some(NOT_A_NUMBER) => {
+                    match unchanged(details.message()).and_then(names) {
+                        Some(statement) => Error::Stale { table: statement.table }.into(),
+                        None => classify("several statements", error),
+                    }
+                }
+                _ => classify("several statements", error),
+            }
+        })
+    }
+
+    /// Begins a transaction; nothing has been changed over this connection yet, so that another one is as good.
     pub(super) async fn begin(&self, lease: &mut Lease<PgConnection>) -> Result<(), Failure> {
         let conn = lease.get().ok_or_else(gone)?;
+        match within(Transactions::begin(conn, None)).await {
+            Err(error) if is_broken(&error) => drop(lease.take()),
+            other => return other.map_err(|error| classify("begin", error)),
+        }
+        let conn = lease.put(self.connect().await?);
         within(Transactions::begin(conn, None)).await.map_err(|error| classify("begin", error))
     }
 

@@ -1,8 +1,11 @@
 //! A row of either driver with typed getters; what cannot be read is [`Error::Corrupt`].
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
-use sqlx::Row as _;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgRow, Postgres};
+use sqlx::{Column as _, Decode, Row as _, Type, ValueRef as _};
 
 use super::sqlite::SqliteRow;
 use super::value::Column;
@@ -28,19 +31,79 @@ impl From<sqlx::Error> for Unreadable {
     }
 }
 
-/// One row of a result.
+/// One row of a result, or some columns of one.
 pub(crate) struct Row {
-    inner: Inner,
+    inner: Arc<Inner>,
     table: &'static str,
+    /// Which columns, when not all.
+    columns: Option<Range<usize>>,
+}
+
+/// What a row, or a part of one, is read as.
+pub(crate) trait Record: Sized {
+    /// How many columns it has.
+    const WIDTH: usize;
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    fn read(row: &Row) -> Result<Self, Error>;
+}
+
+/// Takes records out of a row that has the columns of several tables, one after the other; different tables may have
+/// columns of one name.
+pub(crate) struct Parts<'a> {
+    row: &'a Row,
+    at: usize,
+}
+
+impl Parts<'_> {
+    /// The next record.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn next<T: Record>(&mut self) -> Result<T, Error> {
+        T::read(&self.columns(T::WIDTH))
+    }
+
+    /// The next record, unless its first column is null: then nothing was joined.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn next_joined<T: Record>(&mut self) -> Result<Option<T>, Error> {
+        let part = self.columns(T::WIDTH);
+        if part.is_null(0) { Ok(None) } else { T::read(&part).map(Some) }
+    }
+
+    fn columns(&mut self, count: usize) -> Row {
+        let columns = self.at..self.at + count;
+        self.at = columns.end;
+        Row { inner: Arc::clone(&self.row.inner), table: self.row.table, columns: Some(columns) }
+    }
 }
 
 impl Row {
-    pub(super) const fn sqlite(row: SqliteRow, table: &'static str) -> Self {
-        Self { inner: Inner::Sqlite(row), table }
+    pub(super) fn sqlite(row: SqliteRow, table: &'static str) -> Self {
+        Self { inner: Arc::new(Inner::Sqlite(row)), table, columns: None }
     }
 
-    pub(super) const fn postgres(row: PgRow, table: &'static str) -> Self {
-        Self { inner: Inner::Postgres(row), table }
+    pub(super) fn postgres(row: PgRow, table: &'static str) -> Self {
+        Self { inner: Arc::new(Inner::Postgres(row)), table, columns: None }
+    }
+
+    /// Reads it in parts.
+    pub(crate) const fn parts(&self) -> Parts<'_> {
+        Parts { row: self, at: 0 }
+    }
+
+    /// Whether a column of this part is null, or not there.
+    fn is_null(&self, index: usize) -> bool {
+        let index = index + self.columns.as_ref().map_or(0, |columns| columns.start);
+        match &*self.inner {
+            Inner::Sqlite(row) => row.is_null(index),
+            Inner::Postgres(row) => row.try_get_raw(index).is_ok_and(|value| value.is_null()),
+        }
     }
 
     /// The value of a column that must not be null (or is an `Option`).
@@ -53,9 +116,9 @@ impl Row {
 
     /// The error for a bad value in `column` of this row.
     pub(crate) fn corrupt(&self, column: &'static str, detail: impl Into<String>) -> Error {
-        let id = match &self.inner {
-            Inner::Sqlite(row) => row.get::<String>("id").ok().flatten(),
-            Inner::Postgres(row) => row.try_get::<String, _>("id").ok(),
+        let id = match &*self.inner {
+            Inner::Sqlite(row) => row.get::<String>("id", self.columns.as_ref()).ok().flatten(),
+            Inner::Postgres(row) => postgres_value::<String>(row, "id", self.columns.as_ref()).ok().flatten(),
         };
         let id = id.unwrap_or_else(|| "?".to_owned());
         Error::Corrupt { table: self.table, column, id, detail: detail.into() }
@@ -74,13 +137,27 @@ impl Row {
     }
 }
 
+fn postgres_value<T>(
+    row: &PgRow,
+    column: &'static str,
+    columns: Option<&Range<usize>>,
+) -> Result<Option<T>, Unreadable>
+where
+    T: for<'r> Decode<'r, Postgres> + Type<Postgres>,
+{
+    let Some(columns) = columns else { return Ok(row.try_get(column)?) };
+    let names = row.columns().get(columns.clone()).ok_or(Unreadable::NoColumn)?;
+    let index = names.iter().position(|known| known.name() == column).ok_or(Unreadable::NoColumn)?;
+    Ok(row.try_get(columns.start + index)?)
+}
+
 macro_rules! raw {
     ($($name:ident: $kind:ty),*) => {
         impl Row {
             $(pub(super) fn $name(&self, column: &'static str) -> Result<Option<$kind>, Error> {
-                let value = match &self.inner {
-                    Inner::Sqlite(row) => row.get::<$kind>(column),
-                    Inner::Postgres(row) => row.try_get::<Option<$kind>, _>(column).map_err(Unreadable::from),
+                let value = match &*self.inner {
+                    Inner::Sqlite(row) => row.get::<$kind>(column, self.columns.as_ref()),
+                    Inner::Postgres(row) => postgres_value::<$kind>(row, column, self.columns.as_ref()),
                 };
                 value.map_err(|error| match error {
                     Unreadable::NoColumn => self.corrupt(column, "no such column in the result"),

@@ -1,5 +1,6 @@
 //! The adapter for SQLite: one connection that writes, a few that only read, all on one file in WAL mode.
 
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -171,12 +172,23 @@ from_raw! {
 }
 
 impl SqliteRow {
-    pub(super) fn get<T: FromRaw>(&self, column: &str) -> Result<Option<T>, Unreadable> {
-        let index = self.columns.iter().position(|name| name == column).ok_or(Unreadable::NoColumn)?;
-        match self.values.get(index).ok_or(Unreadable::NoColumn)? {
+    /// Looks for a column, among these when not among all.
+    pub(super) fn get<T: FromRaw>(
+        &self,
+        column: &str,
+        among: Option<&Range<usize>>,
+    ) -> Result<Option<T>, Unreadable> {
+        let among = among.cloned().unwrap_or(0..self.columns.len());
+        let names = self.columns.get(among.clone()).ok_or(Unreadable::NoColumn)?;
+        let index = names.iter().position(|name| name == column).ok_or(Unreadable::NoColumn)?;
+        match self.values.get(among.start + index).ok_or(Unreadable::NoColumn)? {
             Raw::Null => Ok(None),
             raw => T::from_raw(raw).map(Some).ok_or(Unreadable::Kind),
         }
+    }
+
+    pub(super) fn is_null(&self, index: usize) -> bool {
+        matches!(self.values.get(index), None | Some(Raw::Null))
     }
 }
 

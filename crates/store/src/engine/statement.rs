@@ -46,6 +46,11 @@ impl Statement {
         self.postgres
     }
 
+    /// Whether it surely changes nothing; Postgres needs no transaction for it.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.postgres.starts_with("select")
+    }
+
     /// Whether the two engines get different texts.
     #[must_use]
     pub fn is_forked(&self) -> bool {

@@ -226,12 +226,12 @@ pub(crate) use values;
 /// A struct that is a row: fields in the order of the table's columns. A field's column has its name unless
 /// another one is given after `=`.
 macro_rules! record {
-    ($(#[$meta:meta])* pub struct $name:ident {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident {
         $($(#[$doc:meta])* pub $field:ident: $kind:ty $(= $column:literal)?,)*
     }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq)]
-        pub struct $name {
+        $vis struct $name {
             $($(#[$doc])* pub $field: $kind,)*
         }
 
@@ -246,6 +246,14 @@ macro_rules! record {
 
             pub(crate) fn values(&self) -> Vec<$crate::engine::Value> {
                 vec![$($crate::engine::Column::to_value(&self.$field)),*]
+            }
+        }
+
+        impl $crate::engine::Record for $name {
+            const WIDTH: usize = Self::COLUMNS.len();
+
+            fn read(row: &$crate::engine::Row) -> $crate::Result<Self> {
+                Self::from_row(row)
             }
         }
     };

@@ -74,7 +74,8 @@ pub async fn complete(tx: &mut Tx, id: JobId, holder: impl Into<Holder>, now: Ti
 }
 
 /// Ends a job well and replaces its private input, where the accepted result is remembered so that a repeat of it is
-/// recognised.
+/// recognised. On Postgres it is done together with what is written after it, so the error may come at the end of the
+/// transaction.
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
@@ -86,7 +87,7 @@ pub async fn complete_with_input(
     now: Timestamp,
 ) -> Result<()> {
     let Holder { daemon, epoch } = holder.into();
-    tx.change_one(&FINISH_WITH_INPUT, values![id, daemon, epoch, now, *input]).await
+    tx.together(&FINISH_WITH_INPUT, values![id, daemon, epoch, now, *input], true).await
 }
 
 /// Ends a job with an error; an empty text counts as success, as it does on the wire (wire-protocol 5.6).

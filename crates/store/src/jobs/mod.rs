@@ -230,13 +230,10 @@ pub async fn insert(tx: &mut Tx, job: &NewJob, now: Timestamp) -> Result<()> {
         standing.automatic,
     ];
     let entered = tx.enter().await?;
-    let outcome = match tx.execute(&INSERT, row).await {
-        Ok(_) => {
-            lines::enter(tx, &standing, now);
-            Ok(())
-        }
-        Err(error) => Err(error),
-    };
+    let outcome = tx.together(&INSERT, row, false).await;
+    if outcome.is_ok() {
+        lines::enter(tx, &standing, now);
+    }
     tx.exit(entered, outcome).await
 }
 

@@ -22,5 +22,6 @@ mod reap;
 mod sealed;
 mod statements;
 mod templates;
+mod together;
 mod transactions;
 mod workspaces;

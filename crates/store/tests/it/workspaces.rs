@@ -10,7 +10,7 @@ use coder_store::builds::{NewBuild, Page};
 use coder_store::resources::{Metadata, Module, Resource};
 use coder_store::templates::Template;
 use coder_store::workspaces::{Filter, Workspace};
-use coder_store::{Error, agents, builds, jobs, resources, templates, workspaces};
+use coder_store::{Error, Statements, agents, builds, jobs, resources, templates, workspaces};
 
 use crate::fixture::{Fixture, at, on_both_engines};
 use crate::templates::{new_template, new_version};
@@ -140,7 +140,7 @@ async fn names_are_free_after_deletion(fixture: Fixture) {
     let again = Workspace { id: WorkspaceId::random(), name: "DEV".to_owned(), ..first.clone() };
     let taken = workspaces::insert(&mut fixture.store.begin().await.unwrap(), &again).await.unwrap_err();
     assert!(taken.is_conflict_on("workspaces", "name_lower"), "{taken:?}");
-    let mut tx = fixture.store.begin().await.unwrap();
+    let mut tx = fixture.store.single().await.unwrap();
     workspaces::delete(&mut tx, first.id, at(5)).await.unwrap();
     assert!(workspaces::delete(&mut tx, first.id, at(5)).await.is_err());
     assert_eq!(workspaces::find_by_name(&mut tx, fixture.user, "dev", false).await.unwrap(), None);
@@ -271,7 +271,7 @@ async fn resources_agents_and_apps(fixture: Fixture) {
         version: "1".to_owned(),
         key: "m".to_owned(),
     }];
-    let before = fixture.store.statements().work;
+    let Statements { work: before, asked, .. } = fixture.store.statements();
     let mut tx = fixture.store.begin().await.unwrap();
     resources::insert(&mut tx, &made).await.unwrap();
     agents::insert(&mut tx, &reported).await.unwrap();
@@ -279,6 +279,12 @@ async fn resources_agents_and_apps(fixture: Fixture) {
     resources::insert_modules(&mut tx, job, &modules).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(fixture.store.statements().work - before, 4, "one statement a list");
+    let asked = fixture.store.statements().asked - asked;
+    assert_eq!(
+        asked,
+        if fixture.store.is_postgres() { 1 } else { 6 },
+        "at once where each question is a round trip"
+    );
 
     let mut tx = fixture.store.reader().await.unwrap();
     assert_eq!(resources::list(&mut tx, &[job]).await.unwrap(), made);
@@ -294,9 +300,9 @@ async fn resources_agents_and_apps(fixture: Fixture) {
     assert_eq!(resources::list_modules(&mut tx, job).await.unwrap(), modules);
     assert!(!format!("{made:?}").contains("\"s\""), "metadata may be sensitive");
     let twice =
-        agents::insert_apps(&mut fixture.store.begin().await.unwrap(), &[app(2, "a")]).await.unwrap_err();
+        agents::insert_apps(&mut fixture.store.single().await.unwrap(), &[app(2, "a")]).await.unwrap_err();
     assert!(twice.is_conflict_on("workspace_apps", "slug"), "{twice:?}");
     let lonely = [resource(JobId::random(), 0, Transition::Start)];
-    let missing = resources::insert(&mut fixture.store.begin().await.unwrap(), &lonely).await;
+    let missing = resources::insert(&mut fixture.store.single().await.unwrap(), &lonely).await;
     assert!(matches!(missing, Err(Error::Reference(_))));
 }

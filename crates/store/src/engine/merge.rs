@@ -1,0 +1,156 @@
+//! Several statements as one, for Postgres: a statement whose parts are run one after the other, in the order in which its
+//! last line asks for them. It saves a round trip for each part, and as a transaction of its own also BEGIN and COMMIT.
+//!
+//! All parts see the rows as they were before the first of them, so no part may need what another one did, and no two may
+//! change the same row. Foreign keys are checked after the last part.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::statement::Statement;
+use super::value::Value;
+
+/// A statement that is run together with others.
+pub(super) struct Part {
+    pub(super) statement: &'static Statement,
+    pub(super) values: Vec<Value>,
+    /// Whether it must change something; otherwise nothing of the whole is done.
+    pub(super) must: bool,
+}
+
+/// Groups parts that may be one statement, in their order.
+pub(super) fn groups(parts: Vec<Part>) -> Vec<Vec<Part>> {
+    let mut groups: Vec<Vec<Part>> = Vec::new();
+    for part in parts {
+        let twice =
+            |other: &Part| other.statement.name == part.statement.name && !is_plain_insert(part.statement);
+        match groups.last_mut() {
+            // Run twice, a statement may find the same row.
+            Some(group) if !group.iter().any(twice) => group.push(part),
+            _ => groups.push(vec![part]),
+        }
+    }
+    groups
+}
+
+fn is_plain_insert(statement: &Statement) -> bool {
+    statement.postgres.starts_with("insert") && !statement.postgres.contains("on conflict")
+}
+
+type Key = Vec<(&'static str, bool)>;
+
+/// The texts made so far: as many as there are ways through the code.
+#[derive(Default)]
+pub(super) struct Texts(Mutex<HashMap<Key, Arc<str>>>);
+
+impl Texts {
+    /// The text of a group of at least two.
+    pub(super) fn get(&self, group: &[Part]) -> Arc<str> {
+        let key: Key = group.iter().map(|part| (part.statement.name, part.must)).collect();
+        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(texts.entry(key).or_insert_with(|| text(group).into()))
+    }
+}
+
+/// How the database complains of a part that had to change something: by reading this word and the part's number as a
+/// number.
+const UNCHANGED: &str = "unchanged";
+
+fn text(group: &[Part]) -> String {
+    let (mut parts, mut counts) = (String::new(), String::new());
+    let mut offset = 0;
+    for (index, part) in group.iter().enumerate() {
+        let between = if index == 0 { "with" } else { "," };
+        let renumbered = renumber(part.statement.postgres, offset);
+        write!(parts, "{between} part_{index} as ({renumbered} returning 1) ")
+            .expect("a text takes any text");
+        let between = if index == 0 { "select" } else { "," };
+        let count = format!("(select count(*) from part_{index})");
+        let count = if part.must {
+            format!("cast(case when {count} > 0 then '1' else '{UNCHANGED} {index}' end as bigint)")
+        } else {
+            count
+        };
+        write!(counts, "{between} {count} as part_{index} ").expect("a text takes any text");
+        offset += part.values.len();
+    }
+    parts + &counts
+}
+
+/// Moves the numbers of parameters on; `'$.name'` is none.
+fn renumber(text: &str, offset: usize) -> String {
+    let mut renumbered = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let (before, after) = rest.split_at(at + 1);
+        renumbered.push_str(before);
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        match after[..digits].parse::<usize>() {
+            Ok(number) => renumbered.push_str(&(number + offset).to_string()),
+            Err(_) => renumbered.push_str(&after[..digits]),
+        }
+        rest = &after[digits..];
+    }
+    renumbered + rest
+}
+
+/// Which part a complaint is about.
+pub(super) fn unchanged(message: &str) -> Option<usize> {
+    let (_, number) = message.split_once(UNCHANGED)?;
+    number.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{sql, values};
+
+    const INSERT: Statement = Statement::new(
+        "things",
+        "things.INSERT",
+        sql(
+            "insert into things (id, name) select $1, json_extract(item.value, '$.name') from json_each($2) as item",
+        ),
+    );
+    const PUT: Statement = Statement::new(
+        "things",
+        "things.PUT",
+        sql("insert into things (id) values ($1) on conflict (id) do nothing"),
+    );
+    const END: Statement =
+        Statement::new("things", "things.END", sql("update things set name = $2 where id = $1"));
+
+    fn part(statement: &'static Statement, must: bool) -> Part {
+        Part { statement, values: values![1_i64, 2_i64], must }
+    }
+
+    #[test]
+    fn parameters_are_numbered_through_and_parts_asked_for_in_their_order() {
+        let text = text(&[part(&END, true), part(&INSERT, false)]);
+        assert!(
+            text.contains("with part_0 as (update things set name = $2 where id = $1 returning 1) "),
+            "{text}"
+        );
+        assert!(text.contains("select $3, json_extract(item.value, '$.name') from json_each($4)"), "{text}");
+        assert!(text.find("from part_0").unwrap() < text.find("from part_1").unwrap(), "{text}");
+        assert!(text.contains("'unchanged 0'") && !text.contains("'unchanged 1'"), "{text}");
+    }
+
+    #[test]
+    fn a_statement_that_may_find_the_same_row_is_not_run_twice_at_once() {
+        let names = |parts: Vec<&'static Statement>| -> Vec<Vec<&str>> {
+            let groups = groups(parts.into_iter().map(|statement| part(statement, false)).collect());
+            groups.iter().map(|group| group.iter().map(|part| part.statement.name).collect()).collect()
+        };
+        assert_eq!(names(vec![&INSERT, &INSERT, &END]), [["things.INSERT", "things.INSERT", "things.END"]]);
+        assert_eq!(names(vec![&PUT, &END, &PUT]), [vec!["things.PUT", "things.END"], vec!["things.PUT"]]);
+        assert_eq!(names(vec![&END, &END]), [["things.END"], ["things.END"]]);
+    }
+
+    #[test]
+    fn a_complaint_names_its_part() {
+        assert_eq!(unchanged("invalid input syntax for type bigint: \"unchanged 12\""), Some(12));
+        assert_eq!(unchanged("invalid input syntax for type bigint: \"\""), None);
+    }
+}
