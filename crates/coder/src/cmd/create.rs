@@ -1,15 +1,16 @@
 //! `coder create`: values, a dry run to look at, then the workspace (http-api 7.4).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use coder_api::client::{Client, LogsOf};
+use coder_api::jobs::{ProvisionerJob, Status};
 use coder_api::json::NameValue;
 use coder_api::paths;
 use coder_api::templates::Template;
 use coder_api::versions::{CreateDryRunRequest, Preset, TemplateVersionParameter};
 use coder_api::workspaces::{AutomaticUpdates, CreateWorkspaceRequest};
-use coder_domain::ids::TemplateVersionId;
+use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::names;
 
 use super::{build, start};
@@ -18,6 +19,11 @@ use crate::follow;
 use crate::output::Look;
 use crate::parameters::{self, Asking};
 use crate::{args, duration, env, prompt, remote, resources};
+
+/// How long `--no-wait` looks whether a daemon takes the plan.
+const MOMENT: Duration = Duration::from_millis(1500);
+/// Time between two looks.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -39,7 +45,7 @@ pub(crate) struct Args {
     /// Whether each start takes the template's active version: always or never.
     #[arg(long, env = env::WORKSPACE_AUTOMATIC_UPDATES, default_value = "never", value_name = "WHEN")]
     automatic_updates: String,
-    /// Return as soon as the build is asked for.
+    /// Return as soon as the build is asked for; it is planned before only if a daemon is free.
     #[arg(long)]
     no_wait: bool,
     /// Do not ask.
@@ -67,7 +73,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let declared = client.rich_parameters(version.id).await?;
     start::require_accounts(&client.external_auth(version.id).await?)?;
     let values = values(ctx, &args, &declared, preset.as_ref(), may_ask)?;
-    dry_run(ctx, &client, version.id, &name, &values).await?;
+    dry_run(ctx, &client, version.id, &name, &values, args.no_wait).await?;
     if !args.yes {
         prompt::confirm_or_enter(&ctx.printer, "Create the workspace?", "pass --yes")?;
     }
@@ -206,6 +212,7 @@ async fn dry_run(
     version: TemplateVersionId,
     name: &str,
     values: &[NameValue],
+    no_wait: bool,
 ) -> anyhow::Result<()> {
     let request = CreateDryRunRequest {
         workspace_name: name.to_owned(),
@@ -216,11 +223,45 @@ async fn dry_run(
     let job = client.create_dry_run(version, &request).await?;
     let matched = client.dry_run_matched(version, job.id).await?;
     follow::warn_unmatched(&ctx.printer, &job, &matched);
+    if no_wait && !is_taken_soon(client, version, job.id).await? {
+        return skip(ctx, client, version, &job).await;
+    }
     let job = follow::follow(client, &ctx.printer, LogsOf::DryRun(version, job.id)).await?;
     follow::outcome(&job, "the plan")?;
     let planned = client.dry_run_resources(version, job.id).await?;
     for line in resources::lines(&ctx.printer, &planned, None, false) {
         ctx.printer.note(&line);
     }
+    Ok(())
+}
+
+/// Whether a daemon takes a plan within a moment.
+async fn is_taken_soon(client: &Client, version: TemplateVersionId, job: JobId) -> anyhow::Result<bool> {
+    let start = Instant::now();
+    loop {
+        if client.dry_run(version, job).await?.status != Status::Pending {
+            return Ok(true);
+        }
+        if start.elapsed() >= MOMENT {
+            return Ok(false);
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Goes on without the plan, and says why.
+async fn skip(
+    ctx: &Context,
+    client: &Client,
+    version: TemplateVersionId,
+    job: &ProvisionerJob,
+) -> anyhow::Result<()> {
+    let explained = client.explain_job(job.organization_id, job.id).await?;
+    let reason = explained.and_then(|explained| explained.reasons.into_iter().next());
+    let reason = reason.map_or_else(|| "no daemon takes it now".to_owned(), |reason| reason.message);
+    // Who may not cancel it leaves it in the queue; it changes nothing.
+    let is_left = client.cancel_dry_run(version, job.id).await.is_err();
+    let left = if is_left { " The plan is still made, for nothing." } else { "" };
+    ctx.printer.note(&format!("Not waiting for the plan: {}.{left}", reason.trim_end_matches('.')));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::program::{Home, until};
-use crate::stack::{PATIENCE, Server, has_terraform};
+use crate::stack::{PATIENCE, Process, Server, has_terraform};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
@@ -202,9 +202,32 @@ fn a_second_signal_ends_a_daemon_at_once() {
     start_at_the_gate(&home, &home.path().join("never"));
     daemon.signal("TERM");
     daemon.says("attempting graceful shutdown");
-    daemon.signal("TERM");
-    assert_eq!(daemon.end().code(), Some(1), "{}", daemon.log());
+    assert_eq!(daemon.signal_again("TERM").code(), Some(1), "{}", daemon.log());
     daemon.says("stopped at once");
+}
+
+#[test]
+fn no_wait_waits_for_no_busy_daemon() {
+    if !has_terraform() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let mut daemon = server.daemon(&home, "only", &[]);
+    let gate = home.path().join("gate");
+    start_at_the_gate(&home, &gate);
+    let create = ["create", "second", "--template", "slow", "-y", "--no-wait"];
+    let mut create = Process::start(&home, &create, "create.log");
+    assert!(create.end().success(), "{}", create.log());
+    create.says("Not waiting for the plan: The one daemon that can run the job is busy (1 slot)");
+    create.says("Workspace \"second\" is starting in the background.");
+    // Only the build waits.
+    let waiting = json(&home, &["provisioner", "jobs", "list", "--status", "pending"]);
+    let kinds: Vec<_> = waiting.as_array().unwrap().iter().map(|job| job["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["workspace_build"]);
+    std::fs::write(&gate, "").unwrap();
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code(), Some(0), "{}", daemon.log());
 }
 
 /// Makes a workspace whose build goes on until the file `gate` exists, and returns while it does.

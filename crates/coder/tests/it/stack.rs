@@ -71,6 +71,16 @@ impl Process {
         assert!(status.success());
     }
 
+    /// Sends a signal that counts as another one, however soon that is: again and again until the process has ended.
+    #[track_caller]
+    pub(crate) fn signal_again(&mut self, name: &str) -> ExitStatus {
+        let ended = until(PATIENCE, || {
+            self.signal(name);
+            self.child.try_wait().unwrap()
+        });
+        ended.unwrap_or_else(|| panic!("it goes on: {}", self.log()))
+    }
+
     #[track_caller]
     pub(crate) fn end(&mut self) -> ExitStatus {
         wait(&mut self.child, PATIENCE)
