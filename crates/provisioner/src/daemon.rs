@@ -17,6 +17,7 @@ use crate::hand::Hand;
 use crate::isolation::{Applied, Confinement, Found, Isolation, Level, Limits};
 use crate::job::Workshop;
 use crate::join::ConnectError;
+use crate::kept_files::{self, KeptFiles};
 use crate::left;
 use crate::logs::Pace;
 use crate::metrics::Metrics;
@@ -68,18 +69,25 @@ pub struct Config {
     pub hidden: Vec<PathBuf>,
     /// What a job may use of the machine.
     pub limits: Limits,
+    /// Where files of the server are kept for later jobs; daemons of one server may share it.
+    pub file_cache: PathBuf,
+    /// Most bytes of such files; 0 keeps none.
+    pub file_cache_bytes: u64,
 }
 
 impl Config {
     /// The settings of an external daemon.
     pub fn new(name: impl Into<String>, cache_dir: impl Into<PathBuf>) -> Self {
+        let cache_dir = cache_dir.into();
         Self {
+            file_cache: cache_dir.join("files"),
+            file_cache_bytes: kept_files::DEFAULT_BYTES,
             name: name.into(),
             tags: BTreeMap::new(),
             slots: 1,
             once: false,
             built_in: false,
-            cache_dir: cache_dir.into(),
+            cache_dir,
             terraform: TerraformSource::SearchPath,
             install: None,
             update_interval: Duration::from_millis(500),
@@ -128,13 +136,15 @@ impl Daemon {
         let confinement = Confinement {
             found: Found::of(config.isolation),
             cache: config.cache_dir.clone(),
-            hidden: config.hidden.clone(),
+            hidden: config.hidden.iter().cloned().chain(std::path::absolute(&config.file_cache)).collect(),
             limits: Applied::of(&config.limits),
         };
         let installer = config.install.clone().map(Installer::new);
         let finder = Arc::new(Finder::new(config.terraform.clone(), installer));
-        let workshops =
-            (0..slots).map(|_| workshop(&config, &environment, &metrics, &finder, &confinement)).collect();
+        let files = KeptFiles::new(config.file_cache.clone(), config.file_cache_bytes);
+        let workshops = (0..slots)
+            .map(|_| workshop(&config, &environment, &metrics, &finder, &confinement, &files))
+            .collect();
         let status = watch::Sender::new(Status {
             slots,
             isolation: confinement.found.level,
@@ -294,6 +304,11 @@ impl Daemon {
     async fn claim_work_dir(&self) -> Option<Claim> {
         let dir = self.config.cache_dir.join("work");
         let shown = dir.display().to_string();
+        if let Some(files) = self.workshops.first().map(|workshop| workshop.files.clone())
+            && let Ok(Err(error)) = tokio::task::spawn_blocking(move || files.prepare()).await
+        {
+            tracing::warn!(target: "provisioner", %error, "files of the server cannot be kept for later jobs");
+        }
         match tokio::task::spawn_blocking(move || Claim::take(&dir)).await {
             Ok(Ok(Some(claim))) => Some(claim),
             Ok(Ok(None)) => {
@@ -327,8 +342,10 @@ fn workshop(
     metrics: &Metrics,
     finder: &Arc<Finder>,
     confinement: &Confinement,
+    files: &KeptFiles,
 ) -> Workshop {
     Workshop {
+        files: files.clone(),
         metrics: metrics.clone(),
         finder: Arc::clone(finder),
         prepared: Prepared::new(config.cache_dir.join("init")),

@@ -157,6 +157,9 @@ impl Claim {
     /// there. Blocks, so call it off the async threads.
     pub(crate) fn take(parent: &Path) -> std::io::Result<Option<Self>> {
         private_dirs(parent)?;
+        // Who comes second waits until the first has cleared away: what it makes then is not taken for something left.
+        let clearing = std::fs::File::create(parent.join("clearing"))?;
+        flock(&clearing, FlockOperation::LockExclusive)?;
         let lock = std::fs::File::create(parent.join("lock"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(None);

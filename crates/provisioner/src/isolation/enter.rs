@@ -18,6 +18,10 @@ use super::view::{Step, View};
 /// Directories that are shown again although one above them is covered: the cache and the job's own.
 const SHOWN: usize = 4;
 
+/// How often it is tried to lock a cover, and the time in between; only one that is going away needs more than one attempt.
+const SEAL_ATTEMPTS: usize = 50;
+const SEAL_AGAIN: std::time::Duration = std::time::Duration::from_millis(2);
+
 /// By these even the administrator could undo what was covered, or reach what is outside.
 const DROPPED: [CapabilitySet; 16] = [
     CapabilitySet::SYS_ADMIN,
@@ -198,7 +202,7 @@ impl Walls {
                 Step::Seal(path) => {
                     let flags =
                         MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-                    unless_gone(mount_remount(path.as_c_str(), flags, c""))?;
+                    seal(path, flags)?;
                 }
             }
         }
@@ -256,6 +260,18 @@ impl Identity {
         write_file(c"/proc/self/uid_map", self.users.to_bytes())?;
         write_file(c"/proc/self/gid_map", self.groups.to_bytes())
     }
+}
+
+/// Locks what covers a directory. A directory that somebody removes meanwhile, such as that of a daemon that ends, loses its
+/// cover a moment before its name.
+fn seal(path: &CStr, flags: MountFlags) -> rustix::io::Result<()> {
+    for _ in 0..SEAL_ATTEMPTS {
+        match mount_remount(path, flags, c"") {
+            Err(Errno::INVAL) => std::thread::sleep(SEAL_AGAIN),
+            other => return unless_gone(other),
+        }
+    }
+    Err(Errno::INVAL)
 }
 
 /// What is not there any more needs no cover.

@@ -33,6 +33,16 @@ pub enum Isolation {
     Required,
 }
 
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Required => "required",
+        })
+    }
+}
+
 impl FromStr for Isolation {
     type Err = &'static str;
 
@@ -130,7 +140,7 @@ impl Confinement {
 
     /// How the commands of one job are started.
     pub(crate) fn of_job<'a>(&'a self, job: &'a Path, groups: &'a Groups) -> Cell<'a> {
-        Cell { confinement: self, job, groups }
+        Cell { confinement: self, job, groups, filled: None }
     }
 }
 
@@ -141,6 +151,15 @@ pub(crate) struct Cell<'a> {
     /// The job's directory: all it sees of the directories of jobs.
     pub(crate) job: &'a Path,
     pub(crate) groups: &'a Groups,
+    /// The directory of the cache that may be written to.
+    pub(crate) filled: Option<&'a Path>,
+}
+
+impl<'a> Cell<'a> {
+    /// For a command that fills a directory of the daemon's cache.
+    pub(crate) const fn filling(self, dir: &'a Path) -> Self {
+        Self { filled: Some(dir), ..self }
+    }
 }
 
 #[cfg(test)]
@@ -149,9 +168,9 @@ mod tests {
 
     #[test]
     fn words_choose_the_isolation() {
-        assert_eq!("auto".parse(), Ok(Isolation::Auto));
-        assert_eq!("none".parse(), Ok(Isolation::None));
-        assert_eq!("required".parse(), Ok(Isolation::Required));
+        for isolation in [Isolation::Auto, Isolation::None, Isolation::Required] {
+            assert_eq!(isolation.to_string().parse(), Ok(isolation));
+        }
         assert!("full".parse::<Isolation>().is_err());
     }
 }

@@ -10,6 +10,8 @@ use rustix::mount::MountFlags;
 
 use super::Cell;
 
+const SSH_INCLUDED: &str = "/etc/ssh/ssh_config.d";
+
 /// One change of what is seen.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -40,6 +42,9 @@ impl View {
         let mut hidden: Vec<&PathBuf> =
             confinement.hidden.iter().chain(others).filter(|path| path.is_absolute()).collect();
         hidden.sort_unstable();
+        // The cache may have to be shown again first.
+        let (inside, hidden): (Vec<_>, Vec<_>) =
+            hidden.into_iter().partition(|path| path.starts_with(&cache));
         let mut covered: Vec<&Path> = Vec::new();
         for path in hidden {
             if covered.iter().any(|above| path.starts_with(above)) {
@@ -54,11 +59,18 @@ impl View {
             view.show(&cache, &covered);
         }
         view.read_only(&cache);
+        if let Some(filled) = cell.filled
+            && let Ok(filled) = std::path::absolute(filled)
+            && filled.starts_with(&cache)
+            && !filled.starts_with(cell.job)
+        {
+            view.steps.extend(c_string(&filled).map(|path| Step::Show { path, missing: Vec::new() }));
+        }
         let before = covered.len();
         let (work, prepared) = (cache.join("work"), cache.join("init"));
-        for path in [&work, &prepared] {
+        for path in [&work, &prepared].into_iter().chain(inside) {
+            view.cover(path);
             if path.is_dir() {
-                view.cover(path);
                 covered.push(path);
             }
         }
@@ -68,6 +80,8 @@ impl View {
         }
         if as_root {
             view.guard_kernel();
+        } else {
+            view.leave_out_ssh();
         }
         if as_root || confinement.limits.has_groups() {
             view.guard_groups();
@@ -125,6 +139,16 @@ impl View {
         }
     }
 
+    /// In a user namespace the administrator's files seem to be nobody's, and OpenSSH refuses such files where they are
+    /// included; without them it goes on.
+    fn leave_out_ssh(&mut self) {
+        let path = Path::new(SSH_INCLUDED);
+        if path.is_dir() {
+            self.cover(path);
+            self.steps.extend(c_string(path).map(Step::Seal));
+        }
+    }
+
     /// A job does not lift its own limits.
     fn guard_groups(&mut self) {
         let root = Path::new("/sys/fs/cgroup");
@@ -163,27 +187,30 @@ mod tests {
     fn a_job_sees_its_own_directory_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        for path in
-            ["config", "other", "all/cache/work/Session1/template", "all/cache/init", "all/cache/plugins"]
-        {
+        let dirs = ["config", "other"].map(str::to_owned).into_iter();
+        let in_cache =
+            ["work/Session1/template", "init", "plugins", "files"].map(|dir| format!("all/cache/{dir}"));
+        for path in dirs.chain(in_cache) {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
         std::fs::write(root.join("database"), "").unwrap();
         let confinement = Confinement {
             cache: root.join("all/cache"),
-            hidden: ["config", "config/below", "all", "database", "missing"]
+            hidden: ["config", "config/below", "all", "database", "missing", "all/cache/files"]
                 .map(|name| root.join(name))
                 .to_vec(),
             ..Confinement::default()
         };
-        let view = View::of(
-            confinement.of_job(&root.join("all/cache/work/Session1"), &Groups::default()),
-            false,
-            &[root.join("other")],
-        );
-        let at = root.display();
-        let steps: Vec<String> = view.steps.iter().map(shown).collect();
-        let wanted = [
+        let (job, groups, plugins) =
+            (root.join("all/cache/work/Session1"), Groups::default(), root.join("all/cache/plugins"));
+        let cell = confinement.of_job(&job, &groups);
+        let at = root.display().to_string();
+        let steps = |cell| -> Vec<String> {
+            let view = View::of(cell, false, &[root.join("other")]);
+            // What else is covered depends on the machine.
+            view.steps.iter().map(shown).filter(|step| step.contains(&at)).collect()
+        };
+        let mut wanted: Vec<String> = [
             "cover {at}/all",
             "cover {at}/config",
             "cover file {at}/database",
@@ -192,13 +219,25 @@ mod tests {
             "read-only {at}/all/cache",
             "cover {at}/all/cache/work",
             "cover {at}/all/cache/init",
+            "cover {at}/all/cache/files",
             "show {at}/all/cache/work/Session1 1",
             "seal {at}/all",
             "seal {at}/config",
             "seal {at}/other",
             "seal {at}/all/cache/work",
             "seal {at}/all/cache/init",
-        ];
-        assert_eq!(steps, wanted.map(|step| step.replace("{at}", &at.to_string())));
+            "seal {at}/all/cache/files",
+        ]
+        .map(|step| step.replace("{at}", &at))
+        .to_vec();
+        assert_eq!(steps(cell), wanted);
+        // A command that fills the plugin cache sees that as it is, and nothing else differs.
+        wanted.insert(6, format!("show {at}/all/cache/plugins 0"));
+        assert_eq!(steps(cell.filling(&plugins)), wanted);
+        let elsewhere = root.join("config");
+        assert!(
+            !steps(cell.filling(&elsewhere)).contains(&format!("show {at}/config 0")),
+            "it is no part of the cache"
+        );
     }
 }

@@ -22,6 +22,7 @@ pub(crate) use self::outcome::{Failure, Finished, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::hand::{InHand, Over};
 use crate::isolation::Confinement;
+use crate::kept_files::KeptFiles;
 use crate::logs::{Pace, Reporter};
 use crate::mask::Secrets;
 use crate::metrics::Metrics;
@@ -44,6 +45,7 @@ pub(crate) struct Workshop {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work_dir: PathBuf,
     pub(crate) plugin_cache: PathBuf,
+    pub(crate) files: KeptFiles,
     pub(crate) pace: Pace,
     pub(crate) metrics: Metrics,
     /// A job that goes on after it was asked to end is given up after this time.
@@ -63,6 +65,8 @@ struct Bench<'a> {
     link: &'a JobLink,
     cancel: &'a Cancel,
     job_id: &'a str,
+    files: &'a KeptFiles,
+    clock: &'a dyn Clock,
 }
 
 impl Bench<'_> {
@@ -84,10 +88,20 @@ impl Bench<'_> {
         if file_id.is_empty() {
             return Ok(None);
         }
-        if uuid::Uuid::parse_str(file_id).is_err() {
+        let Ok(id) = uuid::Uuid::parse_str(file_id) else {
             return Err(format!("the template's modules file {file_id:?} is not a UUID"));
-        }
-        match self.unless_canceled(self.link.download_modules(file_id)).await {
+        };
+        let downloading = async {
+            let now = SystemTime::from(self.clock.now());
+            let _turn = self.files.turn(id).await;
+            if let Some(kept) = self.files.find(id, now).await {
+                return Ok(kept);
+            }
+            let files = self.link.download_modules(file_id).await?;
+            self.files.keep(id, files.clone(), now).await;
+            Ok(files)
+        };
+        match self.unless_canceled(downloading).await {
             Ok(files) => Ok(Some(files)),
             Err(error) => Err(format!("download the template's modules: {error}")),
         }
@@ -269,7 +283,8 @@ async fn work(
         _ => "",
     };
     let steps = Steps::new(tools, &work_dir, reporter, cancel, log_level);
-    let bench = Bench { steps, reporter, link, cancel, job_id: &job.job_id };
+    let (files, clock) = (&workshop.files, &*workshop.clock);
+    let bench = Bench { steps, reporter, link, cancel, job_id: &job.job_id, files, clock };
     let result = match &kind {
         Type::TemplateImport(import) => import::run(bench, import, job.template_source_archive).await,
         Type::TemplateDryRun(dry_run) => {

@@ -176,12 +176,27 @@ async fn modules_kept_with_a_version_are_unpacked_before_init() {
     });
     let server = Server::new();
     server.set_module_files(files);
-    let _running = Running::start(&server);
+    let running = Running::start(&server);
     server.give(job.clone());
     let (_, result) = server.completed().await;
     let Type::WorkspaceBuild(result) = result else { panic!("not a build") };
     assert_eq!(result.resources[0].module_path, "module.m");
     assert_eq!(result.modules[0].key, "m");
+    // They are kept for later builds of the version: what is not there is downloaded, and what has changed.
+    let over = |count: usize| {
+        move |record: &crate::server::Record| record.completed.len() + record.failed.len() == count
+    };
+    for _ in 0..3 {
+        server.give(job.clone());
+    }
+    let record = server.wait_for("more builds", over(4)).await;
+    assert_eq!((record.completed.len(), record.downloads), (4, 1), "{:?}", record.failed);
+    let content = running.dir.path().join("cache/files/content");
+    let kept: Vec<_> = std::fs::read_dir(content).unwrap().map(|entry| entry.unwrap().path()).collect();
+    std::fs::write(&kept[0], "forged").unwrap();
+    server.give(job.clone());
+    let record = server.wait_for("one more build", over(5)).await;
+    assert_eq!((record.completed.len(), record.downloads), (5, 2), "{:?}", record.failed);
 
     let server = Server::new();
     let _running = Running::start(&server);

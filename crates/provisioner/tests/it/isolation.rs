@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use coder_provisioner::{Isolation, Level, Limits};
+use coder_provisioner::{Isolation, Level, Limits, TerraformSource};
 
 use crate::server::Server;
-use crate::setup::{Running, start, tar, terraform};
+use crate::setup::{PLAIN, Running, stand_in, start, tar, terraform};
 
 /// Runs a script in an apply and gives what it printed.
 async fn said(server: &Server, script: &str) -> Vec<String> {
@@ -78,6 +78,54 @@ async fn a_job_reads_neither_the_daemon_nor_another_job() {
         assert!(seen.is_some_and(|seen| seen < 8), "{lines:#?}");
     }
     assert!(cache.join("work/Session-other/template/terraform.tfstate").exists());
+}
+
+/// `init` runs git and what git is told to run, for sources that a template names.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_fills_the_plugin_cache_alone() {
+    let Some(real) = terraform() else { return };
+    let server = Server::new();
+    let running = Running::with(&server, |config, dir| {
+        let (other, kept) = (dir.join("cache/work/Session-other"), dir.join("cache/files/content"));
+        for dir in [&other, &kept, &dir.join("cache/init/entry"), &dir.join("cache/plugins")] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        std::fs::write(other.join("state"), "SECRET-OF-ANOTHER-JOB").unwrap();
+        std::fs::write(kept.join("file"), "SECRET-OF-ANOTHER-TEMPLATE").unwrap();
+        std::fs::write(dir.join("session"), "SECRET-OF-THE-DAEMON").unwrap();
+        config.hidden = vec![dir.join("session")];
+        let (shown, pid) = (dir.display(), std::process::id());
+        let script = format!(
+            "if [ \"$1\" = init ]; then\n\
+             cat {shown}/session {shown}/cache/work/*/state {shown}/cache/files/content/* 2>&1\n\
+             cat /proc/{pid}/environ >/dev/null 2>&1 && echo spied environ\n\
+             cat /proc/$PPID/environ 2>/dev/null | tr '\\0' '\\n' | grep '^CARGO_PKG_NAME=' | sed 's/^/spied parent /'\n\
+             echo spied work $(ls {shown}/cache/work | wc -l) prepared $(ls {shown}/cache/init | wc -l)\n\
+             touch {shown}/cache/plugins/filled && echo spied filled\n\
+             touch {shown}/cache/other 2>/dev/null && echo spied other\n\
+             setsid sleep 271828 & echo spied end\n\
+             fi\nexec \"$REAL\" \"$@\""
+        );
+        config.terraform = TerraformSource::File(stand_in(dir, &real, &script));
+    });
+    let level = running.status.get().isolation;
+    if level == Level::None {
+        eprintln_skip("namespaces are not to be had here");
+        return;
+    }
+    server.give(start(tar(&[("main.tf", PLAIN)])));
+    let (record, _) = server.completed().await;
+    let lines: Vec<String> = record.lines().map(|line| line.output.clone()).collect();
+    assert!(has(&lines, "spied end") && has(&lines, "spied filled"), "{lines:#?}");
+    assert!(has(&lines, "spied work 1 prepared 0"), "{lines:#?}");
+    for forbidden in ["SECRET-OF", "spied environ", "spied parent", "spied other"] {
+        assert!(!has(&lines, forbidden), "{forbidden}: {lines:#?}");
+    }
+    let cache = running.dir.path().join("cache");
+    assert!(cache.join("plugins/filled").exists() && !cache.join("other").exists());
+    if level == Level::Full {
+        assert!(!crate::setup::runs_with("sleep\u{0}271828"), "what init left behind lives on");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

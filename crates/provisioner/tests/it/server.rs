@@ -30,6 +30,7 @@ pub(crate) struct Record {
     pub(crate) updates: Vec<pb::UpdateJobRequest>,
     pub(crate) quotas: Vec<pb::CommitQuotaRequest>,
     pub(crate) uploads: Vec<Bytes>,
+    pub(crate) downloads: usize,
     pub(crate) failed: Vec<pb::FailedJob>,
     pub(crate) completed: Vec<pb::CompletedJob>,
     pub(crate) attaches: Vec<AttachRequest>,
@@ -318,6 +319,7 @@ impl Calls {
             }
             "DownloadFile" => {
                 let _: pb::FileRequest = request(call).await?;
+                self.0.record.send_modify(|record| record.downloads += 1);
                 let files = self.0.module_files.lock().unwrap().clone();
                 let pieces = self.0.module_pieces.lock().unwrap().clone();
                 let messages: Vec<FileUpload> = match files {

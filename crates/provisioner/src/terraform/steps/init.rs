@@ -1,6 +1,7 @@
 //! Setting up: the template is unpacked, Terraform initialises itself, and the root module is read.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -199,7 +200,7 @@ impl Steps<'_> {
         variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), cache.to_string_lossy().into_owned()));
         // Without it the cache is used only for what a lock file names. A job's own lock file goes nowhere.
         variables.push(("TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE".to_owned(), "1".to_owned()));
-        self.try_init(&arguments, &variables, log, observer).await?;
+        self.try_init(&arguments, &variables, &cache, log, observer).await?;
         if turn.is_some() {
             let (prepared, key) = (self.tools.prepared.clone(), key.clone());
             blocking(move || {
@@ -218,14 +219,16 @@ impl Steps<'_> {
         &self,
         arguments: &[OsString],
         variables: &Variables,
+        plugins: &Path,
         log: &StageLog,
         observer: &mut Observer<'_>,
     ) -> Result<(), StepError> {
         let dir = self.work.template();
         let mut delay = self.tools.init_retry;
         for attempt in 1..=ATTEMPTS {
-            // It runs no code of the template, and fills the cache that is read-only to jobs.
-            let runner = Runner { cell: None, ..self.runner(&dir)? };
+            // It runs no code of the template, but git and what git uses, for sources that the template names.
+            let runner = self.runner(&dir)?;
+            let runner = Runner { cell: runner.cell.map(|cell| cell.filling(plugins)), ..runner };
             let result = runner.stream(arguments, variables, log, observer).await;
             let error = match result {
                 Ok(()) => return Ok(()),

@@ -1,0 +1,64 @@
+//! Work that is done by one at a time for each key.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::OwnedMutexGuard;
+
+/// One lock for each key that somebody holds or waits for; clones share them.
+#[derive(Debug)]
+pub(crate) struct Singly<K> {
+    locks: Arc<Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>>,
+}
+
+impl<K> Default for Singly<K> {
+    fn default() -> Self {
+        Self { locks: Arc::default() }
+    }
+}
+
+impl<K> Clone for Singly<K> {
+    fn clone(&self) -> Self {
+        Self { locks: Arc::clone(&self.locks) }
+    }
+}
+
+impl<K: Eq + Hash> Singly<K> {
+    /// Waits until nobody else works on this key.
+    pub(crate) async fn turn(&self, key: K) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let known = locks.get(&key).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let lock = Arc::default();
+                locks.insert(key, Arc::downgrade(&lock));
+                lock
+            })
+        };
+        lock.lock_owned().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_at_a_time_for_each_key() {
+        let singly = Singly::default();
+        let first = singly.turn(1).await;
+        drop(singly.turn(2).await);
+        let waiting = tokio::spawn({
+            let singly = singly.clone();
+            async move { drop(singly.turn(1).await) }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        waiting.await.unwrap();
+        drop(singly.turn(3).await);
+        assert_eq!(singly.locks.lock().unwrap().len(), 1, "locks that nobody needs are forgotten");
+    }
+}
