@@ -93,6 +93,8 @@ variables! {
     JOB_PROCESSES = "CODER_PROVISIONER_DAEMON_JOB_PROCESSES";
     /// Most processors of one job. Ours, not an official name.
     JOB_PROCESSORS = "CODER_PROVISIONER_DAEMON_JOB_PROCESSORS";
+    /// Most space for files of servers that a daemon keeps for later jobs, in MiB. Ours, not an official name.
+    FILE_CACHE_MIB = "CODER_PROVISIONER_DAEMON_FILE_CACHE_MIB";
     /// Shows the daemon's debug messages.
     PROVISIONER_DAEMON_VERBOSE = "CODER_PROVISIONER_DAEMON_VERBOSE";
     /// Accepted for compatibility, ignored: the daemon is told about jobs, it does not poll.

@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn a_template_needs_terraform() {
         let root = template(&["README.md", "mod/main.tf"]);
-        assert!(directory(root.path()).unwrap_err().to_string().contains("no .tf file"));
+        assert!(directory(root.path()).unwrap_err().to_string().contains("no .tf or .tofu file"));
+        assert!(directory(template(&["main.tofu"]).path()).is_ok());
         assert!(directory(&root.path().join("absent")).unwrap_err().to_string().contains("not a directory"));
     }
 

@@ -1,5 +1,6 @@
 //! Which Terraform and OpenTofu a daemon offers, and whether it installs one: the same flags wherever there are daemons.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -34,6 +35,15 @@ impl Terraform {
             config.install = Some(install.context("--terraform-mirror")?);
         }
         Ok(())
+    }
+
+    /// The same as variables, for a daemon that is another process: a mirror may have a password in it.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let paths: Vec<&OsStr> = self.paths.iter().map(|path| path.as_os_str()).collect();
+        let paths = (!paths.is_empty()).then(|| (env::TERRAFORM_PATH, paths.join(OsStr::new(","))));
+        let install = (env::TERRAFORM_INSTALL, OsString::from(self.install.to_string()));
+        let mirror = self.mirror.as_ref().map(|mirror| (env::TERRAFORM_MIRROR, OsString::from(mirror)));
+        paths.into_iter().chain([install]).chain(mirror).collect()
     }
 }
 

@@ -67,6 +67,13 @@ fn a_running_workspace_in_one_command() {
 fn without_terraform_it_says_what_to_do() {
     let mut home = Home::new();
     home.set("PATH", "/nonexistent");
-    let outcome = home.run(&["quickstart"]).refused("neither terraform nor tofu was found in PATH");
+    let found_none = "neither terraform nor tofu was found in PATH";
+    let outcome = home.run(&["quickstart", "--terraform-install=false"]).refused(found_none);
     assert!(outcome.err.contains("--terraform-path"), "{}", outcome.err);
+    // Otherwise it installs one, as any daemon does: from the mirror, of which nobody sees the password.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mirror = format!("--terraform-mirror=http://me:geheim@{closed}/");
+    let outcome = home.run(&["quickstart", &mirror]).refused(found_none);
+    assert!(outcome.err.contains(&format!("{closed}/index.json")), "{}", outcome.err);
+    assert!(!outcome.err.contains("geheim"), "{}", outcome.err);
 }

@@ -1,5 +1,6 @@
 //! The external daemon of a quickstart: its own process, started as anybody would start one elsewhere.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,6 +22,11 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a stopped daemon may take to finish.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The daemon's cache directory.
+pub(super) fn cache(place: &Path) -> PathBuf {
+    place.join("cache")
+}
+
 /// The running process.
 pub(super) struct Daemon {
     child: Child,
@@ -34,22 +40,20 @@ impl Daemon {
         place: &Path,
         url: &str,
         key: &Secret,
-        terraform: Option<&Path>,
+        variables: impl Iterator<Item = (&'static str, OsString)>,
     ) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         let log = place.join("daemon.log");
         let mut command = Command::new(program);
-        command.args(["provisioner", "start", "--name", NAME, "--cache-dir"]).arg(place.join("cache"));
+        command.args(["provisioner", "start", "--name", NAME, "--cache-dir"]).arg(cache(place));
         command.arg("--log-human").arg(&log);
-        if let Some(path) = terraform {
-            command.arg("--terraform-path").arg(path);
-        }
         // A session, tags or an organization of the person's own environment would contradict the key.
         for name in
             [env::SESSION_TOKEN, env::ORGANIZATION, env::PROVISIONERD_TAGS, env::PROVISIONER_DAEMON_PSK]
         {
             command.env_remove(name);
         }
+        command.envs(variables);
         command.env(env::URL, url).env(env::PROVISIONER_DAEMON_KEY, key.expose());
         command.env(env::CONFIG_DIR, place.join("daemon-config")).env("NO_PROXY", "127.0.0.1");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

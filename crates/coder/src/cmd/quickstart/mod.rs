@@ -11,7 +11,6 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use coder_api::client::{Client, Options, Proxies};
 use coder_domain::clock::{Clock as _, SystemClock};
-use coder_provisioner::TerraformSource;
 use coder_server::config::{Listen, Provisioning};
 use coder_server::{Build, Config, Deps, Server};
 use coder_store::{Location, Store};
@@ -19,9 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::exit::Canceled;
+use crate::job_flags::Jobs;
 use crate::output::{Look, Printer};
 use crate::signals::{Request, Signals};
-use crate::{env, logging, runtime, versions};
+use crate::terraform::{self, Terraform};
+use crate::{logging, progress, runtime, versions};
 use child::Daemon;
 
 /// Arguments.
@@ -33,9 +34,10 @@ pub(crate) struct Args {
     /// Address to listen on; default 127.0.0.1:3000, or a free port when that one is taken.
     #[arg(long, value_name = "HOST:PORT")]
     http_address: Option<SocketAddr>,
-    /// Path of the terraform program; default the one in PATH.
-    #[arg(long, env = env::TERRAFORM_PATH, value_name = "FILE")]
-    terraform_path: Option<PathBuf>,
+    #[command(flatten)]
+    terraform: Terraform,
+    #[command(flatten)]
+    jobs: Jobs,
 }
 
 /// The directory with everything in it; a fresh one goes away with this value.
@@ -76,7 +78,7 @@ fn place(given: Option<&Path>) -> anyhow::Result<Place> {
 
 async fn all(ctx: &Context, args: &Args, place: &Path) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
-    find_terraform(args, place).await?;
+    find_terraform(args, &ctx.printer, place).await?;
     let database = coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite")));
     let store = Store::open(&database, SystemClock.now()).await.context("open the database")?;
     let (server, url) = server(args, store.clone()).await?;
@@ -110,14 +112,15 @@ fn leave(request: Request) -> anyhow::Error {
 }
 
 /// Before anything starts: without Terraform nothing can be shown.
-async fn find_terraform(args: &Args, place: &Path) -> anyhow::Result<()> {
-    let mut config = coder_provisioner::Config::new("quickstart", place);
-    if let Some(path) = &args.terraform_path {
-        config.terraform = TerraformSource::File(path.clone());
-    }
+async fn find_terraform(args: &Args, printer: &Printer, place: &Path) -> anyhow::Result<()> {
+    let cache = child::cache(place);
+    let mut config = coder_provisioner::Config::new("quickstart", &cache);
+    args.terraform.apply(&mut config, &terraform::installed(&cache))?;
     let never = || async { Err(coder_provisioner::ConnectError::Retry("not connected".to_owned())) };
-    let found = coder_provisioner::Daemon::new(config, never).check_terraform().await;
-    found.context("quickstart builds its workspace with Terraform")?;
+    let daemon = coder_provisioner::Daemon::new(config, never);
+    let found =
+        progress::waiting(printer, "Looking for Terraform, or installing it", daemon.check_terraform());
+    found.await.context("quickstart builds its workspace with Terraform")?;
     Ok(())
 }
 
@@ -165,7 +168,8 @@ async fn demonstrate(
     let organization = client.organization(coder_api::paths::DEFAULT_ORGANIZATION).await?.id;
     let key = demo::key(&client, organization).await?;
     step(printer, &format!("Provisioner key {:?} with tag {}={}", demo::KEY_NAME, demo::TAG.0, demo::TAG.1));
-    let started = daemon.insert(Daemon::start(place, url, &key, args.terraform_path.as_deref())?);
+    let variables = args.terraform.variables().into_iter().chain(args.jobs.variables());
+    let started = daemon.insert(Daemon::start(place, url, &key, variables)?);
     started.wait_until_joined(&client, organization, printer).await?;
     let (name, pid) = (child::NAME, started.pid());
     step(printer, &format!("Daemon {name:?} has joined with that key, as process {pid}"));

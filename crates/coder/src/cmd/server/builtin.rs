@@ -44,6 +44,7 @@ impl Daemons {
             config.update_interval = UPDATE_INTERVAL;
             config.force_cancel_after = flags.provisioner_force_cancel_interval;
             flags.terraform.apply(&mut config, &terraform::installed(&cache))?;
+            config.file_cache = cache.join("files");
             let others = (0..flags.provisioner_daemons).filter(|other| *other != index);
             let others = others.map(|other| cache.join(format!("provisioner-{other}")));
             flags.jobs.apply(&mut config, hidden.iter().cloned().chain(others).collect())?;

@@ -30,9 +30,6 @@ pub(crate) struct Args {
     /// Run one job, then end.
     #[arg(long, env = env::PROVISIONER_DAEMON_ONCE)]
     pub(crate) once: bool,
-    /// Variables that jobs inherit from the daemon's environment, `*` for any ending; default all but `CODER_*`.
-    #[arg(long, env = env::PROVISIONER_DAEMON_JOB_ENV_ALLOW, value_delimiter = ',', value_name = "NAMES")]
-    pub(crate) job_env_allow: Vec<String>,
     #[command(flatten)]
     pub(crate) terraform: Terraform,
     #[command(flatten)]

@@ -92,7 +92,6 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     args.terraform.apply(&mut config, &terraform::installed(&cache))?;
     config.slots = usize::from(args.slots);
     config.once = args.once;
-    config.job_environment = (!args.job_env_allow.is_empty()).then(|| args.job_env_allow.clone());
     // What `coder login` saved is not for templates.
     args.jobs.apply(&mut config, vec![ctx.directory.secret_file()])?;
     let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
