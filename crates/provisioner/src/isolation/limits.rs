@@ -287,4 +287,101 @@ mod tests {
         assert_eq!(files, ["memory.max 1073741824", "pids.max 100", "cpu.max 150000 100000"]);
         assert_eq!(Applied::of(&Limits::default()), Applied::default());
     }
+
+    /// Names the group in which the test below goes on in a process of its own.
+    #[cfg(target_os = "linux")]
+    const GROUP: &str = "CODER_TEST_CONTROL_GROUP";
+
+    /// A controller of version 2 that this machine has, with a file to write.
+    #[cfg(target_os = "linux")]
+    const CONTROLLERS: [(&str, &str, &str); 4] = [
+        ("pids", "pids.max", "50"),
+        ("memory", "memory.max", "1073741824"),
+        ("cpu", "cpu.max", "150000 100000"),
+        // Does not limit what jobs do, but may be there where the others are taken by version 1.
+        ("hugetlb", "hugetlb.2MB.max", "2097152"),
+    ];
+
+    #[cfg(target_os = "linux")]
+    fn offered(dir: &Path) -> Option<(&'static str, &'static str, &'static str)> {
+        let text = std::fs::read_to_string(dir.join("cgroup.controllers")).ok()?;
+        CONTROLLERS.into_iter().find(|(name, ..)| text.split_whitespace().any(|one| one == *name))
+    }
+
+    /// The way through version 2 with a real kernel: a daemon in a group of processes moves aside, its jobs get groups with
+    /// limits, processes join them, end with them, and the groups go.
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[expect(clippy::print_stderr, reason = "a skip has to be seen")]
+    fn groups_of_version_2_hold_a_job_and_end_with_it() {
+        if let Some(base) = std::env::var_os(GROUP) {
+            return inside(Path::new(&base));
+        }
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let places = Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let root = places.unified.filter(|dir| can_make(dir));
+        let Some((root, (controller, ..))) = root.and_then(|root| Some((root.clone(), offered(&root)?)))
+        else {
+            eprintln!("SKIPPED: control groups of version 2 cannot be made here, or have no controller");
+            return;
+        };
+        let control = root.join("cgroup.subtree_control");
+        let enabled = read(control.to_str().unwrap()).split_whitespace().any(|one| one == controller);
+        if !enabled && std::fs::write(&control, format!("+{controller}")).is_err() {
+            eprintln!("SKIPPED: no controller of version 2 can be passed on here");
+            return;
+        }
+        let base = root.join(format!("coder-test-{}", Uuid::new_v4()));
+        std::fs::create_dir(&base).unwrap();
+        let name = "isolation::limits::tests::groups_of_version_2_hold_a_job_and_end_with_it";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(GROUP, &base);
+        let output = child.output().unwrap();
+        let left: Vec<_> = base.read_dir().unwrap().flatten().filter(|entry| entry.path().is_dir()).collect();
+        for dir in left.iter().map(std::fs::DirEntry::path).chain([base]) {
+            std::fs::remove_dir(dir).unwrap();
+        }
+        if !enabled {
+            std::fs::write(&control, format!("-{controller}")).unwrap();
+        }
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(left.iter().map(std::fs::DirEntry::file_name).collect::<Vec<_>>(), [OWN]);
+    }
+
+    /// In the group, which has this process in it and so can have no groups with controllers below it yet.
+    #[cfg(target_os = "linux")]
+    fn inside(base: &Path) {
+        use std::os::unix::process::ExitStatusExt as _;
+        std::fs::write(base.join("cgroup.procs"), "0").unwrap();
+        let (controller, file, content) = offered(base).unwrap();
+        let places = || {
+            let read = |path: &str| std::fs::read_to_string(path).unwrap();
+            Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+        };
+        assert_eq!(places().unified.as_deref(), Some(base));
+        assert_eq!(places().unified(controller).as_deref(), Some(base));
+        assert_eq!(places().unified, Some(base.join(OWN)), "the daemon has moved aside");
+        // A second look, as another daemon of this process has it, finds the same.
+        assert_eq!(places().unified(controller).as_deref(), Some(base));
+        let parent = Parent { dir: base.to_owned(), files: vec![(file, content.to_owned())] };
+        let applied = Applied { parents: vec![parent], ..Applied::default() };
+        let groups = applied.open().unwrap();
+        let dir = groups.dirs[0].clone();
+        assert_eq!(std::fs::read_to_string(dir.join(file)).unwrap().trim(), content);
+        let mut job = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        for entrance in groups.entrances() {
+            std::fs::write(entrance, job.id().to_string()).unwrap();
+        }
+        let own = std::fs::read_to_string(format!("/proc/{}/cgroup", job.id())).unwrap();
+        assert!(own.contains(PREFIX), "{own}");
+        // Empty groups of earlier daemons go, those at work stay.
+        let stale = base.join(format!("{PREFIX}stale"));
+        std::fs::create_dir(&stale).unwrap();
+        remove_empty(base);
+        assert!(!stale.exists() && dir.exists());
+        std::fs::write(dir.join("cgroup.kill"), "1").unwrap();
+        assert_eq!(job.wait().unwrap().signal(), Some(9));
+        drop(groups);
+        assert!(!dir.exists());
+    }
 }
