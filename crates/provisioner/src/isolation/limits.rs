@@ -312,7 +312,6 @@ mod tests {
     /// limits, processes join them, end with them, and the groups go.
     #[cfg(target_os = "linux")]
     #[test]
-    #[expect(clippy::print_stderr, reason = "a skip has to be seen")]
     fn groups_of_version_2_hold_a_job_and_end_with_it() {
         if let Some(base) = std::env::var_os(GROUP) {
             return inside(Path::new(&base));
