@@ -3,6 +3,8 @@
 //! Terraform itself has already accepted the configuration when this runs. Tags written as `{ key = value }` are told
 //! as they are written, for a server to evaluate; what is written otherwise is evaluated here.
 
+mod json;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -14,7 +16,6 @@ use coder_wire::messages::provisioner::TemplateVariable;
 use hcl_edit::Span;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body};
-use serde_json::Value;
 
 use super::literal;
 
@@ -43,8 +44,28 @@ pub(crate) enum ParseError {
 
 struct Found {
     file: String,
+    /// In a file of JSON the position among its variables.
     line: usize,
     variable: TemplateVariable,
+}
+
+impl Found {
+    /// Takes over what an override file does not repeat.
+    fn complete(&mut self, overridden: TemplateVariable) {
+        let variable = &mut self.variable;
+        for (text, before) in
+            [(&mut variable.description, overridden.description), (&mut variable.r#type, overridden.r#type)]
+        {
+            if text.is_empty() {
+                *text = before;
+            }
+        }
+        if variable.required {
+            variable.default_value = overridden.default_value;
+            variable.required = overridden.required;
+        }
+        variable.sensitive |= overridden.sensitive;
+    }
 }
 
 impl RootModule {
@@ -63,9 +84,12 @@ impl RootModule {
             let text = std::str::from_utf8(bytes)
                 .map_err(|_| ParseError::Read { file: file.clone(), reason: "not UTF-8 text".to_owned() })?;
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-            let found = if file.ends_with(".json") {
+            let found: Vec<Found> = if file.ends_with(".json") {
                 tags.must_evaluate_some |= text.contains("coder_workspace_tags");
-                json_variables(file, text)?
+                let variables = json::variables(text)
+                    .map_err(|error| ParseError::Json { file: file.clone(), reason: error.to_string() })?;
+                let found = |(line, variable)| Found { file: file.clone(), line, variable };
+                (0..).zip(variables).map(found).collect()
             } else {
                 let Parsed { body, text } =
                     coder_source::syntax::parse(text, &mut effort).map_err(|error| ParseError::Syntax {
@@ -76,7 +100,10 @@ impl RootModule {
                 tags.read(file, &text, &body)?;
                 body.get_blocks("variable").filter_map(|block| variable(file, &text, block)).collect()
             };
-            for entry in found {
+            for mut entry in found {
+                if let Some(overridden) = variables.remove(&entry.variable.name) {
+                    entry.complete(overridden.variable);
+                }
                 variables.insert(entry.variable.name.clone(), entry);
             }
         }
@@ -203,46 +230,6 @@ fn evaluated(files: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, String>, 
     template.workspace_tags(&inputs).map_err(|errors| first(errors).unwrap_or_default())
 }
 
-fn json_variables(file: &str, text: &str) -> Result<Vec<Found>, ParseError> {
-    let root: Value = serde_json::from_str(text)
-        .map_err(|error| ParseError::Json { file: file.to_owned(), reason: error.to_string() })?;
-    let mut found = Vec::new();
-    // Every level of a JSON body may be an object or a list of objects.
-    for root in one_or_many(Some(&root)) {
-        for blocks in one_or_many(root.get("variable")) {
-            for (name, bodies) in blocks.as_object().into_iter().flatten() {
-                for body in one_or_many(Some(bodies)) {
-                    found.push(Found { file: file.to_owned(), line: 0, variable: json_variable(name, body) });
-                }
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn one_or_many(value: Option<&Value>) -> Vec<&Value> {
-    match value {
-        None => Vec::new(),
-        Some(Value::Array(items)) => items.iter().collect(),
-        Some(other) => vec![other],
-    }
-}
-
-fn json_variable(name: &str, body: &Value) -> TemplateVariable {
-    let default = body
-        .get("default")
-        .and_then(|value| coder_source::json_constant(value).unwrap_or_else(|_| Some(value.to_string())));
-    let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    TemplateVariable {
-        name: name.to_owned(),
-        description: text("description"),
-        r#type: text("type"),
-        required: default.is_none(),
-        default_value: default.unwrap_or_default(),
-        sensitive: body.get("sensitive").and_then(Value::as_bool).unwrap_or_default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,6 +309,40 @@ mod tests {
             ("${x}", false),
         ];
         assert_eq!(seen, wanted);
+    }
+
+    #[test]
+    fn variables_in_json_come_as_they_are_written() {
+        let text = r#"[{"variable":{"z":{"type":"number"},"a":[{"default":{"k":[true,null]}}]}},
+            {"variable":[{"m":{"sensitive":true,"default":-2}},{"b":{"description":"d"}}]}]"#;
+        let module = read(&[("main.tf.json", text)]).unwrap();
+        let seen: Vec<_> = module
+            .variables
+            .iter()
+            .map(|v| (v.name.as_str(), v.r#type.as_str(), v.default_value.as_str(), v.required, v.sensitive))
+            .collect();
+        let wanted = [
+            ("z", "number", "", true, false),
+            ("a", "", r#"{"k":[true,null]}"#, false, false),
+            ("m", "", "-2", false, true),
+            ("b", "", "", true, false),
+        ];
+        assert_eq!(seen, wanted);
+    }
+
+    #[test]
+    fn override_files_change_what_they_repeat() {
+        let module = read(&[
+            ("a_override.tf", "variable \"l\" {\n  default = [\"x\"]\n}\n"),
+            (
+                "main.tf",
+                "variable \"l\" {\n  type = list(string)\n  description = \"d\"\n  sensitive = true\n}\n",
+            ),
+        ])
+        .unwrap();
+        let l = &module.variables[0];
+        assert_eq!((l.r#type.as_str(), l.description.as_str()), ("list(string)", "d"));
+        assert_eq!((l.default_value.as_str(), l.required, l.sensitive), (r#"["x"]"#, false, true));
     }
 
     #[test]
