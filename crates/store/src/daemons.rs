@@ -227,7 +227,8 @@ statements! { "provisioner_daemons";
     LEAVE = sql("update provisioner_daemons set left_us = $3,
         last_seen_us = case when last_seen_us > $3 then last_seen_us else $3 end
         where id = $1 and connection = $2");
-    LIST_JOINED = sql("select distinct organization_id from provisioner_daemons where joined_by = $1 and key_id = $2");
+    LIST_JOINED = sql("select distinct organization_id, owner_tag <> '' as is_personal from provisioner_daemons
+        where joined_by = $1 and key_id = $2");
     SET_SESSION = sql("update provisioner_daemons set session_hash = $2 where id = $1");
     HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2,
         left_us = case when left_us > $3 then left_us end
@@ -395,13 +396,13 @@ pub async fn list_tokens_in_use(tx: &mut Tx, user: UserId) -> Result<Vec<String>
     tx.fetch(&LIST_TOKENS_IN_USE, values![user]).await?.iter().map(|row| row.get("joined_token")).collect()
 }
 
-/// The organizations in which daemons joined with a token of this user.
+/// The organizations in which daemons joined with a token of this user, and whether for this user alone.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_joined(tx: &mut Tx, user: UserId) -> Result<Vec<OrganizationId>> {
+pub async fn list_joined(tx: &mut Tx, user: UserId) -> Result<Vec<(OrganizationId, bool)>> {
     let rows = tx.fetch(&LIST_JOINED, values![user, KeyId::USER_AUTH]).await?;
-    rows.iter().map(|row| row.get("organization_id")).collect()
+    rows.iter().map(|row| Ok((row.get("organization_id")?, row.get("is_personal")?))).collect()
 }
 
 /// Notes the newest session of a row.

@@ -24,6 +24,8 @@ pub struct Who {
     pub user: Option<UserId>,
     /// The id of that token.
     pub token: Option<Arc<str>>,
+    /// Whether it takes that user's jobs only.
+    pub is_personal: bool,
     /// Whether it cannot be told to leave.
     pub is_deaf: bool,
     /// Since when its process is known: when it joined, or when it got its session.
@@ -72,12 +74,14 @@ impl Connected {
         daemons.into_iter().collect()
     }
 
-    /// The users with whose tokens daemons joined, each once, with the organizations of the daemons.
+    /// The users with whose tokens daemons joined, each once, with the organizations of the daemons and whether these
+    /// are for their users alone.
     #[must_use]
-    pub fn users(&self) -> BTreeSet<(UserId, OrganizationId)> {
+    pub fn users(&self) -> BTreeSet<(UserId, OrganizationId, bool)> {
         let entries = self.entries();
         let of_users = entries.sessions.values();
-        of_users.filter_map(|entry| Some((entry.who.user?, entry.who.organization))).collect()
+        let joined = |who: &Who| Some((who.user?, who.organization, who.is_personal));
+        of_users.filter_map(|entry| joined(&entry.who)).collect()
     }
 
     /// The tokens of these users with which daemons joined, each once.
@@ -250,7 +254,7 @@ mod tests {
 
     fn who(daemon: DaemonId, key: KeyId) -> Who {
         let (organization, since) = (OrganizationId::NIL, Timestamp::UNIX_EPOCH);
-        Who { daemon, organization, key, user: None, token: None, is_deaf: false, since }
+        Who { daemon, organization, key, user: None, token: None, is_personal: false, is_deaf: false, since }
     }
 
     fn add(list: &Connected, daemon: DaemonId, key: KeyId) -> (Connection, CancellationToken, Arc<Hand>) {

@@ -46,7 +46,7 @@ impl Session {
     /// Only when the database fails.
     pub async fn is_key_valid(&self, tx: &mut Tx) -> Result<bool, Error> {
         if let Some(user) = self.user
-            && !revoke::may_run(tx, user, self.organization).await?
+            && !revoke::may_run(tx, user, self.organization, self.is_personal()).await?
         {
             return Ok(false);
         }

@@ -21,8 +21,7 @@ use crate::events::hint::Hint;
 pub(super) const FAREWELL: Duration = Duration::from_millis(300);
 
 /// The error of jobs whose daemon joined with the token of somebody who may not have daemons any more.
-pub const USER_GONE: &str =
-    "the user whose token the provisioner daemon joined with may run no daemons here any more";
+pub const USER_GONE: &str = "the user whose token the provisioner daemon joined with may not run it any more";
 /// The error of jobs whose daemon joined with a token that is valid no more.
 pub const TOKEN_GONE: &str = "the token that the provisioner daemon joined with was deleted or has expired";
 /// The error of jobs whose organization was removed.
@@ -53,7 +52,8 @@ impl Reason {
 enum Whose<'a> {
     Key(KeyId),
     Token(&'a str),
-    Joined(UserId, OrganizationId),
+    /// For the user alone, or for all.
+    Joined(UserId, OrganizationId, bool),
     Organization(OrganizationId),
 }
 
@@ -62,7 +62,9 @@ impl Whose<'_> {
         match self {
             Self::Key(key) => who.key == key,
             Self::Token(token) => who.token.as_deref() == Some(token),
-            Self::Joined(user, organization) => who.user == Some(user) && who.organization == organization,
+            Self::Joined(user, organization, is_personal) => {
+                who.user == Some(user) && who.organization == organization && who.is_personal == is_personal
+            }
             Self::Organization(organization) => who.organization == organization,
         }
     }
@@ -71,7 +73,9 @@ impl Whose<'_> {
         match self {
             Self::Key(key) => jobs::list_of_key(tx, key).await,
             Self::Token(token) => jobs::list_of_token(tx, token).await,
-            Self::Joined(user, organization) => jobs::list_joined_by(tx, user, organization).await,
+            Self::Joined(user, organization, is_personal) => {
+                jobs::list_joined_by(tx, user, organization, is_personal).await
+            }
             Self::Organization(organization) => jobs::list_in_organization(tx, organization).await,
         }
     }
@@ -95,8 +99,8 @@ pub(super) async fn key_here(app: &App, key: KeyId, reason: Reason) -> Result<us
     Ok(sessions)
 }
 
-/// Call it after the commit that suspended or deleted a user, or took a membership away: daemons that joined with a token
-/// of the user go where the user may run none any more, as with a deleted key.
+/// Call it after the commit that suspended or deleted a user, or took roles or a membership away: daemons that joined with
+/// a token of the user go where the user may not run them any more, as with a deleted key.
 pub async fn user(app: &App, user: UserId) {
     app.events.tell(Hint::User(user));
     // The change is made whatever comes now; jobs that could not be ended are found by their daemons' silence.
@@ -148,16 +152,17 @@ pub async fn organization(app: &App, organization: OrganizationId) {
 /// Ends what these users may not run any more, as the database says.
 pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error> {
     let mut joined: BTreeSet<_> = app.scheduler.connected().users();
-    joined.retain(|(user, _)| users.contains(user));
+    joined.retain(|(user, ..)| users.contains(user));
     let mut tx = app.store.reader().await?;
     for user in users {
         let away = daemons::list_joined(&mut tx, *user).await?;
-        joined.extend(away.into_iter().map(|organization| (*user, organization)));
+        joined.extend(away.into_iter().map(|(organization, is_personal)| (*user, organization, is_personal)));
     }
     drop(tx);
-    for (user, organization) in joined {
-        if !may_run(&mut app.store.reader().await?, user, organization).await? {
-            let sessions = end(app, Whose::Joined(user, organization), USER_GONE).await?;
+    for (user, organization, is_personal) in joined {
+        if !may_run(&mut app.store.reader().await?, user, organization, is_personal).await? {
+            let whose = Whose::Joined(user, organization, is_personal);
+            let sessions = end(app, whose, USER_GONE).await?;
             tracing::info!(%user, %organization, sessions, "the daemons of a user were disconnected");
         }
     }
@@ -175,8 +180,13 @@ pub(crate) async fn organizations_here(app: &App, all: &[OrganizationId]) -> Res
     Ok(())
 }
 
-/// Whether a user may run daemons in an organization at all, if only for himself.
-pub(super) async fn may_run(tx: &mut Tx, user: UserId, organization: OrganizationId) -> Result<bool, Error> {
+/// Whether a user may run daemons in an organization, for himself alone or for all.
+pub(super) async fn may_run(
+    tx: &mut Tx,
+    user: UserId,
+    organization: OrganizationId,
+    is_personal: bool,
+) -> Result<bool, Error> {
     let Some(row) = users::find(tx, user).await?.filter(|row| row.status != Status::Suspended) else {
         return Ok(false);
     };
@@ -189,7 +199,8 @@ pub(super) async fn may_run(tx: &mut Tx, user: UserId, organization: Organizatio
         memberships.iter().map(|member| (member.organization_id, roles(&member.roles))).collect();
     let site = row.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
     let subject = Subject { user, site, organizations, scopes: Scopes::all() };
-    let daemon = Object::in_organization(Resource::ProvisionerDaemon, organization).owned_by(user);
+    let daemon = Object::in_organization(Resource::ProvisionerDaemon, organization);
+    let daemon = if is_personal { daemon.owned_by(user) } else { daemon };
     let place = Object::in_organization(Resource::Organization, organization);
     Ok(decide(&subject, Action::Create, daemon) && decide(&subject, Action::Read, place))
 }

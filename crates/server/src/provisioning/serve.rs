@@ -91,6 +91,7 @@ impl Session {
             key: join.key_id,
             user: admitted.user,
             token: token.clone(),
+            is_personal: join.tags.is_user_scoped(),
             is_deaf: admitted.is_deaf(),
             since: app.now(),
         };
@@ -188,6 +189,11 @@ impl Session {
         if let Err(error) = noted.await {
             tracing::debug!(daemon = %self.daemon, %error, "that a daemon left shows when it was not seen for long");
         }
+    }
+
+    /// Whether it takes its user's jobs only.
+    pub(super) fn is_personal(&self) -> bool {
+        self.domain.tags.is_user_scoped()
     }
 
     /// Whether its jobs outlive the connection.

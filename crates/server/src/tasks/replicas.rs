@@ -227,7 +227,7 @@ pub(super) async fn look_at_everything(app: &App) -> Result<(), Error> {
     for key in ended {
         connected.recheck_key(key);
     }
-    let users: BTreeSet<_> = connected.users().into_iter().map(|(user, _)| user).collect();
+    let users: BTreeSet<_> = connected.users().into_iter().map(|(user, ..)| user).collect();
     let users: Vec<_> = users.into_iter().collect();
     revoke::users_here(app, &users).await?;
     revoke::tokens_here(app, &users).await?;

@@ -95,6 +95,7 @@ async fn every_route_that_changes_something_is_in_the_audit_log() {
     coder_store::daemons::update_seen(&mut tx, &[seen[0].id], walk.server.app.now()).await.unwrap();
     drop(tx);
     walk.go(post.clone(), paths::DAEMON_DRAIN, &["default", "d"], json!({})).await;
+    walk.go(delete.clone(), paths::DAEMON_DRAIN, &["default", "d"], nothing()).await;
 
     let archive = Request::post(paths::FILES)
         .header("coder-session-token", &walk.owner)

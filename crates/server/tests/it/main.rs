@@ -4,10 +4,12 @@
 mod audit;
 mod audit_routes;
 mod builds;
+mod dashboards;
 mod files;
 mod harness;
 mod limits;
 mod listeners;
+mod nul;
 mod organizations;
 mod pages;
 mod provisioning;

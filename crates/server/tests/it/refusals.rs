@@ -110,7 +110,8 @@ async fn illegal_names_of_daemons_are_400_and_a_missing_one_is_made_up() {
         );
     }
     join("").await.expect(426);
-    let daemons = server.get(&owner, "/api/v2/organizations/default/provisionerdaemons").await.expect(200);
+    let path = "/api/v2/organizations/default/provisionerdaemons?offline=true";
+    let daemons = server.get(&owner, path).await.expect(200);
     assert_eq!(daemons.as_array().unwrap().len(), 1, "the refused ones have no row");
 }
 

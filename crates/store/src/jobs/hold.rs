@@ -110,7 +110,8 @@ statements! { "provisioner_jobs";
         where session_hash = $1 and started_us is not null and completed_us is null order by started_us");
     LIST_JOINED_BY = sql("select job.id from provisioner_daemons as daemon
         join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
-        where daemon.joined_by = $1 and daemon.key_id = $2 and daemon.organization_id = $3 order by job.started_us");
+        where daemon.joined_by = $1 and daemon.key_id = $2 and daemon.organization_id = $3
+        and (daemon.owner_tag <> '') = $4 order by job.started_us");
     LIST_OF_TOKEN = sql("select job.id from provisioner_daemons as daemon
         join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
         where daemon.joined_token = $1 order by job.started_us");
@@ -245,12 +246,18 @@ pub async fn list_of_session(tx: &mut Tx, session: Hashed) -> Result<Vec<JobId>>
     tx.fetch(&LIST_OF_SESSION, values![session]).await?.iter().map(|row| row.get("id")).collect()
 }
 
-/// The open jobs of all daemons of an organization that joined with a token of this user.
+/// The open jobs of all daemons of an organization that joined with a token of this user, for this user alone or for all.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_joined_by(tx: &mut Tx, user: UserId, organization: OrganizationId) -> Result<Vec<JobId>> {
-    let rows = tx.fetch(&LIST_JOINED_BY, values![user, KeyId::USER_AUTH, organization]).await?;
+pub async fn list_joined_by(
+    tx: &mut Tx,
+    user: UserId,
+    organization: OrganizationId,
+    is_personal: bool,
+) -> Result<Vec<JobId>> {
+    let parameters = values![user, KeyId::USER_AUTH, organization, is_personal];
+    let rows = tx.fetch(&LIST_JOINED_BY, parameters).await?;
     rows.iter().map(|row| row.get("id")).collect()
 }
 

@@ -10,8 +10,11 @@ use coder_store::{organizations as store, transaction};
 use super::{members, named};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
+use crate::provisioning::revoke;
 use crate::routes::users::{permissions, roles::changed};
 
 /// The role that every member has; it may be named and changes nothing.
@@ -85,7 +88,9 @@ pub async fn update(
             .change("roles", &member.roles, &roles)
             .by(tx, &caller, now)
             .await?;
+        write_down(&app.store, tx, Hint::User(member.user_id), now).await?;
         Ok(member)
     })?;
+    revoke::user(&app, member.user_id).await;
     Ok(Json(members::view(store::Member { roles, updated_at: now, ..member })))
 }

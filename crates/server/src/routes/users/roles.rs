@@ -10,8 +10,11 @@ use coder_store::{organizations, transaction, users};
 use super::{find, permissions, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::events::hint::Hint;
+use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
+use crate::provisioning::revoke;
 
 /// The role that everybody has; it may be named and changes nothing.
 const IMPLIED: &str = "member";
@@ -86,8 +89,10 @@ pub async fn update(
         }
         event.by(tx, &caller, now).await?;
         let memberships = organizations::list_of_user(tx, user.id).await?;
+        write_down(&app.store, tx, Hint::User(user.id), now).await?;
         Ok((user, memberships))
     })?;
+    revoke::user(&app, user.id).await;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Wanted<'a> {
     pub(super) extensions: Extensions,
     /// With a token of this user.
     pub(super) user: Option<UserId>,
+    /// Its effective tags.
+    pub(super) tags: TagSet,
     /// That token, whole.
     pub(super) token: &'a str,
     /// In another than the default organization.
@@ -46,6 +48,7 @@ impl Default for Wanted<'_> {
             key: KeyId::USER_AUTH,
             extensions: Extensions::ALL,
             user: None,
+            tags: TagSet::untagged(),
             token: "",
             organization: None,
             shown: None,
@@ -61,7 +64,7 @@ impl Line {
             name: wanted.name.to_owned(),
             key_id: wanted.key,
             provisioners: vec!["terraform".to_owned()],
-            tags: TagSet::canonical(UserId::NIL, []),
+            tags: wanted.tags.clone(),
             version: String::new(),
             api_version: protocol::CURRENT.to_string(),
         };

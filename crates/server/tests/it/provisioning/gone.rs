@@ -28,6 +28,8 @@ on_both_engines! {
             ("c", Method::DELETE, "/api/v2/organizations/default/members/c"),
         ] {
             let user = server.user_id(&server.user(&owner, name, &[]).await).await;
+            let roles = json!({ "roles": ["organization-admin"] });
+            server.put(&owner, &format!("/api/v2/organizations/default/members/{name}/roles"), roles).await.expect(200);
             let (line, away) = (joined(&server, name, user).await, joined(&server, &format!("{name}-away"), user).await);
             let posted = import(&server, &owner, json!({})).await.1;
             line.take(posted).await;
@@ -51,6 +53,38 @@ on_both_engines! {
             }
         }
         assert!(spared.calls.session().end().is_none());
+    }
+
+    async fn a_user_who_loses_a_role_keeps_only_what_it_was_not_for(server: TestServer) {
+        let owner = server.owner().await;
+        let member = "/api/v2/organizations/default/members/u/roles";
+        let site = "/api/v2/users/u/roles";
+        let token = server.user(&owner, "u", &[]).await;
+        let user = server.user_id(&token).await;
+        let scope = BTreeMap::from([("scope".to_owned(), "user".to_owned())]);
+        let tags = TagSet::canonical(user, [&scope]);
+        let own = Wanted { name: "own", user: Some(user), tags, ..Wanted::default() };
+        let own = Line::open(&server.app, own).await;
+        own.attach(&Bytes::new(), vec![]).await.unwrap();
+        let (version, pushed) = import(&server, &owner, json!({ "scope": "user" })).await;
+        server.finish(pushed, "").await;
+        let made = json!({ "name": "t", "template_version_id": version });
+        let made = server.post(&owner, "/api/v2/organizations/default/templates", made).await.expect(201);
+        let template = made["id"].as_str().unwrap().parse().unwrap();
+        let personal = server.workspace(&token, template, "w").await.2;
+        own.take(personal).await;
+        for (path, role) in [(member, "organization-admin"), (site, "template-admin")] {
+            server.put(&owner, path, json!({ "roles": [role] })).await.expect(200);
+            let line = joined(&server, "for-all", user).await;
+            let posted = import(&server, &owner, json!({})).await.1;
+            line.take(posted).await;
+            server.put(&owner, path, json!({ "roles": [role] })).await.expect(200);
+            line.update(posted).await.unwrap();
+            server.put(&owner, path, json!({ "roles": [] })).await.expect(200);
+            tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+            assert_eq!(job(&server, posted).await.error, revoke::USER_GONE, "{role}");
+        }
+        own.update(personal).await.unwrap();
     }
 
     async fn an_organization_that_is_removed_takes_its_daemons_along(server: TestServer) {

@@ -118,6 +118,15 @@ async fn conf_3_the_psk_is_for_organization_scope_only() {
     let server = with_psk().await;
     server.owner().await;
     join(&server, PATH, &format!("{QUERY}&tag=scope%3Duser"), &[(PSK_HEADER, PSK)]).await.expect(403);
+    let owner = server.login("admin@example.com").await;
+    server.post(&owner, "/api/v2/organizations", json!({ "name": "second" })).await.expect(201);
+    let second = PATH.replace("default", "second");
+    let refused = join(&server, &second, QUERY, &[(PSK_HEADER, PSK)]).await.expect(403);
+    assert!(refused["detail"].as_str().unwrap().contains("for the default organization only"), "{refused}");
+    // A key says itself where it belongs.
+    let key = key(&server, &owner, "k", json!({})).await;
+    join(&server, &second, QUERY, &[(KEY, &key)]).await.expect(426);
+    assert_eq!(server.get(&owner, LIST).await.expect(200)[0]["key_name"], "k");
     let none = TestServer::sqlite().await;
     for psk in [PSK, ""] {
         join(&none, PATH, QUERY, &[(PSK_HEADER, psk)]).await.expect(401);

@@ -136,7 +136,7 @@ async fn a_follower_on_one_server_is_woken_by_lines_that_arrive_on_the_other() {
 async fn a_suspended_user_has_no_daemons_on_any_server() {
     let Some((a, b)) = pair().await else { return };
     let owner = a.owner().await;
-    let user = a.user(&owner, "u", &[]).await;
+    let user = a.user(&owner, "u", &["template-admin"]).await;
     let user = a.user_id(&user).await;
     let line = Line::open(&b.app, Wanted { user: Some(user), ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();

@@ -18,7 +18,7 @@ async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> L
 on_both_engines! {
     async fn a_token_that_goes_takes_its_daemons_along(server: TestServer) {
         let owner = server.owner().await;
-        let user = server.user(&owner, "u", &[]).await;
+        let user = server.user(&owner, "u", &["template-admin"]).await;
         let id = server.user_id(&user).await;
         let login = async || server.login("u@example.com").await;
         let (kept, deleted, out, other) = (login().await, login().await, login().await, login().await);

@@ -60,7 +60,7 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
     let notice = tokio::time::timeout(SHORTLY, heard(&mut notices)).await.unwrap();
     assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
 
-    let user = a.user(&owner, "u", &[]).await;
+    let user = a.user(&owner, "u", &["template-admin"]).await;
     let id = a.user_id(&user).await;
     let wanted = |name, token| Wanted { name, user: Some(id), token, ..Wanted::default() };
     let token = a.login("u@example.com").await;
