@@ -89,6 +89,13 @@ statements! { "workspace_builds";
             join provisioner_jobs as job on job.id = other.job_id
             where other.workspace_id = $2 and job.completed_us is null)
         returning build_number");
+    /// The number and the condition each refuse a second build that was asked for at the same moment.
+    INSERT_NUMBERED = sql("insert into workspace_builds (id, workspace_id, build_number, template_version_id,
+        template_version_preset_id, job_id, initiator_id, transition, reason, daily_cost, created_us, updated_us)
+        select $1, $2, cast($10 as bigint), $3, $4, $5, $6, $7, $8, 0, $9, $9
+        where not exists (select 1 from workspace_builds as other
+            join provisioner_jobs as job on job.id = other.job_id
+            where other.workspace_id = $2 and job.completed_us is null)");
     FIND = sql(concat!("select ", build_columns!(), " from workspace_builds as build where build.id = $1"));
     FIND_MANY = sql(concat!("select ", build_columns!(), " from workspace_builds as build
         where build.id in (select value from json_each($1))"));
@@ -141,7 +148,12 @@ statements! { "workspace_builds";
 /// [`Error::Stale`] when the last build's job has not ended; a conflict on `build_number` when two builds were asked
 /// for at once.
 pub async fn insert(tx: &mut Tx, build: &NewBuild, now: Timestamp) -> Result<i64> {
-    let row = values![
+    let row = tx.fetch_opt(&INSERT, new_row(build, now)).await?;
+    row.ok_or(Error::Stale { table: "workspace_builds" })?.get("build_number")
+}
+
+fn new_row(build: &NewBuild, now: Timestamp) -> Vec<Value> {
+    values![
         build.id,
         build.workspace_id,
         build.template_version_id,
@@ -151,9 +163,18 @@ pub async fn insert(tx: &mut Tx, build: &NewBuild, now: Timestamp) -> Result<i64
         build.transition,
         build.reason,
         now,
-    ];
-    let row = tx.fetch_opt(&INSERT, row).await?;
-    row.ok_or(Error::Stale { table: "workspace_builds" })?.get("build_number")
+    ]
+}
+
+/// As [`insert`], for somebody who has read the number of the last build. On Postgres it is done together with what else
+/// the transaction writes, so the error may come at its end.
+///
+/// # Errors
+/// As [`insert`].
+pub async fn insert_numbered(tx: &mut Tx, build: &NewBuild, number: i64, now: Timestamp) -> Result<()> {
+    let mut row = new_row(build, now);
+    row.extend(values![number]);
+    tx.together(&INSERT_NUMBERED, row, true).await
 }
 
 /// By id.
@@ -327,6 +348,21 @@ pub async fn copy_state(tx: &mut Tx, to: BuildId, from: BuildId) -> Result<()> {
     match find_state(tx, from).await? {
         Some(state) => update_state(tx, to, state).await,
         None => Ok(()),
+    }
+}
+
+/// As [`copy_state`], for somebody who has read whether the state is encrypted
+/// ([`Before`](crate::foundations::Before)).
+///
+/// # Errors
+/// [`Error::Stale`] when it was encrypted meanwhile.
+pub async fn copy_known_state(tx: &mut Tx, to: BuildId, from: BuildId, sealed: Option<bool>) -> Result<()> {
+    match sealed {
+        None => Ok(()),
+        Some(false) if tx.state_keys().is_empty() => {
+            tx.together(&COPY_STATE, values![to, from, MARK.to_vec()], true).await
+        }
+        Some(_) => copy_state(tx, to, from).await,
     }
 }
 

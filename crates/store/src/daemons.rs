@@ -207,12 +207,15 @@ statements! { "provisioner_daemons";
         and ($5 or joined.revoked_us is null or exists (select 1 from provisioner_jobs as job
             where job.worker_id = daemon.id and job.completed_us is null))
         order by daemon.created_us desc, daemon.id desc"));
-    ALIKE = sql("select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
+    /// A row comes in any case, with the newest tag set.
+    ALIKE = sql("select alike.provisioners, alike.tags, alike.daemons, alike.last_seen_us, alike.online,
+        newest.id as newest from (select coalesce(max(id), 0) as id from tag_sets) as newest left join (
+        select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
         sum(case when daemon.last_seen_us >= $2 and daemon.left_us is null then 1 else 0 end) as online
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
         where daemon.organization_id = $1 and daemon.tag_set_id in (select cast(value as bigint) from json_each($3))
         and daemon.last_seen_us is not null and joined.revoked_us is null
-        group by daemon.provisioners, daemon.tag_set_id, daemon.tags");
+        group by daemon.provisioners, daemon.tag_set_id, daemon.tags) as alike on true");
     SET_SLOTS = sql("update provisioner_daemons set slots = $2, busy = $3, draining = $4 where id = $1
         and (slots <> $2 or busy <> $3 or draining <> $4)");
     SET_DRAIN = sql("update provisioner_daemons set draining = true, drain_asked_us = $2, drain_reason = $3 where id = $1");
@@ -318,7 +321,8 @@ pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
 }
 
 /// The daemons of an organization with one of these tag sets that were ever seen, counted by what they can run; online
-/// are those seen at or after `since`.
+/// are those seen at or after `since`. Beside them the newest tag set there is: should the caller not know it, one more
+/// may be wanted.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -327,10 +331,15 @@ pub async fn list_alike(
     organization: OrganizationId,
     tag_sets: &[TagSetId],
     since: Timestamp,
-) -> Result<Vec<Alike>> {
+) -> Result<(Vec<Alike>, TagSetId)> {
     let mut parameters = values![organization, since];
     parameters.push(list_value(tag_sets.iter().copied()));
-    tx.fetch(&ALIKE, parameters).await?.iter().map(Alike::from_row).collect()
+    let (mut found, mut newest) = (Vec::new(), 0);
+    for row in tx.fetch(&ALIKE, parameters).await? {
+        newest = row.get("newest")?;
+        found.extend(row.parts().next_joined::<Alike>()?);
+    }
+    Ok((found, newest))
 }
 
 /// A heartbeat may have begun before a daemon left.

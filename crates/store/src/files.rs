@@ -31,6 +31,7 @@ statements! { "files";
     FIND_BY_HASH = sql("select id, hash, created_by, mimetype, size_bytes, created_us from files
         where hash = $1 and created_by = $2");
     FIND = sql("select id, hash, created_by, mimetype, size_bytes, created_us from files where id = $1");
+    FIND_WITH_DATA = sql("select id, hash, created_by, mimetype, size_bytes, created_us, data from files where id = $1");
     DATA = sql("select id, data from files where id = $1");
     ORGANIZATIONS = sql("select distinct organization_id from provisioner_jobs where file_id = $1");
 }
@@ -77,6 +78,15 @@ pub async fn find_by_hash(tx: &mut Tx, hash: &str, created_by: UserId) -> Result
 /// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: FileId) -> Result<Option<Info>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Info::from_row).transpose()
+}
+
+/// By id, with the content.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find_with_data(tx: &mut Tx, id: FileId) -> Result<Option<(Info, Vec<u8>)>> {
+    let row = tx.fetch_opt(&FIND_WITH_DATA, values![id]).await?;
+    row.map(|row| Ok((Info::from_row(&row)?, row.get("data")?))).transpose()
 }
 
 /// The content.

@@ -1,11 +1,12 @@
 //! Log lines of jobs. A batch is stored as one row, as the daemon sent it, and compressed unless it is short; every line
 //! is kept in full up to a cap per job (`extensions.md` 8).
 
-use coder_domain::ids::JobId;
+use coder_domain::ids::{JobId, TemplateVersionId};
+use coder_domain::job::Type;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Row, Tx, clean, sql, statements, to_json, values};
+use crate::engine::{Row, Tx, clean, record, sql, statements, to_json, values};
 use crate::jobs::{Holder, held_by};
 use crate::log_chunks;
 use crate::{Error, Result};
@@ -124,6 +125,14 @@ statements! { "provisioner_job_logs";
         logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $5 end,
         logs_bytes = case when logs_overflowed then logs_bytes else logs_bytes + $6 end
         where ", held_by!(), " returning logs_last_id, logs_bytes, logs_overflowed, canceled_us"));
+    /// The same while the log still is what was read.
+    COUNT_AFTER = sql(concat!("update provisioner_jobs set updated_us = $4,
+        lost_us = case when session_hash is null then null else lost_us end,
+        logs_last_id = logs_last_id + $5, logs_bytes = logs_bytes + $6
+        where ", held_by!(), " and logs_last_id = $7 and logs_bytes + $6 <= $8 and not logs_overflowed
+        and (canceled_us is not null) = $9"));
+    FIND_END = sql(concat!("select id, type, template_version_id, logs_last_id, canceled_us is not null as cancel_requested
+        from provisioner_jobs where ", held_by!()));
     /// As above for lines with numbers; they must follow those that are stored.
     COUNT_NUMBERED = sql(concat!("update provisioner_jobs set updated_us = $4,
         logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $5 end,
@@ -172,6 +181,51 @@ pub async fn append(
     let (count, bytes) = (len(lines.len()), output_bytes(lines));
     let row = tx.fetch_opt(&COUNT_OWNED, values![job, daemon, epoch, now, count, bytes]).await?;
     counted(tx, job, &row.ok_or(STALE)?, lines, cap_bytes, now).await
+}
+
+record! {
+    /// Where the log of a held job ends.
+    pub struct End {
+        /// What the job does.
+        pub kind: Type = "type",
+        /// The version that it imports, tries out or builds.
+        pub template_version_id: Option<TemplateVersionId>,
+        /// Number of the last line.
+        pub logs_last_id: i64,
+        /// Whether a cancel was asked for.
+        pub cancel_requested: bool,
+    }
+}
+
+/// Where the log of a job ends that this is the holder of; none when it is not, or the job has ended.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find_end(tx: &mut Tx, job: JobId, holder: impl Into<Holder>) -> Result<Option<End>> {
+    let Holder { daemon, epoch } = holder.into();
+    tx.fetch_opt(&FIND_END, values![job, daemon, epoch]).await?.as_ref().map(End::from_row).transpose()
+}
+
+/// As [`append`], where nothing has happened since `end` was read and the lines fit below the cap. On Postgres it is done
+/// together with what else the transaction writes, so the error may come at its end.
+///
+/// # Errors
+/// [`Error::Stale`] when something has happened, or the lines do not fit; [`append`] decides then.
+pub async fn append_after(
+    tx: &mut Tx,
+    job: JobId,
+    holder: impl Into<Holder>,
+    end: &End,
+    lines: &[NewLine],
+    cap_bytes: i64,
+    now: Timestamp,
+) -> Result<()> {
+    let Holder { daemon, epoch } = holder.into();
+    let (count, bytes) = (len(lines.len()), output_bytes(lines));
+    let (last, canceled) = (end.logs_last_id, end.cancel_requested);
+    let row = values![job, daemon, epoch, now, count, bytes, last, cap_bytes, canceled];
+    tx.together(&COUNT_AFTER, row, true).await?;
+    insert(tx, job, last + 1, lines).await
 }
 
 const STALE: Error = Error::Stale { table: "provisioner_jobs" };
@@ -319,7 +373,7 @@ async fn insert(tx: &mut Tx, job: JobId, first_id: i64, lines: &[NewLine]) -> Re
         let first = first_id + len(from);
         let (text, packed) = log_chunks::store(pack(part));
         let row = values![job, first, first + len(taken) - 1, output_bytes(part), text, packed];
-        tx.execute(&INSERT, row).await?;
+        tx.together(&INSERT, row, false).await?;
         from += taken;
     }
     Ok(())

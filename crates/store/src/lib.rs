@@ -38,6 +38,7 @@ pub mod daemons;
 mod engine;
 mod error;
 pub mod files;
+pub mod foundations;
 pub mod job_logs;
 pub mod job_uploads;
 pub mod jobs;

@@ -17,6 +17,7 @@ pub fn all() -> Vec<Statement> {
         crate::daemon_facts::STATEMENTS,
         crate::daemons::STATEMENTS,
         crate::files::STATEMENTS,
+        crate::foundations::STATEMENTS,
         crate::job_logs::STATEMENTS,
         crate::job_uploads::STATEMENTS,
         crate::jobs::STATEMENTS,

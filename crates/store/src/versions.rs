@@ -192,7 +192,7 @@ pub async fn update_template(
 /// # Errors
 /// [`crate::Error::Stale`] when the version is gone.
 pub async fn update_readme(tx: &mut Tx, id: TemplateVersionId, readme: &str, now: Timestamp) -> Result<()> {
-    tx.change_one(&SET_README, values![id, readme.to_owned(), now]).await
+    tx.together(&SET_README, values![id, readme.to_owned(), now], true).await
 }
 
 /// Stores what the import found out.

@@ -70,7 +70,7 @@ pub struct Filter {
     pub last_used_before: Option<Timestamp>,
 }
 
-macro_rules! columns {
+macro_rules! workspace_columns {
     () => {
         "workspace.id, workspace.organization_id, workspace.owner_id, workspace.template_id, workspace.name, \
          workspace.autostart_schedule, workspace.ttl_ms, workspace.automatic_updates, workspace.favorite, \
@@ -79,20 +79,22 @@ macro_rules! columns {
     };
 }
 
+pub(crate) use workspace_columns;
+
 statements! { "workspaces";
     INSERT = sql("insert into workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_ms,
         automatic_updates, favorite, created_us, updated_us, last_used_us, dormant_us, deleting_us, next_start_us,
         deleted, name_lower)
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)");
-    FIND = sql(concat!("select ", columns!(), " from workspaces as workspace where workspace.id = $1"));
-    FIND_MANY = sql(concat!("select ", columns!(), " from workspaces as workspace
+    FIND = sql(concat!("select ", workspace_columns!(), " from workspaces as workspace where workspace.id = $1"));
+    FIND_MANY = sql(concat!("select ", workspace_columns!(), " from workspaces as workspace
         where workspace.id in (select value from json_each($1))"));
-    FIND_BY_NAME = sql(concat!("select ", columns!(), " from workspaces as workspace
+    FIND_BY_NAME = sql(concat!("select ", workspace_columns!(), " from workspaces as workspace
         where workspace.owner_id = $1 and workspace.name_lower = $2 and not workspace.deleted"));
-    FIND_DELETED_BY_NAME = sql(concat!("select ", columns!(), " from workspaces as workspace
+    FIND_DELETED_BY_NAME = sql(concat!("select ", workspace_columns!(), " from workspaces as workspace
         where workspace.owner_id = $1 and workspace.name_lower = $2 and workspace.deleted
         order by workspace.updated_us desc, workspace.id limit 1"));
-    LIST = sql(concat!("select ", columns!(), " from workspaces as workspace
+    LIST = sql(concat!("select ", workspace_columns!(), " from workspaces as workspace
         join users as owner on owner.id = workspace.owner_id
         join templates as template on template.id = workspace.template_id
         where not workspace.deleted

@@ -12,7 +12,7 @@ use coder_domain::clock::Clock;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::key::Hashed;
 use coder_domain::tags::{Demand, TagSet};
-use coder_store::jobs::{self, Claim, Claimed as Taken, Holder};
+use coder_store::jobs::{self, Claim, Claimed as Taken, Found, Holder};
 use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
@@ -256,15 +256,22 @@ impl Scheduler {
 
     async fn claim(&self, domain: &Domain, taker: Taker) -> Result<Option<Taken>, Error> {
         let store = &self.0.store;
-        let wanted = self.0.tag_sets.satisfied_by(&mut store.reader().await?, &domain.tags).await?;
-        let claim = Claim {
-            organization_id: domain.organization,
-            provisioners: &domain.provisioners,
-            tag_sets: &wanted,
-            daemon: taker.daemon,
-            session: taker.session,
-        };
-        jobs::claim(&mut store.single().await?, &claim, self.0.clock.now()).await
+        loop {
+            let (wanted, newest) = self.0.tag_sets.known_to_be_satisfied_by(&domain.tags);
+            let claim = Claim {
+                organization_id: domain.organization,
+                provisioners: &domain.provisioners,
+                tag_sets: &wanted,
+                daemon: taker.daemon,
+                session: taker.session,
+            };
+            let now = self.0.clock.now();
+            match jobs::claim_knowing(&mut store.single().await?, &claim, newest, now).await? {
+                Found::Job(taken) => return Ok(Some(taken)),
+                Found::Nothing => return Ok(None),
+                Found::NewerTagSets => self.0.tag_sets.refresh(&mut store.reader().await?).await?,
+            }
+        }
     }
 
     fn fail_undelivered(&self, job: JobId, taker: Taker) {

@@ -1,6 +1,7 @@
 //! The interned tag sets, under both indexes of the matching predicate: which daemons may run a job, and which jobs a
 //! daemon may run, as lists of ids for the database.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coder_domain::tags::{Demands, Offers, TagSet};
@@ -16,6 +17,7 @@ pub struct TagSets(Mutex<Indexes>);
 struct Indexes {
     demands: Demands<TagSetId>,
     offers: Offers<TagSetId>,
+    ids: HashMap<TagSet, TagSetId>,
     last: TagSetId,
 }
 
@@ -28,6 +30,34 @@ impl TagSets {
         let fresh = self.fresh(tx).await?;
         let also = fresh.iter().filter(|set| daemon.satisfies(&set.tags)).map(|set| set.id);
         Ok(self.indexes().demands.satisfied_by(daemon).chain(also).collect())
+    }
+
+    /// As [`TagSets::satisfied_by`] as far as is known, and the newest set that is known.
+    #[must_use]
+    pub fn known_to_be_satisfied_by(&self, daemon: &TagSet) -> (Vec<TagSetId>, TagSetId) {
+        let indexes = self.indexes();
+        (indexes.demands.satisfied_by(daemon).collect(), indexes.last)
+    }
+
+    /// As [`TagSets::that_satisfy`] as far as is known, and the newest set that is known.
+    #[must_use]
+    pub fn known_to_satisfy(&self, job: &TagSet) -> (Vec<TagSetId>, TagSetId) {
+        let indexes = self.indexes();
+        (indexes.offers.that_satisfy(job).collect(), indexes.last)
+    }
+
+    /// The id of a set, if it is known.
+    #[must_use]
+    pub fn known_id(&self, tags: &TagSet) -> Option<TagSetId> {
+        self.indexes().ids.get(tags).copied()
+    }
+
+    /// Reads what is new.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn refresh(&self, tx: &mut Tx) -> Result<(), Error> {
+        self.fresh(tx).await.map(|_| ())
     }
 
     /// The sets whose daemons may run a job with these tags.
@@ -66,6 +96,7 @@ impl TagSets {
             // Somebody else may have read the same ones meanwhile.
             if set.id > indexes.last {
                 indexes.last = set.id;
+                indexes.ids.insert(set.tags.clone(), set.id);
                 indexes.demands.insert(set.id, set.tags.clone());
                 indexes.offers.insert(set.id, set.tags);
             }

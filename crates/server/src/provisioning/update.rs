@@ -6,9 +6,10 @@ use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::job::Type;
 use coder_domain::secret::Secret;
 use coder_domain::{Timestamp, job};
+use coder_store::job_logs::NewLine;
 use coder_store::jobs::Holder;
 use coder_store::version_details::{self, Variable};
-use coder_store::{Tx, job_logs, jobs, transaction, versions};
+use coder_store::{Error, Tx, job_logs, jobs, transaction, versions};
 use coder_wire::messages::provisioner::{TemplateVariable, VariableValue};
 use coder_wire::messages::provisionerd::{UpdateJobRequest, UpdateJobResponse};
 
@@ -40,23 +41,52 @@ pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<Upd
         readme: (!request.readme.is_empty()).then(|| String::from_utf8_lossy(&request.readme).into_owned()),
         variables: valued(&request.template_variables, &request.user_variable_values),
     });
-    let cap = app.config.provisioning.log_bytes;
-    let canceled = transaction!(app.store, Refusal, |tx| {
-        let appended = match job_logs::append(tx, job, holder, &lines, cap, now).await {
-            Ok(appended) => appended,
-            Err(error) => return Err(refuse::explain(tx, job, holder, error).await),
-        };
-        if let Some(parsed) = &parsed {
-            store_parsed(tx, job, holder, parsed, now).await?;
-        }
-        Ok(appended.cancel_requested)
-    })?;
+    let canceled = store(session, (job, holder), &lines, parsed.as_ref(), now).await?;
     session.heard_of(job, canceled, now);
     app.events.job_changed(job);
     let variables = parsed.map(|parsed| parsed.variables).unwrap_or_default();
     require_values(&variables)?;
     let variable_values = variables.into_iter().map(value_of).collect();
     Ok(UpdateJobResponse { canceled, variable_values })
+}
+
+/// Stores lines and what was parsed; says whether a cancel was asked for.
+async fn store(
+    session: &Session,
+    (job, holder): (JobId, Holder),
+    lines: &[NewLine],
+    parsed: Option<&Parsed>,
+    now: Timestamp,
+) -> Result<bool, Refusal> {
+    let (store, cap) = (&session.app.store, session.app.config.provisioning.log_bytes);
+    // Where each question is a round trip, one asks and one writes; unless something comes between.
+    if store.is_postgres()
+        && let Some(end) = job_logs::find_end(&mut store.reader().await?, job, holder).await?
+    {
+        let stored = transaction!(store, Refusal, |tx| {
+            job_logs::append_after(tx, job, holder, &end, lines, cap, now).await?;
+            if let Some(parsed) = parsed {
+                store_parsed(tx, imported(end.kind, end.template_version_id)?, parsed, now).await?;
+            }
+            Ok(())
+        });
+        match stored {
+            Ok(()) => return Ok(end.cancel_requested),
+            Err(Refusal::Store(Error::Stale { table: "provisioner_jobs" })) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    transaction!(store, Refusal, |tx| {
+        let appended = match job_logs::append(tx, job, holder, lines, cap, now).await {
+            Ok(appended) => appended,
+            Err(error) => return Err(refuse::explain(tx, job, holder, error).await),
+        };
+        if let Some(parsed) = parsed {
+            let version = imported_version(&refuse::owned(tx, job, holder).await?)?;
+            store_parsed(tx, version, parsed, now).await?;
+        }
+        Ok(appended.cancel_requested)
+    })
 }
 
 async fn sign_of_life(
@@ -77,12 +107,10 @@ async fn sign_of_life(
 
 async fn store_parsed(
     tx: &mut Tx,
-    job: JobId,
-    holder: Holder,
+    version: TemplateVersionId,
     parsed: &Parsed,
     now: Timestamp,
 ) -> Result<(), Refusal> {
-    let version = imported_version(&refuse::owned(tx, job, holder).await?)?;
     if !parsed.tags.is_empty() {
         version_details::update_workspace_tags(tx, version, &parsed.tags).await?;
     }
@@ -95,7 +123,11 @@ async fn store_parsed(
 
 /// The version that a job imports; from the job's row, never from a message.
 pub fn imported_version(job: &jobs::Job) -> Result<TemplateVersionId, Refusal> {
-    match (job.kind, job.template_version_id) {
+    imported(job.kind, job.template_version_id)
+}
+
+fn imported(kind: Type, version: Option<TemplateVersionId>) -> Result<TemplateVersionId, Refusal> {
+    match (kind, version) {
         (Type::TemplateVersionImport, Some(version)) => Ok(version),
         _ => Err(Refusal::invalid("only a template import has variables, a README and workspace tags")),
     }

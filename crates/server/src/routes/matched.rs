@@ -33,8 +33,12 @@ pub async fn count(
 /// The daemons that match `demand`, those that can run the same jobs together.
 pub async fn able(app: &App, tx: &mut Tx, demand: &Demand<'_>, at: Timestamp) -> Result<Vec<Alike>> {
     let since = at.checked_sub(STALE_AFTER).unwrap_or(Timestamp::MIN);
-    let tag_sets = app.scheduler.tag_sets().that_satisfy(tx, demand.tags).await?;
-    let mut alike = daemons::list_alike(tx, demand.organization, &tag_sets, since).await?;
+    let (tag_sets, known) = app.scheduler.tag_sets().known_to_satisfy(demand.tags);
+    let (mut alike, newest) = daemons::list_alike(tx, demand.organization, &tag_sets, since).await?;
+    if newest > known {
+        let tag_sets = app.scheduler.tag_sets().that_satisfy(tx, demand.tags).await?;
+        (alike, _) = daemons::list_alike(tx, demand.organization, &tag_sets, since).await?;
+    }
     alike.retain(|alike| {
         let organization = demand.organization;
         matches(&Offer { organization, provisioners: &alike.provisioners, tags: &alike.tags }, demand)

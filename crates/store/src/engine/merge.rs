@@ -23,15 +23,24 @@ pub(super) struct Part {
 pub(super) fn groups(parts: Vec<Part>) -> Vec<Vec<Part>> {
     let mut groups: Vec<Vec<Part>> = Vec::new();
     for part in parts {
-        let twice =
-            |other: &Part| other.statement.name == part.statement.name && !is_plain_insert(part.statement);
+        let apart = |other: &Part| {
+            target(other.statement) == target(part.statement)
+                && !(is_plain_insert(other.statement) && is_plain_insert(part.statement))
+        };
         match groups.last_mut() {
-            // Run twice, a statement may find the same row.
-            Some(group) if !group.iter().any(twice) => group.push(part),
+            // Two that change one table may find the same row, or one needs the other's.
+            Some(group) if !group.iter().any(apart) => group.push(part),
             _ => groups.push(vec![part]),
         }
     }
     groups
+}
+
+/// The table that a statement changes.
+fn target(statement: &Statement) -> &str {
+    let mut words = statement.postgres.split_whitespace();
+    let table = if words.next() == Some("update") { words.next() } else { words.nth(1) };
+    table.unwrap_or_default()
 }
 
 fn is_plain_insert(statement: &Statement) -> bool {
@@ -121,6 +130,9 @@ mod tests {
     const END: Statement =
         Statement::new("things", "things.END", sql("update things set name = $2 where id = $1"));
 
+    const OTHER: Statement =
+        Statement::new("others", "others.END", sql("delete from others where id = $1 or id = $2"));
+
     fn part(statement: &'static Statement, must: bool) -> Part {
         Part { statement, values: values![1_i64, 2_i64], must }
     }
@@ -138,13 +150,18 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_may_find_the_same_row_is_not_run_twice_at_once() {
+    fn what_may_find_the_same_row_is_not_run_at_once() {
         let names = |parts: Vec<&'static Statement>| -> Vec<Vec<&str>> {
             let groups = groups(parts.into_iter().map(|statement| part(statement, false)).collect());
             groups.iter().map(|group| group.iter().map(|part| part.statement.name).collect()).collect()
         };
-        assert_eq!(names(vec![&INSERT, &INSERT, &END]), [["things.INSERT", "things.INSERT", "things.END"]]);
-        assert_eq!(names(vec![&PUT, &END, &PUT]), [vec!["things.PUT", "things.END"], vec!["things.PUT"]]);
+        assert_eq!(names(vec![&INSERT, &INSERT, &OTHER]), [["things.INSERT", "things.INSERT", "others.END"]]);
+        assert_eq!(
+            names(vec![&INSERT, &END]),
+            [["things.INSERT"], ["things.END"]],
+            "it would not see the row"
+        );
+        assert_eq!(names(vec![&PUT, &OTHER, &PUT]), [vec!["things.PUT", "others.END"], vec!["things.PUT"]]);
         assert_eq!(names(vec![&END, &END]), [["things.END"], ["things.END"]]);
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
+use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::key::Hashed;
 use jiff::Timestamp;
 
 use super::lines::{self, Standing, standing_columns, turn_now, turns};
-use crate::Result;
 use crate::engine::{Class, Tx, Value, list as list_value, sql, statements, values};
 use crate::tag_sets::TagSetId;
+use crate::{Error, Result};
 
 /// What a daemon can take.
 #[derive(Clone, Debug)]
@@ -45,29 +45,38 @@ macro_rules! wanted {
 }
 
 statements! { "provisioner_jobs";
-    /// Whose turn it is: one look at the head of each wanted set, and one for the line that has the least turn. The
-    /// cross join keeps SQLite from reading all lines of the organization for the latter.
-    NEXT = sql(concat!("select line.initiator_id, line.automatic from (
-            select min(head.turn) as turn from (
-                select (select min(other.turn) from queue_lines as other
-                    where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
-                    and other.provisioner = kind.value and other.waiting > 0) as turn
-                from json_each($3) as tags cross join json_each($2) as kind) as head) as least
-        cross join queue_lines as line where line.turn = least.turn and ", wanted!(), "
-        order by line.initiator_id limit 1")).class(Class::Claim);
-    /// That initiator's oldest job in the wanted lines; one look at the head of each.
-    TAKE = sql(concat!("update provisioner_jobs set started_us = $6, updated_us = $6, worker_id = $7, session_hash = $8,
-        attempt = attempt + 1
-        where started_us is null and completed_us is null and canceled_us is null and id = (
-            select head.id from provisioner_jobs as head where head.id in (
+    /// Whose turn it is, that initiator's oldest job in the wanted lines, and whether another one waits: one look at the
+    /// head of each wanted set, one for the line that has the least turn, and one at the head of each line of the
+    /// initiator. The cross joins keep SQLite from reading all lines of the organization. A row comes in any case, with
+    /// the newest tag set.
+    NEXT = sql(concat!("select ", standing_columns!("head."), ", newest.id as newest, exists (
+            select 1 from json_each($3) as tags cross join json_each($2) as kind
+            where exists (select 1 from queue_lines as other
+                where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
+                and other.provisioner = kind.value and other.waiting > 0
+                and (other.waiting > 1 or other.initiator_id <> head.initiator_id or other.automatic <> head.automatic
+                    or other.provisioner <> head.provisioner or other.tag_set_id <> head.tag_set_id))) as more
+        from (select coalesce(max(id), 0) as id from tag_sets) as newest
+        left join provisioner_jobs as head on head.id = (
+            select first.id from provisioner_jobs as first where first.id in (
                 select (select job.id from provisioner_jobs as job
                     where job.started_us is null and job.completed_us is null and job.canceled_us is null
                     and job.organization_id = line.organization_id and job.tag_set_id = line.tag_set_id
                     and job.provisioner = line.provisioner and job.automatic = line.automatic
                     and job.initiator_id = line.initiator_id order by job.created_us, job.id limit 1)
-                from queue_lines as line where ", wanted!(), " and line.initiator_id = $4 and line.automatic = $5
-            ) order by head.created_us, head.id limit 1)
-        returning ", standing_columns!())).class(Class::Claim);
+                from queue_lines as line where ", wanted!(), " and (line.initiator_id, line.automatic) = (
+                    select line.initiator_id, line.automatic from (
+                        select min(heads.turn) as turn from (
+                            select (select min(other.turn) from queue_lines as other
+                                where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
+                                and other.provisioner = kind.value and other.waiting > 0) as turn
+                            from json_each($3) as tags cross join json_each($2) as kind) as heads) as least
+                    cross join queue_lines as line where line.turn = least.turn and ", wanted!(), "
+                    order by line.initiator_id limit 1)
+            ) order by first.created_us, first.id limit 1)")).class(Class::Claim);
+    TAKE = sql("update provisioner_jobs set started_us = $2, updated_us = $2, worker_id = $3, session_hash = $4,
+        attempt = attempt + 1
+        where id = $1 and started_us is null and completed_us is null and canceled_us is null").class(Class::Claim);
     /// The initiator goes to the back for this daemon; one job leaves its line.
     MOVE = sql("update queue_lines set turn = (
             select case when max(other.turn) >= $8 then max(other.turn) + 1 else $8 end from queue_lines as other
@@ -76,15 +85,22 @@ statements! { "provisioner_jobs";
         where organization_id = $1 and waiting > 0 and initiator_id = $4 and automatic = $5
         and tag_set_id in (select cast(value as bigint) from json_each($3))
         and provisioner in (select value from json_each($2))").class(Class::Claim);
-    MORE = sql("select exists (select 1 from json_each($3) as tags cross join json_each($2) as kind
-        where exists (select 1 from queue_lines as line
-        where line.organization_id = $1 and line.tag_set_id = cast(tags.value as bigint)
-        and line.provisioner = kind.value and line.waiting > 0)) as found").class(Class::Claim);
 }
 
 /// How often the claim is tried while others take what it chose.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// What came of a claim that knows the tag sets up to some id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A job, taken.
+    Job(Claimed),
+    /// Nothing that matches waits.
+    Nothing,
+    /// There are newer tag sets; nothing was taken.
+    NewerTagSets,
+}
 
 /// Takes the matching job whose turn it is, or none when nothing waits. Give it a
 /// [`Store::single`](crate::Store::single), so that nothing stays locked while the job's payload is made.
@@ -92,31 +108,44 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// # Errors
 /// Only when the database fails.
 pub async fn claim(tx: &mut Tx, claim: &Claim<'_>, now: Timestamp) -> Result<Option<Claimed>> {
-    if claim.tag_sets.is_empty() || claim.provisioners.is_empty() {
-        return Ok(None);
+    match claim_knowing(tx, claim, TagSetId::MAX, now).await? {
+        Found::Job(claimed) => Ok(Some(claimed)),
+        Found::Nothing | Found::NewerTagSets => Ok(None),
     }
+}
+
+/// As [`claim`], for somebody who knows the tag sets up to `newest`: one question, and one change when a job waits.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn claim_knowing(
+    tx: &mut Tx,
+    claim: &Claim<'_>,
+    newest: TagSetId,
+    now: Timestamp,
+) -> Result<Found> {
     let mut wanted = values![claim.organization_id];
     wanted.push(list_value(claim.provisioners.iter().cloned()));
     wanted.push(list_value(claim.tag_sets.iter().copied()));
     for _ in 0..ATTEMPTS {
-        let Some(turn) = tx.fetch_opt(&NEXT, wanted.clone()).await? else { return Ok(None) };
-        let next = Next { initiator: turn.get("initiator_id")?, automatic: turn.get("automatic")? };
+        let row = tx.fetch_one(&NEXT, wanted.clone()).await?;
+        if row.get::<TagSetId>("newest")? > newest {
+            return Ok(Found::NewerTagSets);
+        }
+        let Some(job) = row.parts().next_joined::<Standing>()? else { return Ok(Found::Nothing) };
+        let more = row.get("more")?;
         let entered = tx.enter().await?;
-        let outcome = take(tx, claim, &wanted, next, now).await;
+        let outcome = take(tx, claim, &wanted, &job, now).await;
         match tx.exit(entered, outcome).await {
-            Ok(Some(job)) => {
-                // The job is taken: whatever fails now must not lose it. Asking once too often harms nobody.
-                let more = match after(tx, job, wanted, now).await {
-                    Ok(more) => more,
-                    Err(error) => {
-                        tracing::warn!(%job, %error, "whether more jobs wait cannot be seen now");
-                        true
-                    }
-                };
-                return Ok(Some(Claimed { job, more }));
+            Ok(()) => {
+                // The job is taken: whatever fails now must not lose it.
+                if let Err(error) = lines::tidy(tx, job.id, now).await {
+                    tracing::warn!(job = %job.id, %error, "counts of the queue could not be tidied up");
+                }
+                return Ok(Found::Job(Claimed { job: job.id, more }));
             }
             // Somebody else was faster: it is another one's turn now.
-            Ok(None) => {}
+            Err(Error::Stale { .. }) if entered => {}
             Err(error) => {
                 if !entered || !tx.take_conflict() {
                     return Err(error);
@@ -125,37 +154,23 @@ pub async fn claim(tx: &mut Tx, claim: &Claim<'_>, now: Timestamp) -> Result<Opt
             }
         }
     }
-    Ok(None)
+    Ok(Found::Nothing)
 }
 
-/// Tidies up, and says whether another job waits that the same daemon could take.
-async fn after(tx: &mut Tx, job: JobId, wanted: Vec<Value>, now: Timestamp) -> Result<bool> {
-    lines::tidy(tx, job, now).await?;
-    tx.fetch_one(&MORE, wanted).await?.get("found")
-}
-
-#[derive(Clone, Copy)]
-struct Next {
-    initiator: UserId,
-    automatic: bool,
-}
-
+/// The job gets its owner, leaves its line, and its initiator goes to the back.
 async fn take(
     tx: &mut Tx,
     claim: &Claim<'_>,
     wanted: &[Value],
-    next: Next,
+    job: &Standing,
     now: Timestamp,
-) -> Result<Option<JobId>> {
+) -> Result<()> {
+    tx.together(&TAKE, values![job.id, now, claim.daemon, claim.session], true).await?;
+    let (from, to) = turns(job.automatic);
     let mut parameters = wanted.to_vec();
-    parameters.extend(values![next.initiator, next.automatic, now, claim.daemon, claim.session]);
-    let Some(row) = tx.fetch_opt(&TAKE, parameters).await? else { return Ok(None) };
-    let job = Standing::from_row(&row)?;
-    let (from, to) = turns(next.automatic);
-    let mut parameters = wanted.to_vec();
-    parameters.extend(values![next.initiator, next.automatic, job.provisioner, job.tag_set_id]);
-    parameters.extend(values![turn_now(next.automatic, now), from, to]);
-    lines::count(tx, &job, -1);
+    parameters.extend(values![job.initiator_id, job.automatic, job.provisioner, job.tag_set_id]);
+    parameters.extend(values![turn_now(job.automatic, now), from, to]);
+    lines::count(tx, job, -1);
     tx.defer(&MOVE, parameters);
-    Ok(Some(job.id))
+    Ok(())
 }

@@ -43,10 +43,30 @@ record! {
     }
 }
 
-/// The columns of a [`Standing`], of the table itself.
+/// The columns of a [`Standing`]: of the table itself, or of one with this name before each column.
 macro_rules! standing_columns {
     () => {
         "id, organization_id, initiator_id, automatic, provisioner, tag_set_id, prebuild, created_us"
+    };
+    ($table:literal) => {
+        concat!(
+            $table,
+            "id, ",
+            $table,
+            "organization_id, ",
+            $table,
+            "initiator_id, ",
+            $table,
+            "automatic, ",
+            $table,
+            "provisioner, ",
+            $table,
+            "tag_set_id, ",
+            $table,
+            "prebuild, ",
+            $table,
+            "created_us"
+        )
     };
 }
 pub(crate) use standing_columns;

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 
 use self::lines::Standing;
 
-pub use self::claim::{Claim, Claimed, claim};
+pub use self::claim::{Claim, Claimed, Found, claim, claim_knowing};
 pub use self::end::{
     Expected, While, cancel, complete, complete_with_input, fail, finish_unclaimed, give_up,
 };
@@ -201,7 +201,23 @@ statements! { "provisioner_jobs";
 /// # Errors
 /// [`Error::Reference`](crate::Error::Reference) when the file is missing.
 pub async fn insert(tx: &mut Tx, job: &NewJob, now: Timestamp) -> Result<()> {
-    let tag_set = tag_sets::intern(tx, &job.tags).await?;
+    insert_with_tag_set(tx, job, None, now).await
+}
+
+/// As [`insert`], for somebody who knows the id of the job's tags.
+///
+/// # Errors
+/// As [`insert`].
+pub async fn insert_with_tag_set(
+    tx: &mut Tx,
+    job: &NewJob,
+    tag_set: Option<TagSetId>,
+    now: Timestamp,
+) -> Result<()> {
+    let tag_set = match tag_set {
+        Some(known) => known,
+        None => tag_sets::intern(tx, &job.tags).await?,
+    };
     let prebuild = job.initiator_id == UserId::PREBUILDS;
     let standing = Standing {
         id: job.id,

@@ -119,7 +119,8 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     let key = inserted(&fixture, &mut tx, "edge").await;
     let daemon = joined(&fixture, &mut tx, &key).await;
     let sets: Vec<_> = tag_sets::since(&mut tx, 0).await.unwrap().iter().map(|set| set.id).collect();
-    let able = async |tx: &mut Tx| daemons::list_alike(tx, fixture.organization, &sets, at(0)).await.unwrap();
+    let able =
+        async |tx: &mut Tx| daemons::list_alike(tx, fixture.organization, &sets, at(0)).await.unwrap().0;
     assert_eq!(
         able(&mut tx).await.iter().map(|alike| (alike.daemons, alike.online)).collect::<Vec<_>>(),
         [(1, 1)]

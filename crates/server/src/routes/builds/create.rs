@@ -5,9 +5,10 @@ use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::WorkspaceId;
 use coder_domain::rbac::Action;
-use coder_store::{templates, transaction, workspaces as rows};
+use coder_store::foundations::{self, Foundation};
+use coder_store::transaction;
 
-use super::make::{self, Made, Wanted};
+use super::make::{self, Failed, Made, Wanted};
 use super::view::{self, Detail};
 use crate::context::App;
 use crate::http::body::{Created, STATE_BYTES};
@@ -45,20 +46,26 @@ pub async fn create(
         ..Wanted::new(request.transition)
     };
     let now = app.now();
-    let made: Made = transaction!(app.store, Error, |tx| {
-        let workspace = rows::find(tx, id).await?.ok_or_else(Error::not_found)?;
+    let made = transaction!(app.store, Failed, |tx| {
+        let Foundation { workspace, template, before } =
+            foundations::find(tx, id).await?.ok_or_else(Error::not_found)?;
         let action = match wanted.transition {
             Transition::Start => Action::Start,
             Transition::Stop => Action::Stop,
             Transition::Delete => Action::Delete,
         };
         caller.require_visible(action, workspaces::find::object(&workspace))?;
-        let template = templates::find(tx, workspace.template_id).await?.ok_or_else(Error::not_found)?;
-        make::make(&app, tx, &caller, &workspace, &template, &wanted, now).await
-    })?;
+        let on = (&workspace, &template, &before);
+        let made = make::make(&app, tx, &caller, on, &wanted, now).await?;
+        Ok((made, workspace, before))
+    });
+    let (made, workspace, before) = made.map_err(|failed| failed.0)?;
     after(&app, &made);
-    let view = view::load_id(&app, &mut app.store.reader().await?, made.build.id, Detail::Fresh).await?;
-    Ok(Created(view))
+    let mut tx = app.store.reader().await?;
+    if made.finished {
+        return Ok(Created(view::load_id(&app, &mut tx, made.build.id, Detail::Fresh).await?));
+    }
+    Ok(Created(view::made(&app, &mut tx, &caller, made, &workspace, before).await?))
 }
 
 /// Tells whoever waits.

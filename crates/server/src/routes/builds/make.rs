@@ -11,11 +11,12 @@ use coder_domain::queue::is_automatic;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::Demand;
 use coder_store::builds::{Build, NewBuild};
-use coder_store::jobs::NewJob;
+use coder_store::foundations::{self, Before};
+use coder_store::jobs::{Job, NewJob};
 use coder_store::templates::Template;
 use coder_store::versions::Version;
 use coder_store::workspaces::Workspace;
-use coder_store::{Document, Tx, builds, jobs, users, versions, workspaces};
+use coder_store::{Document, Tx, builds, jobs, workspaces};
 use http::StatusCode;
 use serde_json::json;
 
@@ -71,6 +72,25 @@ pub struct Made {
     pub job: NewJob,
     /// Whether the server finished it at once: an orphan delete that no daemon could take (BLD-3).
     pub finished: bool,
+    /// Name of the version that is built.
+    pub version_name: String,
+}
+
+/// Why a build was not made, where the database said so as late as at the end of the transaction.
+pub struct Failed(pub Error);
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<coder_store::Error> for Failed {
+    fn from(error: coder_store::Error) -> Self {
+        let was_faster = matches!(error, coder_store::Error::Stale { table: "workspace_builds" })
+            || error.is_conflict_on("workspace_builds", "build_number");
+        Self(if was_faster { active() } else { error.into() })
+    }
 }
 
 /// Checks and writes a build. The caller has checked that the workspace may be started, stopped or deleted.
@@ -78,14 +98,12 @@ pub async fn make(
     app: &App,
     tx: &mut Tx,
     caller: &Caller,
-    workspace: &Workspace,
-    template: &Template,
+    (workspace, template, before): (&Workspace, &Template, &Before),
     wanted: &Wanted,
     now: Timestamp,
 ) -> Result<Made> {
-    let last = builds::find_latest(tx, workspace.id).await?;
-    let version = version_for(tx, caller, template, wanted, last.as_ref()).await?;
-    let import = jobs::get(tx, version.job_id).await?;
+    let last = before.last.as_ref();
+    let (version, import) = version_for(tx, caller, template, wanted, last).await?;
     match import.status() {
         Status::Pending | Status::Running | Status::Canceling => {
             let text = format!(
@@ -103,9 +121,7 @@ pub async fn make(
         }
         Status::Succeeded => {}
     }
-    if let Some(last) = &last
-        && jobs::get(tx, last.job_id).await?.completed_at.is_none()
-    {
+    if last.is_some() && before.last_ended_at.is_none() {
         return Err(active());
     }
     if workspace.deleted {
@@ -113,17 +129,15 @@ pub async fn make(
     }
     extras(app, caller, template, wanted)?;
 
-    let before = match &last {
-        Some(last) => Some(builds::list_parameters(tx, last.id).await?),
-        None => None,
-    };
+    let (definitions, values_before) =
+        foundations::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
     let given = parameters::Given {
         transition: Some(wanted.transition),
         preset: wanted.preset,
         request: wanted.parameters.iter().map(|pair| (pair.name.as_str(), pair.value.as_str())).collect(),
-        last: before.as_ref(),
+        last: last.map(|_| &values_before),
     };
-    let values = parameters::resolve(tx, version.id, &given).await?;
+    let values = parameters::resolve_with(tx, version.id, definitions, &given).await?;
     let tags = tags::resolve(tx, template, &version, &import, workspace.owner_id, &values, now).await?;
     let build_id = BuildId::random();
     let mut input = json!({
@@ -131,8 +145,8 @@ pub async fn make(
         "dry_run": false,
         "log_level": if wanted.debug { "debug" } else { "" },
     });
-    let owner = users::find(tx, workspace.owner_id).await?.map(|owner| owner.username).unwrap_or_default();
-    Asked::new(&workspace.name, &owner, &caller.origin).keep_in(&mut input);
+    Asked::new(&workspace.name, &before.owner_name, &caller.origin).keep_in(&mut input);
+    let tag_set = Some(import.tag_set_id).filter(|_| import.tags == tags);
     let job = NewJob {
         id: JobId::random(),
         organization_id: workspace.organization_id,
@@ -147,10 +161,10 @@ pub async fn make(
         input: Document(input),
         trace_metadata: BTreeMap::new(),
     };
-    let build =
-        write(tx, caller.user.id, workspace, wanted, &job, &version, last.as_ref(), &values, now).await?;
+    jobs::insert_with_tag_set(tx, &job, tag_set, now).await?;
+    let build = write(tx, caller.user.id, (workspace, before), wanted, &job, &version, &values, now).await?;
     let finished = wanted.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
-    Ok(Made { build, job, finished })
+    Ok(Made { build, job, finished, version_name: version.name })
 }
 
 /// The version to build: the one asked for, the last build's, or the template's active one (BLD-1).
@@ -160,7 +174,7 @@ async fn version_for(
     template: &Template,
     wanted: &Wanted,
     last: Option<&Build>,
-) -> Result<Version> {
+) -> Result<(Version, Job)> {
     let missing = || {
         Error::bad_request("Template version does not exist.")
             .field("template_version_id", "template version not found")
@@ -174,7 +188,7 @@ async fn version_for(
         (None, Some(last)) => last.template_version_id,
         (None, None) => active,
     };
-    let version = versions::find(tx, id).await?.ok_or_else(missing)?;
+    let (version, import) = foundations::find_version(tx, id).await?.ok_or_else(missing)?;
     if version.template_id != Some(template.id) {
         return Err(Error::bad_request("Template version doesn't match the workspace's template.")
             .field("template_version_id", "template version doesn't match template"));
@@ -185,7 +199,7 @@ async fn version_for(
             "The template requires its active version, use that one.",
         ));
     }
-    Ok(version)
+    Ok((version, import))
 }
 
 /// State, orphaning and debug logs need more than the right to build.
@@ -219,16 +233,15 @@ fn extras(app: &App, caller: &Caller, template: &Template, wanted: &Wanted) -> R
 async fn write(
     tx: &mut Tx,
     initiator: UserId,
-    workspace: &Workspace,
+    (workspace, before): (&Workspace, &Before),
     wanted: &Wanted,
     job: &NewJob,
     version: &Version,
-    last: Option<&Build>,
     values: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<Build> {
     let id = job.workspace_build_id.expect("build jobs are made with their build's id");
-    jobs::insert(tx, job, now).await?;
+    let last = before.last.as_ref();
     let new = NewBuild {
         id,
         workspace_id: workspace.id,
@@ -239,15 +252,14 @@ async fn write(
         transition: wanted.transition,
         reason: wanted.reason,
     };
-    let build_number = builds::insert(tx, &new, now).await.map_err(|error| match error {
-        coder_store::Error::Stale { .. } => active(),
-        error if error.is_conflict_on("workspace_builds", "build_number") => active(),
-        error => error.into(),
-    })?;
+    let build_number = last.map_or(0, |last| last.build_number) + 1;
+    builds::insert_numbered(tx, &new, build_number, now).await.map_err(|error| Failed::from(error).0)?;
     builds::insert_parameters(tx, id, values).await?;
     match (&wanted.state, last) {
         (Some(state), _) => builds::update_state(tx, id, state.clone()).await?,
-        (None, Some(last)) if !wanted.orphan => builds::copy_state(tx, id, last.id).await?,
+        (None, Some(last)) if !wanted.orphan => {
+            builds::copy_known_state(tx, id, last.id, before.last_state_sealed).await?;
+        }
         _ => {}
     }
     if wanted.transition == Transition::Start && workspace.dormant_at.is_some() {

@@ -29,8 +29,18 @@ pub async fn resolve(
     version: TemplateVersionId,
     given: &Given<'_>,
 ) -> Result<BTreeMap<String, String>> {
-    let definitions: Vec<_> =
-        details::list_parameters(tx, version).await?.into_iter().map(definition).collect();
+    let definitions = details::list_parameters(tx, version).await?;
+    resolve_with(tx, version, definitions, given).await
+}
+
+/// As [`resolve`], when the definitions have been read.
+pub async fn resolve_with(
+    tx: &mut Tx,
+    version: TemplateVersionId,
+    definitions: Vec<Parameter>,
+    given: &Given<'_>,
+) -> Result<BTreeMap<String, String>> {
+    let definitions: Vec<_> = definitions.into_iter().map(definition).collect();
     let preset = match given.preset {
         Some(id) => Some(find_preset(tx, version, id).await?),
         None => None,

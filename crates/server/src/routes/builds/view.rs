@@ -8,12 +8,15 @@ use coder_domain::build::WorkspaceStatus;
 use coder_domain::ids::{BuildId, TemplateVersionId, UserId};
 use coder_domain::job::Status;
 use coder_store::builds::Build;
+use coder_store::foundations::Before;
 use coder_store::jobs::Job;
 use coder_store::workspaces::Workspace;
 use coder_store::{Tx, jobs as store, users, versions, workspaces};
 
+use super::make::Made;
 use crate::context::App;
-use crate::http::{Error, Result};
+use crate::http::{Caller, Error, Result};
+use crate::routes::versions::create::waiting;
 use crate::routes::{jobs, matched, resources};
 
 /// What a view says beyond the rows.
@@ -98,6 +101,33 @@ pub async fn load_one(
 ) -> Result<WorkspaceBuild> {
     let owners = HashMap::from([(workspace.id, workspace)]);
     load(app, tx, &[build], &owners, detail).await?.pop().ok_or_else(Error::not_found)
+}
+
+/// A build that was just made and waits, without reading it back. It says nothing about its place; clients read again
+/// (scheduling-and-auth QUE-6).
+pub async fn made(
+    app: &App,
+    tx: &mut Tx,
+    caller: &Caller,
+    made: Made,
+    workspace: &Workspace,
+    before: Before,
+) -> Result<WorkspaceBuild> {
+    let at = made.build.created_at;
+    let job = waiting(made.job, at);
+    let matched = matched::for_job(app, tx, &job, at).await?;
+    Ok(one(Parts {
+        build: &made.build,
+        job: &job,
+        place: coder_store::jobs::queue::Place::default(),
+        workspace,
+        owner_name: before.owner_name,
+        owner_avatar_url: before.owner_avatar_url,
+        initiator_name: caller.user.username.clone(),
+        version_name: made.version_name,
+        resources: Vec::new(),
+        matched,
+    }))
 }
 
 /// Everything a build's view is made of.

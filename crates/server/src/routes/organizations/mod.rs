@@ -9,6 +9,7 @@ pub mod update;
 use axum::extract::State;
 use coder_api::organizations::Organization;
 use coder_api::paths::DEFAULT_ORGANIZATION;
+use coder_domain::ids::OrganizationId;
 use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::{Tx, organizations as store};
@@ -39,7 +40,7 @@ pub const fn object(organization: &store::Organization) -> Object {
 /// Finds the organization a path names: an id, a name, `default` or the zero id (http-api 1.2). No rights are checked;
 /// the daemon endpoint needs that.
 pub async fn find(app: &App, tx: &mut Tx, name: &str) -> Result<store::Organization> {
-    let found = match name.parse::<coder_domain::ids::OrganizationId>() {
+    let found = match name.parse::<OrganizationId>() {
         Ok(id) if !id.is_nil() => store::find(tx, id).await?,
         Ok(_) => store::find(tx, app.default_organization).await?,
         Err(_) if name.eq_ignore_ascii_case(DEFAULT_ORGANIZATION) => {
@@ -48,6 +49,18 @@ pub async fn find(app: &App, tx: &mut Tx, name: &str) -> Result<store::Organizat
         Err(_) => store::find_by_name(tx, name).await?,
     };
     found.ok_or_else(Error::not_found)
+}
+
+/// The id of the organization a path names, if the caller may see it. Of a caller's own organizations the sign-in has
+/// read already that they exist.
+pub async fn id_of(app: &App, tx: &mut Tx, caller: &Caller, name: &str) -> Result<OrganizationId> {
+    if let Ok(id) = name.parse::<OrganizationId>()
+        && caller.subject.organizations.contains_key(&id)
+        && caller.may(Action::Read, Object::in_organization(Resource::Organization, id).with_id(id.0))
+    {
+        return Ok(id);
+    }
+    Ok(named(app, tx, caller, name).await?.id)
 }
 
 /// Finds the organization a path names, if the caller may see it.

@@ -36,14 +36,14 @@ pub async fn create(
 ) -> Result<body::Created<TemplateVersion>> {
     let [organization] = names.take()?;
     let mut tx = app.store.reader().await?;
-    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?.id;
+    let organization = organizations::id_of(&app, &mut tx, &caller, &organization).await?;
     // A version of a template is a change of it, which its own rights allow.
     match request.template_id {
         Some(_) => {}
         None => caller.require(Action::Create, templates::find::object(organization))?,
     }
     check(&request)?;
-    let file = source(&mut tx, &caller, organization, &request).await?;
+    let (file, data) = source(&mut tx, &caller, organization, &request).await?;
     let mut template = None;
     if let Some(id) = request.template_id {
         let found = templates::find::by_id(&mut tx, &caller, id, Action::Update).await?;
@@ -57,8 +57,7 @@ pub async fn create(
     let flow = source_tags::flow(template.as_ref());
     let variables = source_tags::variables(&mut tx, template.as_ref(), &request.user_variable_values).await?;
     let file_id = file.id;
-    let archive =
-        source_tags::Archive { data: files::get_data(&mut tx, file_id).await?, mimetype: file.mimetype };
+    let archive = source_tags::Archive { data, mimetype: file.mimetype };
     // Evaluating takes its time; no connection waits for it.
     drop(tx);
     let user = caller.user.id;
@@ -136,7 +135,7 @@ async fn insert(
     now: Timestamp,
 ) -> std::result::Result<(), coder_store::Error> {
     transaction!(app.store, coder_store::Error, |tx| {
-        jobs::insert(tx, job, now).await?;
+        jobs::insert_with_tag_set(tx, job, app.scheduler.tag_sets().known_id(&job.tags), now).await?;
         versions::insert(tx, version).await?;
         Event::new(Verb::Create, Kind::TemplateVersion, version.id.0, version.name.as_str())
             .in_organization(version.organization_id)
@@ -211,7 +210,7 @@ async fn source(
     caller: &Caller,
     organization: OrganizationId,
     request: &CreateTemplateVersionRequest,
-) -> Result<files::Info> {
+) -> Result<(files::Info, Vec<u8>)> {
     if !request.example_id.is_empty() {
         return Err(Error::bad_request("Example not found.").field(
             "example_id",
@@ -219,7 +218,7 @@ async fn source(
         ));
     }
     let id = request.file_id.ok_or_else(|| Error::invalid("file_id", "A file is required."))?;
-    let file = files::find(tx, id).await?.filter(|file| {
+    let file = files::find_with_data(tx, id).await?.filter(|(file, _)| {
         let object = Object::in_organization(Resource::File, organization).owned_by(file.created_by);
         caller.may(Action::Read, object)
     });

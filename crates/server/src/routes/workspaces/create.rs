@@ -6,6 +6,7 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{OrganizationId, WorkspaceId};
 use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
+use coder_store::foundations::Before;
 use coder_store::{
     Tx, templates as template_rows, transaction, users as accounts, version_details, versions,
     workspaces as rows,
@@ -18,7 +19,7 @@ use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::builds::create::after;
-use crate::routes::builds::make::{self, Made, Wanted};
+use crate::routes::builds::make::{self, Failed, Made, Wanted};
 use crate::routes::{organizations, templates, users};
 
 /// `POST /users/{user}/workspaces`
@@ -57,10 +58,10 @@ async fn make_one(
 ) -> Result<body::Created<Workspace>> {
     check(&request)?;
     let now = app.now();
-    let (row, made): (rows::Workspace, Made) = transaction!(app.store, Error, |tx| {
+    let made: std::result::Result<(rows::Workspace, Made), Failed> = transaction!(app.store, Failed, |tx| {
         let template = template_for(tx, caller, &request).await?;
         if organization.is_some_and(|id| id != template.organization_id) {
-            return Err(Error::not_found());
+            return Err(Error::not_found().into());
         }
         let object =
             Object::in_organization(Resource::Workspace, template.organization_id).owned_by(owner.id);
@@ -70,14 +71,16 @@ async fn make_one(
             return Err(Error::new(
                 StatusCode::FORBIDDEN,
                 "The owner does not belong to the template's organization.",
-            ));
+            )
+            .into());
         }
         if !template.deprecated.is_empty() {
             return Err(Error::bad_request(format!(
                 "Template {:?} has been deprecated, and cannot be used to create a new workspace.",
                 template.name
             ))
-            .detail(&template.deprecated));
+            .detail(&template.deprecated)
+            .into());
         }
         let policy = &template.settings;
         if request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty())
@@ -86,7 +89,8 @@ async fn make_one(
             return Err(Error::invalid(
                 "schedule",
                 "Autostart is not allowed for workspaces using this template.",
-            ));
+            )
+            .into());
         }
         let default_ttl = Some(policy.default_ttl_ms).filter(|ttl| *ttl > 0);
         let row = rows::Workspace {
@@ -122,9 +126,11 @@ async fn make_one(
             .change("ttl_ms", (), row.ttl_ms)
             .by(tx, caller, now)
             .await?;
-        let made = make::make(app, tx, caller, &row, &template, &wanted, now).await?;
+        let before = Before { owner_name: owner.username.clone(), ..Before::default() };
+        let made = make::make(app, tx, caller, (&row, &template, &before), &wanted, now).await?;
         Ok((row, made))
-    })?;
+    });
+    let (row, made) = made.map_err(|failed| failed.0)?;
     after(app, &made);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
     // The official answer leaves these to the next read (http-api 7.3, scheduling-and-auth QUE-6).
