@@ -79,6 +79,9 @@ impl KeptFiles {
     }
 
     fn read(&self, id: Uuid, now: SystemTime) -> Option<Bytes> {
+        if self.most_bytes == 0 {
+            return None;
+        }
         let hash = fs::read_to_string(self.by_id(id)).ok()?;
         if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
