@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use coder_provisioner::{Isolation, Level, Limits, TerraformSource};
+use coder_wire::messages::provisionerd::completed_job::Type;
 
 use crate::server::Server;
-use crate::setup::{PLAIN, Running, stand_in, start, tar, terraform};
+use crate::setup::{PLAIN, Running, import, stand_in, start, tar, terraform};
 
 /// Runs a script in an apply and gives what it printed.
 async fn said(server: &Server, script: &str) -> Vec<String> {
@@ -126,6 +127,37 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_fills_the
     if level == Level::Full {
         assert!(!crate::setup::runs_with("sleep\u{0}271828"), "what init left behind lives on");
     }
+}
+
+/// Git, with a repository of this user, works as it does outside.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_from_git_is_fetched_by_an_init_that_is_kept_apart() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    let running = Running::start(&server);
+    let repository = running.dir.path().join("repository");
+    std::fs::create_dir(&repository).unwrap();
+    std::fs::write(repository.join("main.tf"), PLAIN).unwrap();
+    let git = |args: &[&str]| {
+        let mut command = std::process::Command::new("git");
+        let identity =
+            ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"];
+        command.current_dir(&repository).args(identity).args(args);
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    if !git(&["init"]) {
+        eprintln_skip("git is not installed");
+        return;
+    }
+    assert!(git(&["add", "main.tf"]) && git(&["commit", "-m", "a module"]));
+    let main = format!("module \"m\" {{\n  source = \"git::file://{}\"\n}}\n", repository.display());
+    server.give(import(tar(&[("main.tf", &main)]), &[]));
+    let (_, result) = server.completed().await;
+    let Type::TemplateImport(result) = result else { panic!("no import") };
+    assert_eq!(result.start_resources[0].module_path, "module.m");
+    assert!(!result.module_files.is_empty(), "it is kept with the version");
 }
 
 #[tokio::test(flavor = "multi_thread")]
