@@ -4,19 +4,19 @@
 //! as they are written, for a server to evaluate; what is written otherwise is evaluated here.
 
 mod json;
+mod tags;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use coder_domain::clock::{Clock as _, SystemClock};
 use coder_source::files::{Reader, SourceName, read_by};
 use coder_source::syntax::{Effort, Parsed};
-use coder_source::{Inputs, Template};
 use coder_wire::messages::provisioner::TemplateVariable;
 use hcl_edit::Span;
 use hcl_edit::expr::Expression;
-use hcl_edit::structure::{Block, Body};
+use hcl_edit::structure::Block;
 
+use self::tags::Tags;
 use super::literal;
 
 /// What is read from a root module.
@@ -159,77 +159,6 @@ fn variable(file: &str, text: &str, block: &Block) -> Option<Found> {
     })
 }
 
-/// The workspace tags of a module.
-#[derive(Default)]
-struct Tags {
-    found: BTreeMap<String, String>,
-    /// Keys without what may stand around them.
-    seen: BTreeSet<String>,
-    /// The first block whose tags are an expression.
-    expression: Option<String>,
-    /// Whether there may be blocks that are not told as they are written.
-    must_evaluate_some: bool,
-}
-
-impl Tags {
-    fn read(&mut self, file: &str, text: &str, body: &Body) -> Result<(), ParseError> {
-        for block in body.get_blocks("data") {
-            if block.labels.first().map(|label| label.as_str()) != Some("coder_workspace_tags") {
-                continue;
-            }
-            let place = || format!("{file}:{}", line_of(text, block.span()));
-            let attribute =
-                block.body.get_attribute("tags").ok_or_else(|| ParseError::TagsMissing(place()))?;
-            let Some(object) = attribute.value.as_object() else {
-                self.expression.get_or_insert_with(place);
-                continue;
-            };
-            for (key, value) in object {
-                let key = match key {
-                    hcl_edit::expr::ObjectKey::Ident(ident) => ident.as_str().to_owned(),
-                    hcl_edit::expr::ObjectKey::Expression(expression) => {
-                        source(text, expression).trim_matches('"').to_owned()
-                    }
-                };
-                // A key that comes again was put into parentheses when it was read.
-                let plain = key.trim_matches(['(', ')', '"']).to_owned();
-                if !self.seen.insert(plain.clone()) {
-                    return Err(ParseError::DuplicateTag(plain));
-                }
-                self.found.insert(key, source(text, value.expr()).to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds what has to be evaluated, as quoted text.
-    fn complete(mut self, files: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, String>, ParseError> {
-        if self.expression.is_none() && !self.must_evaluate_some {
-            return Ok(self.found);
-        }
-        match (evaluated(files), self.expression) {
-            (Ok(evaluated), _) => {
-                for (key, value) in evaluated {
-                    if !self.seen.contains(&key) {
-                        self.found.insert(key, format!("{value:?}").replace("${", "$${"));
-                    }
-                }
-                Ok(self.found)
-            }
-            (Err(reason), Some(place)) => Err(ParseError::TagsUnknown { place, reason }),
-            // Tags in JSON are passed over by others too; a server that knows them has evaluated them by itself.
-            (Err(_), None) => Ok(self.found),
-        }
-    }
-}
-
-fn evaluated(files: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, String>, String> {
-    let template = Template::of_files(files).map_err(|error| error.to_string())?;
-    let inputs = Inputs { now: SystemClock.now(), ..Inputs::default() };
-    let first = |errors: Vec<coder_source::TagError>| errors.first().map(|error| error.reason.to_string());
-    template.workspace_tags(&inputs).map_err(|errors| first(errors).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,11 +296,11 @@ mod tests {
                  data \"coder_workspace_tags\" \"t\" {\n  tags = local.all\n}\n\
                  data \"coder_workspace_tags\" \"u\" {\n  tags = { own = var.y }\n}\n",
             ),
-            ("more.tf.json", r#"{"data":{"coder_workspace_tags":{"v":{"tags":{"json":"${1 + 1}"}}}}}"#),
+            ("more.tf.json", r#"{"data":{"coder_workspace_tags":{"v":{"tags":{"json":"${1 + 1}%%{"}}}}}"#),
         ])
         .unwrap();
         let seen: Vec<_> = module.workspace_tags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        assert_eq!(seen, [("a", "\"x\""), ("b", "\"$${Y\""), ("json", "\"2\""), ("own", "var.y")]);
+        assert_eq!(seen, [("a", "\"x\""), ("b", "\"$${Y\""), ("json", "\"2%%{\""), ("own", "var.y")]);
     }
 
     #[test]
