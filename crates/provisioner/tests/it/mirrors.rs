@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::child::{Child, SLOTS, listen};
 use crate::remote::{Remote, Tls};
@@ -50,7 +51,10 @@ fn configuration(dir: &Path, installation: &str) -> PathBuf {
 }
 
 async fn ended(server: &Server, jobs: usize) -> Record {
-    server.wait_for("the jobs", |record| record.completed.len() + record.failed.len() == jobs).await
+    // One initialises after the other, on machines of any speed.
+    let patience = Duration::from_secs(60 + 5 * jobs as u64);
+    let over = |record: &Record| record.completed.len() + record.failed.len() == jobs;
+    server.wait_for_long("the jobs", patience, over).await
 }
 
 /// How many of the jobs got past their `init`.

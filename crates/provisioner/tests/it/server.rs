@@ -211,8 +211,18 @@ impl Server {
 
     /// Waits until what the daemon has said is as wanted.
     pub(crate) async fn wait_for(&self, what: &str, wanted: impl FnMut(&Record) -> bool) -> Record {
+        self.wait_for_long(what, Duration::from_secs(60), wanted).await
+    }
+
+    /// The same for what takes its time.
+    pub(crate) async fn wait_for_long(
+        &self,
+        what: &str,
+        patience: Duration,
+        wanted: impl FnMut(&Record) -> bool,
+    ) -> Record {
         let mut receiver = self.0.record.subscribe();
-        let waiting = tokio::time::timeout(Duration::from_secs(60), receiver.wait_for(wanted));
+        let waiting = tokio::time::timeout(patience, receiver.wait_for(wanted));
         let found = waiting.await.map(|record| record.unwrap().clone());
         found.unwrap_or_else(|_| {
             let record = self.record();
