@@ -115,13 +115,15 @@ fn resolve_one(
 }
 
 /// Checks one value against a definition; `last` is the value of the previous build, for monotonic numbers.
+///
+/// What the provider takes at a plan is taken here too (terraform 3.5), or a template's own default would be refused.
 pub fn validate(definition: &Definition, value: &str, last: Option<&str>) -> Result<(), String> {
     if value.is_empty() && !definition.required && definition.default_value.is_empty() {
         return Ok(());
     }
     match definition.kind.as_str() {
         "number" => number(definition, value, last)?,
-        "bool" if !matches!(value, "true" | "false") => {
+        "bool" if !BOOLS.contains(&value) => {
             return Err(format!("{value:?} is not a bool: use \"true\" or \"false\""));
         }
         "list(string)" => return list(definition, value),
@@ -131,16 +133,26 @@ pub fn validate(definition: &Definition, value: &str, last: Option<&str>) -> Res
     one_of(definition, value)
 }
 
+/// Texts of booleans.
+const BOOLS: [&str; 12] = ["true", "false", "1", "t", "T", "TRUE", "True", "0", "f", "F", "FALSE", "False"];
+
+fn is_option(definition: &Definition, value: &str) -> bool {
+    definition.options.is_empty() || definition.options.iter().any(|option| option == value)
+}
+
 fn one_of(definition: &Definition, value: &str) -> Result<(), String> {
-    if definition.options.is_empty() || definition.options.iter().any(|option| option == value) {
+    if is_option(definition, value) {
         return Ok(());
     }
     Err(format!("{value:?} is not an option: choose one of {}", definition.options.join(", ")))
 }
 
+/// Any number will do, but only whole ones can be compared with bounds and with the previous one.
 fn number(definition: &Definition, value: &str, last: Option<&str>) -> Result<(), String> {
-    let parse = |text: &str| text.parse::<i64>().map_err(|_| format!("{text:?} is not a whole number"));
-    let number = parse(value)?;
+    let (min, max) = (definition.validation_min, definition.validation_max);
+    if min.is_none() && max.is_none() && definition.validation_monotonic.is_empty() {
+        return value.parse::<f64>().map(drop).map_err(|_| format!("{value:?} is not a number"));
+    }
     let message = |standard: String| {
         if definition.validation_error.is_empty() {
             return standard;
@@ -148,27 +160,25 @@ fn number(definition: &Definition, value: &str, last: Option<&str>) -> Result<()
         let bound = |bound: Option<i32>| bound.map(|bound| bound.to_string()).unwrap_or_default();
         definition
             .validation_error
-            .replace("{min}", &bound(definition.validation_min))
-            .replace("{max}", &bound(definition.validation_max))
+            .replace("{min}", &bound(min))
+            .replace("{max}", &bound(max))
             .replace("{value}", value)
     };
-    if let Some(min) = definition.validation_min
-        && number < i64::from(min)
-    {
+    let parse = |text: &str| text.parse::<i64>();
+    let number = parse(value).map_err(|_| message(format!("{value:?} is not a whole number")))?;
+    if let Some(min) = min.filter(|min| number < i64::from(*min)) {
         return Err(message(format!("value {number} is less than the minimum {min}")));
     }
-    if let Some(max) = definition.validation_max
-        && number > i64::from(max)
-    {
+    if let Some(max) = max.filter(|max| number > i64::from(*max)) {
         return Err(message(format!("value {number} is more than the maximum {max}")));
     }
     let Some(Ok(last)) = last.map(parse) else { return Ok(()) };
     match definition.validation_monotonic.as_str() {
         "increasing" if number < last => {
-            Err(message(format!("value {number} must be equal to or greater than the previous value {last}")))
+            Err(format!("value {number} must be equal to or greater than the previous value {last}"))
         }
         "decreasing" if number > last => {
-            Err(message(format!("value {number} must be equal to or lower than the previous value {last}")))
+            Err(format!("value {number} must be equal to or lower than the previous value {last}"))
         }
         _ => Ok(()),
     }
@@ -188,10 +198,13 @@ fn matches_regex(definition: &Definition, value: &str) -> Result<(), String> {
     }
 }
 
-/// A list is written as a JSON array of strings; with options, each element must be one.
+/// A list is written as a JSON array of strings; with options, either the whole of it or each element must be one.
 fn list(definition: &Definition, value: &str) -> Result<(), String> {
     let elements: Vec<String> =
         serde_json::from_str(value).map_err(|_| format!("{value:?} is not a JSON array of strings"))?;
+    if is_option(definition, value) {
+        return Ok(());
+    }
     elements.iter().try_for_each(|element| one_of(definition, element))
 }
 
@@ -275,6 +288,13 @@ mod tests {
         assert!(validate(&rising, "3", Some("3")).is_ok() && validate(&rising, "2", Some("3")).is_err());
         rising.validation_error = "between {min} and {max}, not {value}".to_owned();
         assert_eq!(validate(&rising, "9", None), Err("between 0 and 5, not 9".to_owned()));
+        assert_eq!(validate(&rising, "x", None), Err("between 0 and 5, not x".to_owned()));
+        let error = validate(&rising, "2", Some("3")).map_err(|error| error.contains("previous value 3"));
+        assert_eq!(error, Err(true), "the template's text is about the bounds");
+        let free = definition("number");
+        for (value, wanted) in [("0.5", true), ("1e3", true), ("-2", true), ("x", false), ("0,5", false)] {
+            assert_eq!(validate(&free, value, Some("9")).is_ok(), wanted, "{value}");
+        }
     }
 
     #[test]
@@ -289,5 +309,9 @@ mod tests {
         choice.kind = "list(string)".to_owned();
         assert!(validate(&choice, r#"["a", "b"]"#, None).is_ok());
         assert!(validate(&choice, r#"["c"]"#, None).is_err() && validate(&choice, "a", None).is_err());
+        choice.options = vec![r#"["a","b"]"#.to_owned(), "[]".to_owned()];
+        assert!(validate(&choice, r#"["a","b"]"#, None).is_ok(), "a list as one option");
+        assert!(validate(&choice, r#"["a"]"#, None).is_err());
+        assert!(validate(&definition("bool"), "1", None).is_ok());
     }
 }
