@@ -172,6 +172,14 @@ impl Connected {
         meant.len()
     }
 
+    /// The daemons that are handed no jobs because they could not be told to leave.
+    #[must_use]
+    pub fn parked(&self) -> BTreeSet<DaemonId> {
+        let entries = self.entries();
+        let parked = entries.sessions.values().filter(|entry| entry.hand.is_parked());
+        parked.map(|entry| entry.who.daemon).collect()
+    }
+
     /// The processes of a daemon that could not be told to leave take jobs again; returns how many these are.
     pub fn undrain(&self, daemon: DaemonId) -> usize {
         let parked = |entry: &&Entry| entry.who.daemon == daemon && entry.hand.is_parked();

@@ -1,6 +1,7 @@
 //! The jobs that one connection of a daemon holds, by which right, and what its daemon is still to be told.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId};
 use coder_domain::key::Hashed;
 use coder_store::jobs::Holder;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// How a connection holds a job.
@@ -58,7 +59,8 @@ pub struct Hand {
     told: Notify,
     ended: Notify,
     retired: CancellationToken,
-    parked: watch::Sender<bool>,
+    parked: AtomicBool,
+    parking: Notify,
 }
 
 impl Hand {
@@ -190,20 +192,27 @@ impl Hand {
 
     /// No jobs are handed out over this connection, or they are again.
     pub fn park(&self, parked: bool) {
-        self.parked.send_replace(parked);
+        self.parked.store(parked, Ordering::SeqCst);
+        self.parking.notify_waiters();
     }
 
     /// Whether no jobs are handed out for now.
     #[must_use]
     pub fn is_parked(&self) -> bool {
-        *self.parked.borrow()
+        self.parked.load(Ordering::SeqCst)
     }
 
     /// Waits until no jobs are handed out, or they are again.
     pub async fn until_parked(&self, parked: bool) {
-        let mut now = self.parked.subscribe();
-        // The sender lives as long as this does.
-        let _ = now.wait_for(|now| *now == parked).await;
+        loop {
+            let mut changed = std::pin::pin!(self.parking.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if self.is_parked() == parked {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Waits until it holds nothing, looking when a job ends.

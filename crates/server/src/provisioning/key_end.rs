@@ -118,12 +118,13 @@ async fn of_key(session: &Session) {
             }
             Err(error) => {
                 tracing::warn!(key = %shown.key, %error, "whether a key is valid cannot be seen now");
-                Some(TRY_AGAIN)
+                sleep(TRY_AGAIN).await;
+                continue;
             }
         };
         let timer = async {
             match left {
-                Some(left) => sleep(left.min(LONGEST)).await,
+                Some(left) => pass(session, left).await,
                 None => std::future::pending().await,
             }
         };
@@ -152,16 +153,22 @@ async fn of_token(session: &Session) {
             }
             Err(error) => {
                 tracing::warn!(daemon = %session.daemon, %error, "whether a token is valid cannot be seen now");
-                TRY_AGAIN
+                sleep(TRY_AGAIN).await;
+                continue;
             }
         };
-        let until = session.app.now().saturating_add(left).unwrap_or(Timestamp::MAX);
-        // In steps, so that a clock that jumps is noticed; none of them asks the database.
-        while let Ok(left) = Duration::try_from(until.duration_since(session.app.now()))
-            && !left.is_zero()
-        {
-            sleep(left.min(LONGEST)).await;
-        }
+        pass(session, left).await;
+    }
+}
+
+/// Waits for so long by the clock of the server: in steps, so that a clock that jumps is noticed. None of them asks the
+/// database.
+async fn pass(session: &Session, time: Duration) {
+    let until = session.app.now().saturating_add(time).unwrap_or(Timestamp::MAX);
+    while let Ok(left) = Duration::try_from(until.duration_since(session.app.now()))
+        && !left.is_zero()
+    {
+        sleep(left.min(LONGEST)).await;
     }
 }
 

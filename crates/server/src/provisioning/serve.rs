@@ -132,6 +132,13 @@ impl Session {
         Self { row_connection: Some(joined.connection.clone()), ..self }
     }
 
+    /// What its row says by now: somebody may have asked since it was written.
+    pub(crate) fn set_drained(&self, draining: bool) {
+        if !self.granted.has(Extension::Drain) {
+            self.hand.park(draining);
+        }
+    }
+
     /// Serves the daemon until it leaves, its key ends, or the server stops.
     pub async fn run(self, io: impl ByteStream) {
         let (daemon, close, stop) = (self.daemon, self.close.clone(), self.app.lifecycle.soft().clone());

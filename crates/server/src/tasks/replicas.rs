@@ -203,9 +203,11 @@ async fn tell_of_drains(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     }
     let drains = daemons::list_drains(&mut app.store.reader().await?, daemons).await?;
     let connected = app.scheduler.connected();
-    for daemon in daemons.iter().filter(|daemon| drains.iter().all(|drain| drain.id != **daemon)) {
+    let mut freed = connected.parked();
+    freed.retain(|daemon| daemons.contains(daemon) && drains.iter().all(|drain| drain.id != *daemon));
+    for daemon in freed {
         // The drain was taken back.
-        connected.undrain(*daemon);
+        connected.undrain(daemon);
     }
     for drain in drains {
         connected.drain(drain.id, &drain.reason, drain.asked_at);

@@ -52,6 +52,7 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
     let Some(row) = daemons::find(&mut tx, daemon).await? else {
         return Err(Error::unauthorized(admit::NOBODY));
     };
+    session.set_drained(row.draining);
     if !session.is_key_valid(&mut tx).await? {
         return Err(Error::unauthorized(admit::NOBODY));
     }

@@ -133,13 +133,21 @@ async fn a_follower_on_one_server_is_woken_by_lines_that_arrive_on_the_other() {
 }
 
 #[tokio::test]
-async fn a_suspended_user_has_no_daemons_on_any_server() {
+async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
     let Some((a, b)) = pair().await else { return };
     let owner = a.owner().await;
     let user = a.user(&owner, "u", &["template-admin"]).await;
     let user = a.user_id(&user).await;
     let line = Line::open(&b.app, Wanted { user: Some(user), ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
+    // And of a token that was given back, what joined with it.
+    let token = a.login("u@example.com").await;
+    let signed = Wanted { name: "signed", user: Some(user), token: &token, ..Wanted::default() };
+    let signed = Line::open(&b.app, signed).await;
+    signed.attach(&Bytes::new(), vec![]).await.unwrap();
+    a.post(&token, "/api/v2/users/logout", Value::Null).await.expect(200);
+    tokio::time::timeout(SOON, signed.calls.session().closed()).await.unwrap();
+    assert!(line.calls.session().end().is_none());
     a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
     tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
 }
