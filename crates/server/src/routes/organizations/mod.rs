@@ -54,7 +54,12 @@ pub async fn find(app: &App, tx: &mut Tx, name: &str) -> Result<store::Organizat
 /// The id of the organization a path names, if the caller may see it. Of a caller's own organizations the sign-in has
 /// read already that they exist.
 pub async fn id_of(app: &App, tx: &mut Tx, caller: &Caller, name: &str) -> Result<OrganizationId> {
-    if let Ok(id) = name.parse::<OrganizationId>()
+    let id = match name.parse::<OrganizationId>() {
+        Ok(id) if !id.is_nil() => Some(id),
+        Ok(_) => Some(app.default_organization),
+        Err(_) => name.eq_ignore_ascii_case(DEFAULT_ORGANIZATION).then_some(app.default_organization),
+    };
+    if let Some(id) = id
         && caller.subject.organizations.contains_key(&id)
         && caller.may(Action::Read, Object::in_organization(Resource::Organization, id).with_id(id.0))
     {

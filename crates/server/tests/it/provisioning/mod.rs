@@ -2,6 +2,7 @@
 
 mod acquire;
 mod adversity;
+mod asked;
 mod audited;
 mod away;
 mod builtin;
