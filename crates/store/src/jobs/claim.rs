@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coder_domain::ids::{DaemonId, JobId, OrganizationId};
+use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
 use coder_domain::key::Hashed;
 use jiff::Timestamp;
 
@@ -45,35 +45,36 @@ macro_rules! wanted {
 }
 
 statements! { "provisioner_jobs";
-    /// Whose turn it is, that initiator's oldest job in the wanted lines, and whether another one waits: one look at the
-    /// head of each wanted set, one for the line that has the least turn, and one at the head of each line of the
-    /// initiator. The cross joins keep SQLite from reading all lines of the organization. A row comes in any case, with
+    /// Whose turn it is: one look at the head of each wanted set, and one for the line that has the least turn. The
+    /// cross join keeps SQLite from reading all lines of the organization for the latter. A row comes in any case, with
     /// the newest tag set.
-    NEXT = sql(concat!("select ", standing_columns!("head."), ", newest.id as newest, exists (
+    NEXT = sql(concat!("select turn.initiator_id, turn.automatic, newest.id as newest
+        from (select coalesce(max(id), 0) as id from tag_sets) as newest left join (
+            select line.initiator_id, line.automatic from (
+                select min(head.turn) as turn from (
+                    select (select min(other.turn) from queue_lines as other
+                        where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
+                        and other.provisioner = kind.value and other.waiting > 0) as turn
+                    from json_each($3) as tags cross join json_each($2) as kind) as head) as least
+            cross join queue_lines as line where line.turn = least.turn and ", wanted!(), "
+            order by line.initiator_id limit 1) as turn on true")).class(Class::Claim);
+    /// That initiator's oldest job in the wanted lines, by one look at the head of each; and whether another job waits.
+    /// Not one statement with the one above: Postgres would read all lines of the initiator.
+    PICK = sql(concat!("select ", standing_columns!("first."), ", exists (
             select 1 from json_each($3) as tags cross join json_each($2) as kind
             where exists (select 1 from queue_lines as other
                 where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
                 and other.provisioner = kind.value and other.waiting > 0
-                and (other.waiting > 1 or other.initiator_id <> head.initiator_id or other.automatic <> head.automatic
-                    or other.provisioner <> head.provisioner or other.tag_set_id <> head.tag_set_id))) as more
-        from (select coalesce(max(id), 0) as id from tag_sets) as newest
-        left join provisioner_jobs as head on head.id = (
-            select first.id from provisioner_jobs as first where first.id in (
-                select (select job.id from provisioner_jobs as job
-                    where job.started_us is null and job.completed_us is null and job.canceled_us is null
-                    and job.organization_id = line.organization_id and job.tag_set_id = line.tag_set_id
-                    and job.provisioner = line.provisioner and job.automatic = line.automatic
-                    and job.initiator_id = line.initiator_id order by job.created_us, job.id limit 1)
-                from queue_lines as line where ", wanted!(), " and (line.initiator_id, line.automatic) = (
-                    select line.initiator_id, line.automatic from (
-                        select min(heads.turn) as turn from (
-                            select (select min(other.turn) from queue_lines as other
-                                where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
-                                and other.provisioner = kind.value and other.waiting > 0) as turn
-                            from json_each($3) as tags cross join json_each($2) as kind) as heads) as least
-                    cross join queue_lines as line where line.turn = least.turn and ", wanted!(), "
-                    order by line.initiator_id limit 1)
-            ) order by first.created_us, first.id limit 1)")).class(Class::Claim);
+                and (other.waiting > 1 or other.initiator_id <> $4 or other.automatic <> $5
+                    or other.provisioner <> first.provisioner or other.tag_set_id <> first.tag_set_id))) as more
+        from provisioner_jobs as first where first.id in (
+            select (select job.id from provisioner_jobs as job
+                where job.started_us is null and job.completed_us is null and job.canceled_us is null
+                and job.organization_id = line.organization_id and job.tag_set_id = line.tag_set_id
+                and job.provisioner = line.provisioner and job.automatic = line.automatic
+                and job.initiator_id = line.initiator_id order by job.created_us, job.id limit 1)
+            from queue_lines as line where ", wanted!(), " and line.initiator_id = $4 and line.automatic = $5)
+        order by first.created_us, first.id limit 1")).class(Class::Claim);
     TAKE = sql("update provisioner_jobs set started_us = $2, updated_us = $2, worker_id = $3, session_hash = $4,
         attempt = attempt + 1
         where id = $1 and started_us is null and completed_us is null and canceled_us is null").class(Class::Claim);
@@ -114,7 +115,8 @@ pub async fn claim(tx: &mut Tx, claim: &Claim<'_>, now: Timestamp) -> Result<Opt
     }
 }
 
-/// As [`claim`], for somebody who knows the tag sets up to `newest`: one question, and one change when a job waits.
+/// As [`claim`], for somebody who knows the tag sets up to `newest`: one question, and one more and one change when a job
+/// waits.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -132,8 +134,12 @@ pub async fn claim_knowing(
         if row.get::<TagSetId>("newest")? > newest {
             return Ok(Found::NewerTagSets);
         }
-        let Some(job) = row.parts().next_joined::<Standing>()? else { return Ok(Found::Nothing) };
-        let more = row.get("more")?;
+        let Some(initiator) = row.get::<Option<UserId>>("initiator_id")? else { return Ok(Found::Nothing) };
+        let mut parameters = wanted.clone();
+        parameters.extend(values![initiator, row.get::<bool>("automatic")?]);
+        // None when somebody else was faster.
+        let Some(row) = tx.fetch_opt(&PICK, parameters).await? else { continue };
+        let (job, more) = (Standing::from_row(&row)?, row.get("more")?);
         let entered = tx.enter().await?;
         let outcome = take(tx, claim, &wanted, &job, now).await;
         match tx.exit(entered, outcome).await {
