@@ -44,10 +44,8 @@ pub fn view(job: &Job, place: Place) -> ProvisionerJob {
         available_workers: Vec::new(),
         metadata: ProvisionerJobMetadata::default(),
         logs_overflowed: job.logs_overflowed,
-        program: (!job.program_version.is_empty()).then(|| Program {
-            product: job.program_product.clone(),
-            version: job.program_version.clone(),
-        }),
+        program: (!job.program_version.is_empty())
+            .then(|| Program { product: job.program_product.clone(), version: job.program_version.clone() }),
     }
 }
 
