@@ -60,13 +60,11 @@ statements! { "provisioner_jobs";
             order by line.initiator_id limit 1) as turn on true")).class(Class::Claim);
     /// That initiator's oldest job in the wanted lines, by one look at the head of each; and whether another job waits.
     /// Not one statement with the one above: Postgres would read all lines of the initiator.
-    PICK = sql(concat!("select ", standing_columns!("first."), ", exists (
-            select 1 from json_each($3) as tags cross join json_each($2) as kind
-            where exists (select 1 from queue_lines as other
-                where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
-                and other.provisioner = kind.value and other.waiting > 0
-                and (other.waiting > 1 or other.initiator_id <> $4 or other.automatic <> $5
-                    or other.provisioner <> first.provisioner or other.tag_set_id <> first.tag_set_id))) as more
+    PICK = sql(concat!("select ", standing_columns!("first."), ", coalesce((select sum(heads.waiting) from (
+                select (select cast(sum(other.waiting) as bigint) from queue_lines as other
+                    where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
+                    and other.provisioner = kind.value and other.waiting > 0) as waiting
+                from json_each($3) as tags cross join json_each($2) as kind) as heads), 0) > 1 as more
         from provisioner_jobs as first where first.id in (
             select (select job.id from provisioner_jobs as job
                 where job.started_us is null and job.completed_us is null and job.canceled_us is null
