@@ -74,8 +74,10 @@ fn not_yours() -> Refusal {
 
 async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, Refusal> {
     let job = refuse::job_id(&request.job_id).map_err(|_| not_yours())?;
-    let own = session.hand.session().filter(|_| session.hand.has(job)).ok_or_else(not_yours)?;
-    let (daemon, token) = (session.daemon, session.hand.token(job).unwrap_or_else(attach::fresh));
+    let own = session.hand.session().ok_or_else(not_yours)?;
+    // Noted before it is stored: of two calls at once the later one must not store another token than the noted one.
+    let token = session.hand.token_or(job, attach::fresh).ok_or_else(not_yours)?;
+    let daemon = session.daemon;
     let mut tx = session.app.store.single().await?;
     // The same token again leaves the row as it is.
     let held = match jobs::hold(&mut tx, job, daemon, own, attach::hash(&token)).await {
@@ -83,7 +85,6 @@ async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, 
         Ok(_) | Err(coder_store::Error::Stale { .. }) => return Err(not_yours()),
         Err(error) => return Err(error.into()),
     };
-    session.hand.set_token(job, token.clone());
     if held.previous_token_hash.is_some() {
         session.hand.expect_proof(job);
     }

@@ -97,17 +97,16 @@ impl Hand {
         self.state().jobs.entry(job).or_default();
     }
 
-    /// The token of a job, kept so that a repeated Hold gets the same one.
+    /// The newest token of a job.
     #[must_use]
     pub fn token(&self, job: JobId) -> Option<Bytes> {
         self.state().jobs.get(&job)?.token.clone()
     }
 
-    /// Notes the token that was given out.
-    pub fn set_token(&self, job: JobId, token: Bytes) {
-        if let Some(grip) = self.state().jobs.get_mut(&job) {
-            grip.token = Some(token);
-        }
+    /// The newest token of a job in hand, made now when there is none, so that a repeated Hold, or two at once, get the
+    /// same one.
+    pub fn token_or(&self, job: JobId, fresh: impl FnOnce() -> Bytes) -> Option<Bytes> {
+        self.state().jobs.get_mut(&job).map(|grip| grip.token.get_or_insert_with(fresh).clone())
     }
 
     /// An older token of the job is still good for something, until this connection uses the newest.

@@ -19,7 +19,9 @@ on_both_engines! {
         let posted = import(&server, &owner, json!({})).await.1;
         let (old, session) = Line::fresh(&server.app, "d").await;
         old.take(posted).await;
-        let token = old.hold(posted).await.unwrap().token;
+        let (first, second) = tokio::join!(old.hold(posted), old.hold(posted));
+        let token = first.unwrap().token;
+        assert_eq!(second.unwrap().token, token, "two calls at once have one answer");
         assert_eq!(old.hold(posted).await.unwrap().token, token, "the same answer again");
         assert_eq!(old.logs(posted, &token, 1..4).await.unwrap().next_sequence, 4);
         // The old connection is not cut: it only seems dead to the daemon.
