@@ -72,7 +72,7 @@ async fn store(
         });
         match stored {
             Ok(()) => return Ok(end.cancel_requested),
-            Err(Refusal::Store(Error::Stale { table: "provisioner_jobs" })) => {}
+            Err(Refusal::Store(Error::Stale { .. })) => {}
             Err(error) => return Err(error),
         }
     }

@@ -98,6 +98,23 @@ on_both_engines! {
         assert_eq!(shown["readme"], "# Hello");
     }
 
+    async fn lines_that_come_at_once_are_all_kept(server: TestServer) {
+        let owner = server.owner().await;
+        let (version, posted) = import(&server, &owner, json!({})).await;
+        let daemon = Daemon::untagged(&server, "d").await;
+        daemon.take(posted).await;
+        let updates = || futures_util::future::join_all((1..=8).map(|lines| daemon.update(posted, lines)));
+        let (answers, ()) = tokio::join!(updates(), cancel(&server, &owner, version));
+        for answer in answers {
+            answer.unwrap();
+        }
+        let mut stored = extended::log(&server.app, posted).await;
+        stored.sort();
+        let mut sent: Vec<_> = (1..=8).flat_map(|lines| (0..lines).map(|at| format!("line {at}"))).collect();
+        sent.sort();
+        assert_eq!(stored, sent);
+    }
+
     async fn a_cancel_is_told_in_every_answer(server: TestServer) {
         let owner = server.owner().await;
         let (version, posted) = import(&server, &owner, json!({})).await;
