@@ -10,7 +10,7 @@ pub(crate) mod graph;
 pub(crate) mod lines;
 #[path = "../../crates/provisioner/src/terraform/literal.rs"]
 mod literal;
-#[path = "../../crates/provisioner/src/terraform/parse.rs"]
+#[path = "../../crates/provisioner/src/terraform/parse/mod.rs"]
 pub(crate) mod parse;
 #[path = "../../crates/provisioner/src/terraform/plan.rs"]
 pub(crate) mod plan;
