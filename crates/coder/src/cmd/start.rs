@@ -110,6 +110,10 @@ async fn chosen(
 /// Refuses a build that needs an outside account nobody has connected.
 pub(crate) fn require_accounts(accounts: &[TemplateVersionExternalAuth]) -> anyhow::Result<()> {
     match accounts.iter().find(|account| !account.authenticated && !account.optional) {
+        Some(account) if account.authenticate_url.is_empty() => anyhow::bail!(
+            "the template needs your {} account, which cannot be connected on this server: the template has to do without it",
+            account.display_name
+        ),
         Some(account) => anyhow::bail!(
             "the template needs your {} account: connect it at {} and try again",
             account.display_name,
@@ -137,5 +141,26 @@ pub(crate) async fn request_start(
             Ok(build::request(ctx, client, workspace.id, &request).await?)
         }
         other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_account_is_named_with_where_to_connect_it_if_there_is_such_a_place() {
+        let account = |address: &str, optional| TemplateVersionExternalAuth {
+            id: "github".to_owned(),
+            display_name: "github".to_owned(),
+            authenticate_url: address.to_owned(),
+            optional,
+            ..TemplateVersionExternalAuth::default()
+        };
+        let said = |accounts: &[_]| require_accounts(accounts).unwrap_err().to_string();
+        assert!(require_accounts(&[account("", true)]).is_ok());
+        assert!(said(&[account("https://x/auth", false)]).contains("connect it at https://x/auth and"));
+        let nowhere = said(&[account("", true), account("", false)]);
+        assert!(nowhere.contains("your github account") && !nowhere.contains(" at "), "{nowhere}");
     }
 }

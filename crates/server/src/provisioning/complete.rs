@@ -29,6 +29,8 @@ const ACCEPTED: &str = "completed_sha256";
 struct Checked {
     results: Results,
     arm: Arm,
+    /// What the job ends with although it was done: its results are stored all the same.
+    error: Option<String>,
 }
 
 enum Arm {
@@ -75,16 +77,17 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let now = app.now();
     let checked = check(&row, build.as_ref().map(|build| build.transition), request.clone(), now)?;
     let input = remember(&row.input, &digest);
+    let error = checked.error.as_deref().unwrap_or_default();
     let workspace = transaction!(app.store, Refusal, |tx| {
         // First the fence: nobody else can write results of this job after it, or before its commit.
-        jobs::complete_with_input(tx, job, holder, &input, now).await?;
+        jobs::complete_with_input(tx, job, holder, &input, error, now).await?;
         checked.results.store(tx, job).await?;
         match &checked.arm {
             Arm::DryRun => Ok(None),
             Arm::Import(import) => {
                 let version = update::imported_version(&row)?;
                 store_import(tx, (job, version), import, now).await?;
-                audit::ended::import(tx, &row, "", now).await?;
+                audit::ended::import(tx, &row, error, now).await?;
                 Ok(None)
             }
             Arm::Build { state, has_ai_task } => {
@@ -125,7 +128,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     if let Some(workspace) = workspace {
         app.events.workspace_changed(workspace);
     }
-    tracing::info!(%job, %daemon, kind = kind.as_str(), "job completed");
+    tracing::info!(%job, %daemon, kind = kind.as_str(), error, "job completed");
     Ok(())
 }
 
@@ -210,7 +213,11 @@ fn check(
             Arm::Import(Box::new(import(found)?))
         }
     };
-    Ok(Checked { results, arm })
+    let error = match &arm {
+        Arm::Import(import) => import.external_auth.first().map(not_configured),
+        Arm::DryRun | Arm::Build { .. } => None,
+    };
+    Ok(Checked { results, arm, error })
 }
 
 fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
@@ -248,6 +255,15 @@ fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
         has_ai_tasks: found.has_ai_tasks,
         has_external_agents: found.has_external_agents,
     })
+}
+
+/// The error of an import that asks for an account elsewhere (wire-protocol 5.6). No provider of such accounts can be
+/// configured here, so each is unknown, also an optional one: nobody could ever connect it.
+fn not_configured(auth: &ExternalAuth) -> String {
+    format!(
+        "external auth provider {:?} is not configured on this server, which knows none: remove it from the template",
+        auth.provider_id
+    )
 }
 
 fn unique<T>(all: Vec<T>, name: impl Fn(&T) -> &str, what: &str) -> Result<Vec<T>, Refusal> {

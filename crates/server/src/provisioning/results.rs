@@ -161,12 +161,12 @@ impl Results {
     }
 }
 
-/// Letters and digits with single dashes between them; 1 to 64 of them.
+/// Letters and digits with single dashes between them, as many as one likes (terraform 4.4, 4.5).
 fn is_dashed(text: &str, upper: bool) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_digit() || byte.is_ascii_lowercase() || (upper && byte.is_ascii_uppercase());
     let part = |part: &str| !part.is_empty() && part.bytes().all(plain);
-    text.len() <= 64 && text.split('-').all(part)
+    text.split('-').all(part)
 }
 
 /// An agent proves itself with the UUID its template made, or with a cloud instance; then it gets a UUID here (AGT-1).
@@ -344,7 +344,8 @@ mod tests {
             assert!(read(vec![resource(vec![agent("dev", &[bad])])]).is_err(), "{bad:?}");
         }
         assert!(read(vec![resource(vec![agent("a", &["code"]), agent("b", &["code"])])]).is_err());
-        assert!(read(vec![resource(vec![agent("a", &["code", "web-1"])])]).is_ok());
+        let long = "a-".repeat(100) + "z";
+        assert!(read(vec![resource(vec![agent(&long, &["code", "web-1", &long])])]).is_ok());
     }
 
     #[test]

@@ -18,7 +18,7 @@ statements! { "provisioner_jobs";
     FINISH = sql(concat!("update provisioner_jobs set completed_us = $4, updated_us = $4, lost_us = null, error = $5,
         error_code = $6 where ", held_by!()));
     FINISH_WITH_INPUT = sql(concat!("update provisioner_jobs set completed_us = $4, updated_us = $4, lost_us = null,
-        input = $5 where ", held_by!()));
+        input = $5, error = $6 where ", held_by!()));
     FINISH_UNCLAIMED = sql(concat!("update provisioner_jobs set started_us = $2, completed_us = $2, updated_us = $2, error = $3
         where id = $1 and worker_id is null and completed_us is null and canceled_us is null
         returning worker_id, ", standing_columns!()));
@@ -73,9 +73,9 @@ pub async fn complete(tx: &mut Tx, id: JobId, holder: impl Into<Holder>, now: Ti
     fail(tx, id, holder, "", "", now).await
 }
 
-/// Ends a job well and replaces its private input, where the accepted result is remembered so that a repeat of it is
-/// recognised. On Postgres it is done together with what is written after it, so the error may come at the end of the
-/// transaction.
+/// Ends a job whose result is kept, and replaces its private input, where the accepted result is remembered so that a
+/// repeat of it is recognised. The job ends well when `error` is empty: a result may be complete and still not usable.
+/// On Postgres it is done together with what is written after it, so a failure may come at the end of the transaction.
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
@@ -84,10 +84,11 @@ pub async fn complete_with_input(
     id: JobId,
     holder: impl Into<Holder>,
     input: &Document,
+    error: &str,
     now: Timestamp,
 ) -> Result<()> {
     let Holder { daemon, epoch } = holder.into();
-    tx.together(&FINISH_WITH_INPUT, values![id, daemon, epoch, now, *input], true).await
+    tx.together(&FINISH_WITH_INPUT, values![id, daemon, epoch, now, *input, error.to_owned()], true).await
 }
 
 /// Ends a job with an error; an empty text counts as success, as it does on the wire (wire-protocol 5.6).

@@ -47,7 +47,7 @@ async fn nothing_is_done_when_a_part_that_must_change_something_does_not(fixture
         let made = [resource(job)];
         let before = count(&fixture, job).await;
         let outcome = transaction!(fixture.store, Error, |tx| {
-            jobs::complete_with_input(tx, job, holder, &Document::default(), at(50)).await?;
+            jobs::complete_with_input(tx, job, holder, &Document::default(), "", at(50)).await?;
             resources::insert(tx, &made).await
         });
         match outcome {

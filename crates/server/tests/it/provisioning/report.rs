@@ -1,7 +1,7 @@
 //! Reports on jobs: who may make them, in which state, and what they change.
 
 use coder_store::{builds, job_logs, resources, version_details};
-use coder_wire::messages::provisioner::{Agent, VariableValue};
+use coder_wire::messages::provisioner::{Agent, ExternalAuthProviderResource, VariableValue};
 use coder_wire::messages::provisionerd::{CommitQuotaRequest, failed_job};
 
 use super::*;
@@ -65,6 +65,37 @@ on_both_engines! {
         let rows = resources::list(&mut server.app.store.reader().await.unwrap(), &[posted]).await.unwrap();
         assert!(rows.is_empty());
         daemon.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+    }
+
+    async fn an_import_that_asks_for_an_unknown_account_is_stored_and_fails(server: TestServer) {
+        let owner = server.owner().await;
+        let (version, posted) = import(&server, &owner, json!({})).await;
+        let daemon = Daemon::untagged(&server, "d").await;
+        daemon.take(posted).await;
+        let ask = |id: &str, optional| ExternalAuthProviderResource { id: id.to_owned(), optional };
+        let found = completed_job::TemplateImport {
+            start_resources: vec![resource("a")],
+            // One that is optional is unknown just as well (wire-protocol 5.6).
+            external_auth_providers: vec![ask("github", true), ask("gitlab", false)],
+            ..completed_job::TemplateImport::default()
+        };
+        let result = CompletedJob {
+            job_id: posted.to_string(),
+            r#type: Some(completed_job::Type::TemplateImport(found)),
+        };
+        daemon.calls.complete_job(&result).await.unwrap();
+        let ended = job(&server, posted).await;
+        assert_eq!(status(&ended), Status::Failed);
+        assert!(ended.error.contains("external auth provider \"github\" is not configured"), "{}", ended.error);
+        daemon.calls.complete_job(&result).await.unwrap();
+        assert_eq!(job(&server, posted).await, ended, "a repeat is recognised");
+        let path = format!("/api/v2/templateversions/{version}");
+        assert_eq!(server.get(&owner, &path).await.expect(200)["job"]["status"], "failed");
+        let asked = server.get(&owner, &format!("{path}/external-auth")).await.expect(200);
+        let ids: Vec<_> = asked.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, ["github", "gitlab"]);
+        let rows = resources::list(&mut server.app.store.reader().await.unwrap(), &[posted]).await.unwrap();
+        assert_eq!(rows.len(), 1);
     }
 
     async fn required_variables_are_stored_and_named(server: TestServer) {
