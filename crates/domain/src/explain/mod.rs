@@ -23,7 +23,9 @@
 //! help, a draining daemon is there but was told to stop, an absent one must be started, a lost key must be replaced,
 //! and wrong tags must be changed on the job or on a daemon. Among daemons of wrong tags one that is there precedes
 //! one that is not, then the one that fails fewer pairs. Another user's daemon is no candidate at all, so it
-//! comes after those, unless the job is a user's own: then it comes before them, since no tag would help. The other obstacles follow in that order, one reason of each kind, counted.
+//! comes after those, unless the job is a user's own: then it comes before them, since no tag would help. One that lacks the
+//! job's tags besides is passed over, unless there is nothing else to say. The other obstacles follow in that order, one
+//! reason of each kind, counted.
 
 mod facts;
 mod guide;
@@ -73,7 +75,7 @@ pub fn explain(
             Obstacle::KeyExpired(at) => groups.expired.push((at, daemon)),
             Obstacle::KeyRevoked(at) => groups.revoked.push((at, daemon)),
             Obstacle::Tags(gap) => groups.tags.push((daemon, gap)),
-            Obstacle::OtherUser => groups.other_user.push(daemon),
+            Obstacle::OtherUser { fits } => groups.other_user.push((daemon, fits)),
         }
     }
     groups
@@ -91,7 +93,8 @@ struct Groups<'a, 'b> {
     expired: Vec<(Timestamp, &'a Daemon<'b>)>,
     revoked: Vec<(Timestamp, &'a Daemon<'b>)>,
     tags: Vec<(&'a Daemon<'b>, Gap)>,
-    other_user: Vec<&'a Daemon<'b>>,
+    /// Each with whether its tags would fit.
+    other_user: Vec<(&'a Daemon<'b>, bool)>,
 }
 
 impl Groups<'_, '_> {
@@ -118,9 +121,7 @@ impl Groups<'_, '_> {
         if let Some((at, daemon)) = self.revoked.iter().min_by_key(|(at, _)| Reverse(*at)) {
             reasons.push(Reason::KeyRevoked { daemon: daemon.named(), at: *at, daemons: self.revoked.len() });
         }
-        let others = self.other_user.first();
-        let others =
-            others.map(|daemon| Reason::OtherUser { daemon: daemon.named(), daemons: self.other_user.len() });
+        let others = self.of_other_users(|fits| fits);
         // A user's own job waits for that user's daemon: of the others, those of other users are of its kind.
         let (before, after) =
             if job.tags.get(SCOPE) == Some(SCOPE_USER) { (others, None) } else { (None, others) };
@@ -128,7 +129,16 @@ impl Groups<'_, '_> {
         reasons.extend(before);
         self.tag_reasons(job, alone, &mut reasons);
         reasons.extend(after);
+        if reasons.is_empty() {
+            reasons.extend(self.of_other_users(|_| true));
+        }
         reasons
+    }
+
+    fn of_other_users(&self, is_meant: impl Fn(bool) -> bool) -> Option<Reason> {
+        let mut meant = self.other_user.iter().filter(|(_, fits)| is_meant(*fits));
+        let (daemon, _) = meant.next()?;
+        Some(Reason::OtherUser { daemon: daemon.named(), daemons: 1 + meant.count() })
     }
 
     fn tag_reasons(&self, job: &Job<'_>, alone: bool, reasons: &mut Vec<Reason>) {

@@ -48,7 +48,10 @@ pub(super) enum Obstacle {
     KeyExpired(Timestamp),
     KeyRevoked(Timestamp),
     Tags(Gap),
-    OtherUser,
+    /// The jobs of another user only; whether it has the job's tags beside that.
+    OtherUser {
+        fits: bool,
+    },
 }
 
 impl Daemon<'_> {
@@ -81,7 +84,8 @@ impl Daemon<'_> {
     pub(super) fn obstacle(&self, job: &Job<'_>, now: Timestamp, stale_after: SignedDuration) -> Obstacle {
         if !self.matches(job) {
             return if self.serves_another_user(job) {
-                Obstacle::OtherUser
+                let fits = unmet(job.tags, self.tags).all(|(key, ..)| key == SCOPE || key == OWNER);
+                Obstacle::OtherUser { fits }
             } else {
                 Obstacle::Tags(Gap::between(job.tags, self.tags))
             };

@@ -263,6 +263,27 @@ fn row_viii_another_users_scope() {
 }
 
 #[test]
+fn another_users_daemon_that_lacks_the_tags_besides_is_a_reason_only_alone() {
+    let stranger = |a| Worker { has: with(Some(1), a, None), ..worker() };
+    let message = "Daemon d0 takes the jobs of another user only.";
+    for user in [None, Some(INITIATOR)] {
+        let wants = with(user, Some(1), None);
+        check(wants, &[stranger(None)], &["other_user"], message);
+        let message = "Daemon d0 takes the jobs of another user only (and 1 more like it).";
+        check(wants, &[stranger(None), stranger(Some(2))], &["other_user"], message);
+        let busy = Worker { has: wants, busy: 1, ..worker() };
+        assert_eq!(codes(&ask(wants, &[stranger(None), stranger(Some(2)), busy.clone()])), ["busy"]);
+        let reasons = ask(wants, &[stranger(None), busy, stranger(Some(1))]);
+        assert_eq!(codes(&reasons), ["busy", "other_user"]);
+        let message = "Daemon d2 takes the jobs of another user only.";
+        assert_eq!(reasons[1].message(), message, "the one with the tags, counted alone");
+    }
+    let own = Worker { has: with(Some(INITIATOR), None, None), ..worker() };
+    let wants = with(Some(INITIATOR), Some(1), None);
+    check(wants, &[stranger(None), own], &["missing_tag"], "The nearest daemon, d1, lacks a=1.");
+}
+
+#[test]
 fn a_free_daemon_ends_the_matter() {
     let busy = Worker { busy: 1, ..worker() };
     check(
@@ -417,7 +438,7 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
         return vec!["no_daemons"];
     }
     let mut able: Vec<&str> = Vec::new();
-    let (mut strangers, mut misfits) = (0, Vec::new());
+    let (mut strangers, mut fitting, mut misfits) = (0, 0, Vec::new());
     for worker in &ours {
         if takes(worker.has, wants) {
             able.push(match worker.key {
@@ -430,6 +451,8 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
             });
         } else if worker.has.user.is_some_and(|owner| owner != wants.user.unwrap_or(INITIATOR)) {
             strangers += 1;
+            fitting +=
+                usize::from((0..2).all(|tag| [None, worker.has.extra[tag]].contains(&wants.extra[tag])));
         } else {
             misfits.push(*worker);
         }
@@ -439,7 +462,7 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
     }
     let order = ["busy", "draining", "not_seen", "key_expired", "key_revoked"];
     let mut reasons: Vec<_> = order.into_iter().filter(|code| able.contains(code)).collect();
-    if strangers > 0 && wants.user.is_some() {
+    if fitting > 0 && wants.user.is_some() {
         reasons.push("other_user");
     }
     let all_plain = misfits.iter().all(|worker| worker.has == PLAIN);
@@ -464,7 +487,7 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
             }
         }
     }
-    if strangers > 0 && wants.user.is_none() {
+    if (fitting > 0 && wants.user.is_none()) || (strangers > 0 && reasons.is_empty()) {
         reasons.push("other_user");
     }
     reasons
