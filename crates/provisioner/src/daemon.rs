@@ -27,6 +27,7 @@ use crate::terraform::binary::required::Required;
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
 use crate::terraform::environment::Environment;
 use crate::terraform::install::{Install, Installer, Progress};
+use crate::terraform::plugins::Plugins;
 use crate::terraform::prepared::Prepared;
 use crate::workdir::Claim;
 
@@ -304,10 +305,12 @@ impl Daemon {
     async fn claim_work_dir(&self) -> Option<Claim> {
         let dir = self.config.cache_dir.join("work");
         let shown = dir.display().to_string();
-        if let Some(files) = self.workshops.first().map(|workshop| workshop.files.clone())
-            && let Ok(Err(error)) = tokio::task::spawn_blocking(move || files.prepare()).await
-        {
-            tracing::warn!(target: "provisioner", %error, "files of the server cannot be kept for later jobs");
+        if let Some(workshop) = self.workshops.first() {
+            let (files, plugins) = (workshop.files.clone(), workshop.plugins.clone());
+            let prepared = tokio::task::spawn_blocking(move || files.prepare().and(plugins.prepare())).await;
+            if let Ok(Err(error)) = prepared {
+                tracing::warn!(target: "provisioner", %error, "nothing can be kept for later jobs in the cache directory");
+            }
         }
         match tokio::task::spawn_blocking(move || Claim::take(&dir)).await {
             Ok(Ok(Some(claim))) => Some(claim),
@@ -352,7 +355,7 @@ fn workshop(
         environment: environment.clone(),
         clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
-        plugin_cache: config.cache_dir.join("plugins"),
+        plugins: Plugins::of_all(config.cache_dir.join("plugins")),
         pace: Pace {
             interval: config.update_interval,
             patience: Patience {

@@ -1,7 +1,6 @@
 //! The jobs in hand, and what makes them this process's own: the session, their tokens, and the numbers of their log
 //! lines (docs/extensions.md).
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use coder_wire::extension::{Extension, SESSION, TOKEN};
 use tokio::sync::watch;
 
 use crate::cancel::{Cancel, Urgency};
+use crate::job_files::JobFile;
 use crate::left::Record;
 use crate::session::{CallError, Line};
 
@@ -99,7 +99,7 @@ struct Facts {
     right: Right,
     numbers: Numbers,
     /// Where the token is noted for the next process.
-    record: Option<PathBuf>,
+    record: Option<JobFile>,
 }
 
 /// One job in hand.
@@ -162,9 +162,9 @@ impl Held {
     }
 
     /// Notes job and token in a file, now and whenever the token changes, for a process after this one.
-    pub(crate) fn keep_record(&self, path: PathBuf) {
+    pub(crate) fn keep_record(&self, file: JobFile) {
         let mut facts = self.facts();
-        facts.record = Some(path);
+        facts.record = Some(file);
         note(&self.job_id, &facts);
     }
 
@@ -215,8 +215,8 @@ impl Held {
 
 /// Writes down what a process after this one needs to hand over a state.
 fn note(job_id: &str, facts: &Facts) {
-    if let (Some(path), Right::Token(token)) = (&facts.record, &facts.right)
-        && let Err(error) = Record::new(job_id, token).write(path)
+    if let (Some(file), Right::Token(token)) = (&facts.record, &facts.right)
+        && let Err(error) = Record::new(job_id, token).write(file)
     {
         tracing::warn!(job_id, %error, "the job's record cannot be written; should this process be killed, its state stays on this machine");
     }

@@ -1,9 +1,7 @@
 //! What a killed process of this daemon left on the disk: states that may be newer than the server's, and the right to
 //! hand them over (docs/extensions.md, Salvage).
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +9,7 @@ use coder_wire::drpc;
 use coder_wire::extension::{Extension, Journal, STATE};
 use serde::{Deserialize, Serialize};
 
+use crate::job_files::JobFile;
 use crate::session::{Backoff, Link};
 use crate::terraform::journal::Stamp;
 
@@ -34,18 +33,12 @@ impl Record {
     }
 
     /// Writes the record so that it is whole at any time.
-    pub(crate) fn write(&self, path: &Path) -> std::io::Result<()> {
-        let new = path.with_extension("new");
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        drop(file);
-        std::fs::rename(&new, path)
+    pub(crate) fn write(&self, file: &JobFile) -> std::io::Result<()> {
+        file.write(&serde_json::to_vec(self)?)
     }
 
-    fn read(path: &Path) -> Option<Self> {
-        let small = path.metadata().ok()?.len() <= RECORD_BYTES;
-        small.then(|| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).flatten()
+    fn read(file: &JobFile) -> Option<Self> {
+        serde_json::from_slice(&file.read(RECORD_BYTES).ok()?).ok()
     }
 }
 
@@ -53,16 +46,15 @@ impl Record {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) dir: PathBuf,
-    pub(crate) record: PathBuf,
-    pub(crate) state: PathBuf,
+    pub(crate) record: JobFile,
+    pub(crate) state: JobFile,
 }
 
 impl Left {
     /// The state and the right to hand it over; none when either is missing or broken.
     fn read(&self) -> Option<Journal> {
         let record = Record::read(&self.record)?;
-        let small = self.state.metadata().ok()?.len() <= STATE as u64;
-        let state = Bytes::from(small.then(|| std::fs::read(&self.state).ok()).flatten()?);
+        let state = Bytes::from(self.state.read(STATE as u64).ok()?);
         let stamp = Stamp::of(&state)?;
         let token = hex::decode(record.token).ok()?.into();
         Some(Journal { job_id: record.job_id, token, serial: stamp.serial, lineage: stamp.lineage, state })
@@ -74,7 +66,7 @@ pub(crate) async fn hand_over(link: &Link, left: Vec<Left>) {
     for one in left {
         let reading = one.clone();
         let Ok(Some(journal)) = tokio::task::spawn_blocking(move || reading.read()).await else {
-            tracing::warn!(target: "provisioner", state = %one.state.display(), "a job of a killed daemon left a state that cannot be handed over; it is kept for a week");
+            tracing::warn!(target: "provisioner", state = %one.state.path().display(), "a job of a killed daemon left a state that cannot be handed over; it is kept for a week");
             continue;
         };
         salvage(link, &one, &journal).await;
@@ -86,7 +78,7 @@ async fn salvage(link: &Link, left: &Left, journal: &Journal) {
     loop {
         let Some(line) = link.line().await else { return };
         if !line.granted().has(Extension::Journal) {
-            tracing::warn!(target: "provisioner", state = %left.state.display(), "a job of a killed daemon left a state, and this server cannot take it; it is kept for a week");
+            tracing::warn!(target: "provisioner", state = %left.state.path().display(), "a job of a killed daemon left a state, and this server cannot take it; it is kept for a week");
             return;
         }
         match line.extensions().salvage(journal).await {
@@ -100,7 +92,7 @@ async fn salvage(link: &Link, left: &Left, journal: &Journal) {
                 return;
             }
             Err(drpc::Error::Refused(status)) => {
-                tracing::warn!(target: "provisioner", job_id = %journal.job_id, state = %left.state.display(), error = %status, "the server does not take the state that a killed daemon left; it is kept for a week");
+                tracing::warn!(target: "provisioner", job_id = %journal.job_id, state = %left.state.path().display(), error = %status, "the server does not take the state that a killed daemon left; it is kept for a week");
                 return;
             }
             Err(error) => {
@@ -122,18 +114,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let left = Left {
             dir: dir.path().to_owned(),
-            record: dir.path().join("job.json"),
-            state: dir.path().join("terraform.tfstate"),
+            record: JobFile::new(dir.path(), "job.json"),
+            state: JobFile::new(dir.path(), "terraform.tfstate"),
         };
         assert!(left.read().is_none());
         Record::new("j", b"old").write(&left.record).unwrap();
         Record::new("j", b"token").write(&left.record).unwrap();
-        assert_eq!(left.record.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(left.record.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(left.read().is_none(), "no state");
-        std::fs::write(&left.state, r#"{"version":4,"serial":3,"lineage":"l"}"#).unwrap();
+        std::fs::write(left.state.path(), r#"{"version":4,"serial":3,"lineage":"l"}"#).unwrap();
         let journal = left.read().unwrap();
         assert_eq!((journal.serial, journal.lineage.as_str(), &journal.token[..]), (3, "l", &b"token"[..]));
-        std::fs::write(&left.state, r#"{"version":4,"ser"#).unwrap();
+        std::fs::write(left.state.path(), r#"{"version":4,"ser"#).unwrap();
         assert!(left.read().is_none(), "a torn state");
     }
 }

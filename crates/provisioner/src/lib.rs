@@ -15,6 +15,7 @@ mod hand;
 pub mod http;
 mod isolation;
 mod job;
+mod job_files;
 mod join;
 mod kept_files;
 mod left;

@@ -1,7 +1,6 @@
 //! The directory of one job, and the removal of those that earlier daemons left behind.
 
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -10,13 +9,17 @@ use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
 use crate::isolation;
+use crate::job_files::{self, JobFile};
 use crate::left::Left;
 use crate::strays;
 
 const PREFIX: &str = "Session";
 const TEMPLATE: &str = "template";
-const STATE: &str = "terraform.tfstate";
-const RECORD: &str = "job.json";
+const STATE: &str = "template/terraform.tfstate";
+const RECORD: &str = "private/job.json";
+
+/// Beginning of the names of locks; the id of the directory follows.
+const LOCK: &str = "lock-";
 
 /// Leftovers of daemons that were killed are removed after this time (terraform 1.3).
 const STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -27,6 +30,8 @@ pub(crate) struct WorkDir {
     root: PathBuf,
     /// The state may be nowhere else.
     precious: AtomicBool,
+    /// Says to other daemons that somebody works here.
+    _lock: Lock,
 }
 
 impl WorkDir {
@@ -34,10 +39,13 @@ impl WorkDir {
     pub(crate) fn create(parent: &Path, now: SystemTime) -> std::io::Result<Self> {
         private_dirs(parent)?;
         remove_stale(parent, now);
-        let root = std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4()));
+        let (parent, id) = (std::path::absolute(parent)?, Uuid::new_v4());
+        let root = parent.join(format!("{PREFIX}{id}"));
+        let lock = Lock::take(&root)?
+            .ok_or_else(|| std::io::Error::other("somebody holds the lock of a new directory"))?;
         private_dirs(&root.join(TEMPLATE))?;
         private_dirs(&root.join("private"))?;
-        Ok(Self { root, precious: AtomicBool::new(false) })
+        Ok(Self { root, precious: AtomicBool::new(false), _lock: lock })
     }
 
     /// What marks the processes of this job.
@@ -60,13 +68,28 @@ impl WorkDir {
         self.private_dir().join(name)
     }
 
-    pub(crate) fn state_file(&self) -> PathBuf {
-        self.template().join(STATE)
+    /// The same, for the daemon's own reading and writing.
+    pub(crate) fn private_file(&self, name: &str) -> JobFile {
+        JobFile::new(&self.root, Path::new("private").join(name))
+    }
+
+    /// A file of the template's folder.
+    pub(crate) fn in_template(&self, name: &str) -> JobFile {
+        JobFile::new(&self.root, Path::new(TEMPLATE).join(name))
+    }
+
+    /// Whether a folder of the template, as a path below it, is what it seems to be: no link leads elsewhere.
+    pub(crate) fn is_plain(&self, folder: &str) -> bool {
+        job_files::is_plain_dir(&self.root, &Path::new(TEMPLATE).join(folder))
+    }
+
+    pub(crate) fn state_file(&self) -> JobFile {
+        JobFile::new(&self.root, STATE)
     }
 
     /// Where job and token are noted for a process after this one.
-    pub(crate) fn record_file(&self) -> PathBuf {
-        self.private(RECORD)
+    pub(crate) fn record_file(&self) -> JobFile {
+        JobFile::new(&self.root, RECORD)
     }
 
     /// Whether the state must outlive the directory, however the job ends: true from before Terraform changes it until
@@ -87,12 +110,12 @@ impl WorkDir {
         let left = left_in(&parent.join(format!("{PREFIX}{}", Uuid::new_v4())));
         // Terraform has ended, but what it started may not have.
         strays::kill(&self.root);
-        let moved = self.state_file().exists().then(|| {
-            private_dirs(left.state.parent()?).ok()?;
-            private_dirs(left.record.parent()?).ok()?;
+        let moved = self.state_file().length().is_ok().then(|| {
+            private_dirs(&left.dir.join(TEMPLATE)).ok()?;
+            private_dirs(&left.dir.join("private")).ok()?;
             // Without a record the state is still there for people.
-            let _ = std::fs::rename(self.record_file(), &left.record);
-            std::fs::rename(self.state_file(), &left.state).ok()
+            let _ = self.record_file().move_to(&left.record);
+            self.state_file().move_to(&left.state).ok()
         });
         moved.flatten().map(|()| left)
     }
@@ -103,18 +126,13 @@ pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<Left> {
     let left = left_in(&std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4())));
     private_dirs(&left.dir.join(TEMPLATE))?;
     private_dirs(&left.dir.join("private"))?;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&left.state)?;
-    file.write_all(state)?;
+    left.state.write(state)?;
     Ok(left)
 }
 
 /// The places of state and record in a job's directory.
 fn left_in(dir: &Path) -> Left {
-    Left {
-        dir: dir.to_owned(),
-        record: dir.join("private").join(RECORD),
-        state: dir.join(TEMPLATE).join(STATE),
-    }
+    Left { dir: dir.to_owned(), record: JobFile::new(dir, RECORD), state: JobFile::new(dir, STATE) }
 }
 
 impl Drop for WorkDir {
@@ -123,7 +141,7 @@ impl Drop for WorkDir {
         if self.precious.load(Ordering::Relaxed)
             && let Some(left) = self.move_out()
         {
-            tracing::warn!(state = %left.state.display(), "the job ended before its state was read; it is kept for a week");
+            tracing::warn!(state = %left.state.path().display(), "the job ended before its state was read; it is kept for a week");
         }
         if killed > 0 {
             tracing::info!(killed, "processes that outlived their job were ended");
@@ -167,12 +185,14 @@ impl Claim {
         isolation::register(parent);
         let mut left = Vec::new();
         for dir in sessions(&std::path::absolute(parent)?) {
+            // A daemon that came second before may still work there.
+            let Some(_lock) = Lock::take(&dir)? else { continue };
             let killed = strays::kill(&dir);
             let one = left_in(&dir);
             // Terraform begins with an empty file.
-            if one.state.metadata().is_ok_and(|state| state.len() > 0) {
+            if one.state.length().is_ok_and(|length| length > 0) {
                 // Nobody else knows what had been made by then, so it stays until it is stale or with the server.
-                tracing::debug!(state = %one.state.display(), killed, "a job of a killed daemon left a state");
+                tracing::debug!(state = %one.state.path().display(), killed, "a job of a killed daemon left a state");
                 left.push(one);
                 continue;
             }
@@ -193,12 +213,49 @@ fn sessions(parent: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// The right to a job's directory: a locked file beside it, where its programs do not reach. The operating system gives it up
+/// with the process.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: std::fs::File,
+}
+
+impl Lock {
+    /// None while another holds it. The directory need not be there yet.
+    fn take(dir: &Path) -> std::io::Result<Option<Self>> {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().replacen(PREFIX, LOCK, 1);
+        let path = dir.with_file_name(name);
+        loop {
+            let file = std::fs::File::options().write(true).create(true).truncate(false).open(&path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            // Whoever held it before may have removed it meanwhile.
+            if path.metadata().is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
+            {
+                return Ok(Some(Self { path, _file: file }));
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // An empty file that stays harms nobody.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 /// Removes directories of jobs that nobody has touched for a week.
 fn remove_stale(parent: &Path, now: SystemTime) {
     for dir in sessions(parent) {
         let modified = dir.metadata().and_then(|file| file.modified()).ok();
         let age = modified.and_then(|at| now.duration_since(at).ok());
         if age.is_some_and(|age| age > STALE_AFTER)
+            && let Ok(Some(_lock)) = Lock::take(&dir)
             && let Err(error) = std::fs::remove_dir_all(&dir)
         {
             tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
@@ -249,28 +306,63 @@ mod tests {
         assert!(claim.is_some() && !left.exists());
         assert!(!stray.wait().unwrap().success());
         std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
-        std::fs::write(left.join(TEMPLATE).join(STATE), "{}").unwrap();
+        std::fs::write(left.join(STATE), "{}").unwrap();
         assert!(Claim::take(parent.path()).unwrap().is_none(), "another daemon works here");
         drop(claim);
         let claim = Claim::take(parent.path()).unwrap().unwrap();
         assert!(left.exists(), "a state is kept for a while");
         assert_eq!(claim.left, [left_in(&left)]);
         drop(claim);
-        std::fs::write(left.join(TEMPLATE).join(STATE), "").unwrap();
+        std::fs::write(left.join(STATE), "").unwrap();
         let claim = Claim::take(parent.path()).unwrap().unwrap();
         assert!(claim.left.is_empty() && !left.exists(), "nothing had been made");
+    }
+
+    #[test]
+    fn nobody_clears_away_where_another_daemon_works() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = Claim::take(parent.path()).unwrap().unwrap();
+        assert!(Claim::take(parent.path()).unwrap().is_none());
+        // The second works without a claim, and the first ends.
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        let mut program = strays::tests::stray(work.root());
+        drop(first);
+        let third = Claim::take(parent.path()).unwrap().unwrap();
+        assert!(third.left.is_empty() && work.template().is_dir());
+        assert!(program.try_wait().unwrap().is_none(), "its programs go on");
+        let much_later = parent.path().metadata().unwrap().modified().unwrap() + STALE_AFTER * 2;
+        remove_stale(parent.path(), much_later);
+        assert!(work.template().is_dir());
+        drop((third, work));
+        assert!(!program.wait().unwrap().success());
+        assert!(sessions(parent.path()).is_empty());
+    }
+
+    #[test]
+    fn a_state_that_is_a_link_is_not_left() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        let other = parent.path().join("other");
+        std::fs::write(&other, "SECRET").unwrap();
+        std::os::unix::fs::symlink(&other, work.state_file().path()).unwrap();
+        assert!(work.leave().is_none() && other.exists());
+        let left = parent.path().join("Session-left");
+        std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
+        std::os::unix::fs::symlink(&other, left.join(STATE)).unwrap();
+        let claim = Claim::take(parent.path()).unwrap().unwrap();
+        assert!(claim.left.is_empty() && !left.exists() && other.exists());
     }
 
     #[test]
     fn only_state_and_record_are_left_behind() {
         let parent = tempfile::tempdir().unwrap();
         let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
-        std::fs::write(work.state_file(), "state").unwrap();
-        std::fs::write(work.record_file(), "record").unwrap();
+        work.state_file().write(b"state").unwrap();
+        work.record_file().write(b"record").unwrap();
         std::fs::write(work.private("values.tfvars"), "secret").unwrap();
         let left = work.leave().unwrap();
-        assert_eq!(std::fs::read_to_string(&left.state).unwrap(), "state");
-        assert_eq!(std::fs::read_to_string(&left.record).unwrap(), "record");
+        assert_eq!(std::fs::read_to_string(left.state.path()).unwrap(), "state");
+        assert_eq!(std::fs::read_to_string(left.record.path()).unwrap(), "record");
         assert_eq!(sessions(parent.path()), std::slice::from_ref(&left.dir));
         assert!(!left.dir.join("private/values.tfvars").exists());
         let without = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();

@@ -59,22 +59,18 @@ impl View {
             view.show(&cache, &covered);
         }
         view.read_only(&cache);
-        if let Some(filled) = cell.filled
-            && let Ok(filled) = std::path::absolute(filled)
-            && filled.starts_with(&cache)
-            && !filled.starts_with(cell.job)
-        {
-            view.steps.extend(c_string(&filled).map(|path| Step::Show { path, missing: Vec::new() }));
-        }
         let before = covered.len();
-        let (work, prepared) = (cache.join("work"), cache.join("init"));
-        for path in [&work, &prepared].into_iter().chain(inside) {
+        let [work, prepared, installing] = ["work", "init", "installing"].map(|name| cache.join(name));
+        for path in [&work, &prepared, &installing].into_iter().chain(inside) {
             view.cover(path);
             if path.is_dir() {
                 covered.push(path);
             }
         }
         view.show(cell.job, &covered[before..]);
+        if let Some(filled) = cell.filled.and_then(|filled| std::path::absolute(filled).ok()) {
+            view.show(&filled, &covered[before..]);
+        }
         for path in &covered {
             view.steps.extend(c_string(path).map(Step::Seal));
         }
@@ -188,8 +184,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let dirs = ["config", "other"].map(str::to_owned).into_iter();
-        let in_cache =
-            ["work/Session1/template", "init", "plugins", "files"].map(|dir| format!("all/cache/{dir}"));
+        let in_cache = ["work/Session1/template", "init", "installing/one", "files"]
+            .map(|dir| format!("all/cache/{dir}"));
         for path in dirs.chain(in_cache) {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
@@ -201,8 +197,8 @@ mod tests {
                 .to_vec(),
             ..Confinement::default()
         };
-        let (job, groups, plugins) =
-            (root.join("all/cache/work/Session1"), Groups::default(), root.join("all/cache/plugins"));
+        let (job, groups) = (root.join("all/cache/work/Session1"), Groups::default());
+        let installing = root.join("all/cache/installing/one");
         let cell = confinement.of_job(&job, &groups);
         let at = root.display().to_string();
         let steps = |cell| -> Vec<String> {
@@ -219,6 +215,7 @@ mod tests {
             "read-only {at}/all/cache",
             "cover {at}/all/cache/work",
             "cover {at}/all/cache/init",
+            "cover {at}/all/cache/installing",
             "cover {at}/all/cache/files",
             "show {at}/all/cache/work/Session1 1",
             "seal {at}/all",
@@ -226,14 +223,15 @@ mod tests {
             "seal {at}/other",
             "seal {at}/all/cache/work",
             "seal {at}/all/cache/init",
+            "seal {at}/all/cache/installing",
             "seal {at}/all/cache/files",
         ]
         .map(|step| step.replace("{at}", &at))
         .to_vec();
         assert_eq!(steps(cell), wanted);
-        // A command that fills the plugin cache sees that as it is, and nothing else differs.
-        wanted.insert(6, format!("show {at}/all/cache/plugins 0"));
-        assert_eq!(steps(cell.filling(&plugins)), wanted);
+        // A command that fills a directory sees that one of its kind, and nothing else differs.
+        wanted.insert(11, format!("show {at}/all/cache/installing/one 1"));
+        assert_eq!(steps(cell.filling(&installing)), wanted);
         let elsewhere = root.join("config");
         assert!(
             !steps(cell.filling(&elsewhere)).contains(&format!("show {at}/config 0")),

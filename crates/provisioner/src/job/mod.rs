@@ -31,6 +31,7 @@ use crate::session::{CallError, JobLink, Link};
 use crate::terraform::binary::Finder;
 use crate::terraform::environment::Environment;
 use crate::terraform::journal::Journal;
+use crate::terraform::plugins::Plugins;
 use crate::terraform::prepared::Prepared;
 use crate::terraform::steps::{Steps, Tools};
 use crate::workdir::{self, WorkDir};
@@ -44,7 +45,7 @@ pub(crate) struct Workshop {
     pub(crate) environment: Environment,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work_dir: PathBuf,
-    pub(crate) plugin_cache: PathBuf,
+    pub(crate) plugins: Plugins,
     pub(crate) files: KeptFiles,
     pub(crate) pace: Pace,
     pub(crate) metrics: Metrics,
@@ -200,7 +201,7 @@ async fn keep(link: &JobLink, work_dir: PathBuf, state: Bytes) {
     let job_id = link.job_id();
     match tokio::task::spawn_blocking(move || workdir::keep_state(&work_dir, &state)).await {
         Ok(Ok(left)) => {
-            tracing::warn!(%job_id, state = %left.state.display(), "the job's state could not be reported; it is kept for a week");
+            tracing::warn!(%job_id, state = %left.state.path().display(), "the job's state could not be reported; it is kept for a week");
             link.held().keep_record(left.record);
         }
         Ok(Err(error)) => {
@@ -268,7 +269,7 @@ async fn work(
         finder: &workshop.finder,
         environment: &workshop.environment,
         clock: &*workshop.clock,
-        plugin_cache: workshop.plugin_cache.clone(),
+        plugins: workshop.plugins.clone(),
         exit_timeout: workshop.exit_timeout,
         journal: &told.journal,
         program: &told.program,
@@ -297,7 +298,7 @@ async fn work(
     // Removing many files takes a while; nobody waits for it on an async thread.
     let left = tokio::task::spawn_blocking(move || if keeps { work_dir.leave() } else { None }).await;
     if let Ok(Some(left)) = left {
-        tracing::warn!(job_id = link.job_id(), state = %left.state.display(), "the server has let go of the job; its state is kept here for a week");
+        tracing::warn!(job_id = link.job_id(), state = %left.state.path().display(), "the server has let go of the job; its state is kept here for a week");
         link.hand_over(left).await;
     }
     result

@@ -1,7 +1,6 @@
 //! The state on its way to the server while Terraform works: each time Terraform has written it (docs/extensions.md,
 //! Journal).
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::changes::Changes;
+use crate::job_files::JobFile;
 use crate::session::{CallError, JobLink};
 
 /// Terraform empties the file before it writes, so a torn state is looked at again after this time if nothing else calls.
@@ -54,8 +54,8 @@ impl Journal {
 
     /// Follows the state file until the token fires; what was read by then is still sent. Must be called before
     /// Terraform starts.
-    pub(crate) fn follow(&self, file: PathBuf, ended: CancellationToken) {
-        let changes = match Changes::of(&file) {
+    pub(crate) fn follow(&self, file: JobFile, ended: CancellationToken) {
+        let changes = match Changes::of(&file.path()) {
             Ok(changes) => changes,
             Err(error) => {
                 tracing::warn!(job_id = self.job.job_id(), %error, "the state cannot be followed; it is sent at the job's end");
@@ -93,7 +93,7 @@ impl Journal {
 
 struct Follower {
     job: JobLink,
-    file: PathBuf,
+    file: JobFile,
     newest: Newest,
 }
 
@@ -164,10 +164,9 @@ impl Follower {
     }
 
     async fn read(&self) -> Option<Whole> {
-        let path = self.file.clone();
+        let file = self.file.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let small = path.metadata().ok()?.len() <= STATE as u64;
-            let bytes = Bytes::from(small.then(|| std::fs::read(&path).ok()).flatten()?);
+            let bytes = Bytes::from(file.read(STATE as u64).ok()?);
             Some(Whole { stamp: Stamp::of(&bytes)?, bytes })
         });
         reading.await.ok().flatten()

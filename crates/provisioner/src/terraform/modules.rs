@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 use coder_wire::messages::provisioner::Module;
 use serde::Deserialize;
 
+use crate::job_files::{self, JobFile};
+
+/// Of a manifest that Terraform wrote; a longer one is none.
+const LARGEST_MANIFEST: u64 = 16 * 1024 * 1024;
+
 const MANIFEST: &str = ".terraform/modules/modules.json";
 
 /// Archives above this are left out module by module; the job goes on without them.
@@ -42,7 +47,7 @@ pub(crate) struct Modules {
 
 /// Reads the modules of a directory after init. Blocks, so call it off the async threads.
 pub(crate) fn read(dir: &Path, with_archive: bool) -> std::io::Result<Modules> {
-    let text = match std::fs::read(dir.join(MANIFEST)) {
+    let text = match JobFile::new(dir, MANIFEST).read(LARGEST_MANIFEST) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Modules::default()),
         Err(error) => return Err(error),
@@ -79,7 +84,9 @@ fn archive(dir: &Path, manifest: &Manifest, manifest_text: &[u8]) -> std::io::Re
     for entry in &manifest.modules {
         let remote =
             entry.dir.starts_with(".terraform/modules/") && !entry.dir.split('/').any(|part| part == "..");
-        if !remote || !seen.insert(entry.dir.as_str()) {
+        // What a link leads to is not the job's.
+        let is_plain = || job_files::is_plain_dir(dir, Path::new(&entry.dir));
+        if !remote || !seen.insert(entry.dir.as_str()) || !is_plain() {
             continue;
         }
         let mut files = Vec::new();
@@ -115,7 +122,7 @@ fn archive(dir: &Path, manifest: &Manifest, manifest_text: &[u8]) -> std::io::Re
                     std::io::empty(),
                 )?;
             } else {
-                let bytes = std::fs::read(dir.join(&file.path))?;
+                let bytes = JobFile::new(dir, &file.path).read(file.size)?;
                 tar.append_data(
                     &mut header(tar::EntryType::Regular, bytes.len() as u64, file.mode),
                     &file.path,
@@ -193,6 +200,30 @@ mod tests {
     fn names(archive: &[u8]) -> Vec<String> {
         let mut tar = tar::Archive::new(archive);
         tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect()
+    }
+
+    #[test]
+    fn what_links_lead_to_is_not_packed() {
+        let (tree, other) = (tree(3), tempfile::tempdir().unwrap());
+        std::fs::write(other.path().join("main.tf"), "SECRET").unwrap();
+        let modules = tree.path().join(".terraform/modules");
+        for link in [modules.join("a/link"), modules.join("linked")] {
+            std::os::unix::fs::symlink(other.path(), link).unwrap();
+        }
+        let manifest =
+            |dir: &str| format!(r#"{{"Modules":[{{"Key":"m","Source":"git::x","Dir":"{dir}"}}]}}"#);
+        for dir in [".terraform/modules/linked", ".terraform/modules/a/link"] {
+            std::fs::write(modules.join("modules.json"), manifest(dir)).unwrap();
+            assert!(read(tree.path(), true).unwrap().archive.is_empty(), "{dir}");
+        }
+        std::fs::write(modules.join("modules.json"), manifest(".terraform/modules/a")).unwrap();
+        let archive = read(tree.path(), true).unwrap().archive;
+        assert!(names(&archive).iter().all(|name| !name.contains("link")), "{:?}", names(&archive));
+        std::fs::remove_dir_all(&modules).unwrap();
+        std::fs::write(other.path().join("modules.json"), manifest(".terraform/modules/x")).unwrap();
+        std::fs::create_dir(other.path().join("x")).unwrap();
+        std::os::unix::fs::symlink(other.path(), &modules).unwrap();
+        assert!(read(tree.path(), true).is_err());
     }
 
     #[test]

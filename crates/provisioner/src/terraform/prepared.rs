@@ -14,14 +14,22 @@ use uuid::Uuid;
 
 use super::binary::Binary;
 use super::environment::Environment;
+use super::plugins;
+use crate::job_files::{JobFile, is_plain_dir};
 
-const DATA: &str = ".terraform";
-const PROVIDERS: &str = "providers";
+pub(super) const DATA: &str = ".terraform";
+pub(super) const PROVIDERS: &str = "providers";
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 const MANIFEST: &str = "manifest.json";
 
 /// Entries that no job has used for so long are removed.
 const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Nor are those with more files.
+const MOST_FILES: usize = 100_000;
+
+/// A longer lock file is none.
+const LARGEST_LOCK_FILE: u64 = 16 * 1024 * 1024;
 
 /// Directories with more of their own are not kept; copying them is no gain.
 const LARGEST: u64 = 256 * 1024 * 1024;
@@ -61,11 +69,21 @@ impl Key {
         add(&environment.cli_config());
         Self(hex::encode(sum.finalize()))
     }
+
+    /// In hexadecimal digits.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_test(name: &str) -> Self {
+        Self(hex::encode(Sha256::digest(name)))
+    }
 }
 
 /// A file as it was; the kernel alone sets the time of its change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
+pub(super) struct Seen {
     path: PathBuf,
     size: u64,
     inode: u64,
@@ -85,6 +103,28 @@ impl Seen {
         })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All files below a directory; links are files.
+    pub(super) fn below(dir: &Path, most: usize, found: &mut Vec<Self>) -> std::io::Result<()> {
+        let mut pending = vec![dir.to_owned()];
+        while let Some(dir) = pending.pop() {
+            for entry in dir.read_dir()? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    pending.push(entry.path());
+                } else if found.len() < most {
+                    found.push(Self::of(entry.path())?);
+                } else {
+                    return Err(std::io::Error::other(format!("it has more than {most} files")));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn is_untouched(&self) -> bool {
         Self::of(self.path.clone()).is_ok_and(|now| now == *self)
     }
@@ -94,6 +134,9 @@ impl Seen {
 struct Manifest {
     /// Every file of the providers.
     providers: Vec<Seen>,
+    /// Where they are.
+    #[serde(default)]
+    packages: Vec<PathBuf>,
     /// Whether there is a provider or a remote module, of which there may be a newer one by now.
     fetched: bool,
 }
@@ -146,6 +189,7 @@ impl Prepared {
                 if let Err(error) = touched {
                     tracing::debug!(%error, "an entry's time cannot be set");
                 }
+                manifest.packages.iter().for_each(|package| plugins::used(package, now));
                 true
             }
             Err(error) => {
@@ -175,14 +219,19 @@ impl Prepared {
         std::fs::create_dir_all(new)?;
         let mut manifest = Manifest::default();
         let data = dir.join(DATA);
-        if data.exists() {
+        if is_plain_dir(dir, Path::new(DATA)) {
             if own_bytes(&data)? > LARGEST {
                 return Err(std::io::Error::other("it is too large to be kept"));
             }
-            let links = copy_tree(&data, &new.join(DATA))?;
-            for link in links {
-                files_below(&std::fs::canonicalize(link)?, &mut manifest.providers)?;
+            copy_tree(&data, &new.join(DATA))?;
+            // Only these are followed; where others lead is not the daemon's business.
+            for link in plugins::links(&data.join(PROVIDERS)) {
+                let package = std::fs::canonicalize(link)?;
+                Seen::below(&package, plugins::MOST_FILES, &mut manifest.providers)?;
+                manifest.packages.push(package);
             }
+        } else if data.symlink_metadata().is_ok() {
+            return Err(std::io::Error::other(format!("{DATA} is no directory")));
         } else {
             std::fs::create_dir_all(new.join(DATA))?;
         }
@@ -197,7 +246,9 @@ impl Prepared {
         for entry in self.root.read_dir().into_iter().flatten().flatten() {
             let modified = entry.metadata().and_then(|entry| entry.modified()).ok();
             let age = modified.and_then(|at| now.duration_since(at).ok());
-            if age.is_some_and(|age| age > STALE_AFTER)
+            // Locks are files.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && age.is_some_and(|age| age > STALE_AFTER)
                 && let Err(error) = std::fs::remove_dir_all(entry.path())
             {
                 tracing::debug!(%error, "an unused kept directory could not be removed");
@@ -206,7 +257,7 @@ impl Prepared {
     }
 }
 
-/// The right to fill the plugin cache, which Terraform must not do twice at once. Processes of the machine share it; the
+/// The right to do what must not be done twice at once: to initialise a template, to download providers. Processes of the machine share it; the
 /// system gives it back when its holder ends.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -214,12 +265,11 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits for the right; none when its holder takes too long.
-    pub(crate) async fn wait(plugin_cache: &Path) -> std::io::Result<Option<Self>> {
-        let path = plugin_cache.with_extension("lock");
+    /// Waits for the lock of this file; none when its holder takes too long.
+    pub(crate) async fn wait(path: &Path) -> std::io::Result<Option<Self>> {
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let lock = std::fs::File::create(&path)?;
+            let lock = std::fs::File::create(path)?;
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 return Ok(Some(Self { _lock: lock }));
             }
@@ -233,15 +283,15 @@ impl Turn {
 }
 
 fn copy_lock(from: &Path, to: &Path) -> std::io::Result<()> {
-    match std::fs::copy(from.join(LOCK_FILE), to.join(LOCK_FILE)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    match JobFile::new(from, LOCK_FILE).read(LARGEST_LOCK_FILE) {
+        Ok(content) => JobFile::new(to, LOCK_FILE).write(&content),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
-/// Copies a directory; links stay links. Returns the links to directories.
-fn copy_tree(from: &Path, to: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut links = Vec::new();
+/// Copies a directory; links stay links.
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
     let mut pending = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = pending.pop() {
         std::fs::create_dir_all(&to)?;
@@ -253,37 +303,19 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<Vec<PathBuf>> {
                 pending.push((source, target));
             } else if kind.is_symlink() {
                 std::os::unix::fs::symlink(std::fs::read_link(&source)?, target)?;
-                if source.is_dir() {
-                    links.push(source);
-                }
             } else if kind.is_file() {
                 std::fs::copy(source, target)?;
             }
         }
     }
-    Ok(links)
+    Ok(())
 }
 
 /// Bytes of the files in a directory, without what is linked.
 fn own_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut files = Vec::new();
-    files_below(dir, &mut files)?;
+    Seen::below(dir, MOST_FILES, &mut files)?;
     Ok(files.iter().map(|file| file.size).sum())
-}
-
-fn files_below(dir: &Path, found: &mut Vec<Seen>) -> std::io::Result<()> {
-    let mut pending = vec![dir.to_owned()];
-    while let Some(dir) = pending.pop() {
-        for entry in dir.read_dir()? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                pending.push(entry.path());
-            } else {
-                found.push(Seen::of(entry.path())?);
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -373,6 +405,30 @@ mod tests {
         check("a", Purpose::Import { locked: true }, true);
         check("bare", Purpose::Import { locked: false }, true);
         check("bare", Purpose::Build, true);
+    }
+
+    #[test]
+    fn what_a_job_made_a_link_of_is_not_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let prepared = Prepared::new(root.path().join("init"));
+        let other = root.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("state"), "SECRET").unwrap();
+        // A link below is kept as a link, and nobody follows it: it may lead to the whole machine.
+        let (dir, _) = initialised(root.path());
+        std::os::unix::fs::symlink("/", dir.join(".terraform/modules/m/link")).unwrap();
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let job = root.path().join("restored");
+        std::fs::create_dir(&job).unwrap();
+        assert!(prepared.restore(&key("a"), Purpose::Build, &job, NOW));
+        assert!(job.join(".terraform/modules/m/link").is_symlink());
+        for name in [DATA, LOCK_FILE] {
+            let dir = root.path().join(format!("job of {name}"));
+            std::fs::create_dir(&dir).unwrap();
+            std::os::unix::fs::symlink(&other, dir.join(name)).unwrap();
+            assert!(prepared.store(&key(name), &dir, NOW).is_err(), "{name}");
+            assert!(!prepared.restore(&key(name), Purpose::Build, &job, NOW));
+        }
     }
 
     #[tokio::test(start_paused = true)]

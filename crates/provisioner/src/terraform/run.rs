@@ -87,7 +87,7 @@ impl<'a> Observer<'a> {
         std::mem::take(&mut self.passing)
     }
 
-    fn observe(&mut self, event: &Event) {
+    pub(crate) fn observe(&mut self, event: &Event) {
         self.timings.observe(event, self.clock.now());
         self.passing |= event.error_text().is_some_and(|text| passing::may_pass(&text));
         if let Some(error) = event.error_summary() {

@@ -6,12 +6,11 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 
 use coder_wire::messages::provisioner::{TemplateVariable, VariableValue};
 use hcl_edit::expr::Expression;
+
+use crate::job_files::JobFile;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VariableError {
@@ -25,15 +24,14 @@ pub(crate) enum VariableError {
     Io(#[from] std::io::Error),
 }
 
-/// Writes the values into a new file at `path`.
+/// Writes the values into a new file.
 pub(crate) fn write_file(
-    path: &Path,
+    file: &JobFile,
     values: &[VariableValue],
     declared: &[TemplateVariable],
 ) -> Result<(), VariableError> {
     let text = render(values, declared)?;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
+    file.write(text.as_bytes())?;
     Ok(())
 }
 
@@ -143,9 +141,11 @@ mod tests {
     #[test]
     fn the_file_is_private() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("v.tfvars");
-        write_file(&path, &[value("a", "b")], &[]).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(write_file(&path, &[], &[]).is_err(), "an existing file is never written to");
+        let file = JobFile::new(dir.path(), "v.tfvars");
+        write_file(&file, &[value("a", "b")], &[]).unwrap();
+        assert_eq!(std::fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
+        let open = std::fs::File::open(file.path()).unwrap();
+        write_file(&file, &[], &[]).unwrap();
+        assert!(open.metadata().unwrap().len() > 0, "an existing file is never written to");
     }
 }

@@ -83,12 +83,12 @@ async fn a_job_reads_neither_the_daemon_nor_another_job() {
 
 /// `init` runs git and what git is told to run, for sources that a template names.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_fills_the_plugin_cache_alone() {
+async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_nothing_of_theirs() {
     let Some(real) = terraform() else { return };
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
         let (other, kept) = (dir.join("cache/work/Session-other"), dir.join("cache/files/content"));
-        for dir in [&other, &kept, &dir.join("cache/init/entry"), &dir.join("cache/plugins")] {
+        for dir in [&other, &kept, &dir.join("cache/init/entry"), &dir.join("cache/installing/other")] {
             std::fs::create_dir_all(dir).unwrap();
         }
         std::fs::write(other.join("state"), "SECRET-OF-ANOTHER-JOB").unwrap();
@@ -102,7 +102,9 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_fills_the
              cat /proc/{pid}/environ >/dev/null 2>&1 && echo spied environ\n\
              cat /proc/$PPID/environ 2>/dev/null | tr '\\0' '\\n' | grep '^CARGO_PKG_NAME=' | sed 's/^/spied parent /'\n\
              echo spied work $(ls {shown}/cache/work | wc -l) prepared $(ls {shown}/cache/init | wc -l)\n\
-             touch {shown}/cache/plugins/filled && echo spied filled\n\
+             touch \"$TF_PLUGIN_CACHE_DIR/filled\" && echo spied filled\n\
+             touch {shown}/cache/plugins/forged 2>/dev/null && echo spied forged\n\
+             echo spied installing $(ls {shown}/cache/installing | wc -l)\n\
              touch {shown}/cache/other 2>/dev/null && echo spied other\n\
              setsid sleep 271828 & echo spied end\n\
              fi\nexec \"$REAL\" \"$@\""
@@ -118,12 +120,12 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_fills_the
     let (record, _) = server.completed().await;
     let lines: Vec<String> = record.lines().map(|line| line.output.clone()).collect();
     assert!(has(&lines, "spied end") && has(&lines, "spied filled"), "{lines:#?}");
-    assert!(has(&lines, "spied work 1 prepared 0"), "{lines:#?}");
-    for forbidden in ["SECRET-OF", "spied environ", "spied parent", "spied other"] {
+    assert!(has(&lines, "spied work 1 prepared 0") && has(&lines, "spied installing 1"), "{lines:#?}");
+    for forbidden in ["SECRET-OF", "spied environ", "spied parent", "spied other", "spied forged"] {
         assert!(!has(&lines, forbidden), "{forbidden}: {lines:#?}");
     }
     let cache = running.dir.path().join("cache");
-    assert!(cache.join("plugins/filled").exists() && !cache.join("other").exists());
+    assert!(!cache.join("plugins/filled").exists() && !cache.join("other").exists());
     if level == Level::Full {
         assert!(!crate::setup::runs_with("sleep\u{0}271828"), "what init left behind lives on");
     }

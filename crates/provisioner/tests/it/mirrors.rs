@@ -15,9 +15,9 @@ const PROVIDERS: [&str; 3] = ["one", "two", "three"];
 const READY: &str = "has been successfully initialized";
 
 /// Installing needs a program of the right name only; the plan that comes next would need one that works.
-const PROGRAM: &str = "#!/bin/sh\nexit 1\n";
+pub(crate) const PROGRAM: &str = "#!/bin/sh\nexit 1\n";
 
-fn platform() -> &'static str {
+pub(crate) fn platform() -> &'static str {
     if cfg!(target_arch = "aarch64") { "linux_arm64" } else { "linux_amd64" }
 }
 
@@ -44,13 +44,13 @@ fn network_mirror(root: &Path) {
     }
 }
 
-fn configuration(dir: &Path, installation: &str) -> PathBuf {
+pub(crate) fn configuration(dir: &Path, installation: &str) -> PathBuf {
     let path = dir.join("terraform.rc");
     std::fs::write(&path, format!("provider_installation {{\n  {installation}\n}}\n")).unwrap();
     path
 }
 
-async fn ended(server: &Server, jobs: usize) -> Record {
+pub(crate) async fn ended(server: &Server, jobs: usize) -> Record {
     // One initialises after the other, on machines of any speed.
     let patience = Duration::from_secs(60 + 5 * jobs as u64);
     let over = |record: &Record| record.completed.len() + record.failed.len() == jobs;

@@ -23,6 +23,10 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const VERSION_LIMIT_BYTES: u64 = 64 * 1024;
 
+/// How long a new program may be busy, and how often it is looked.
+const BUSY: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// More programs in one directory are not looked at.
 const MOST_PROGRAMS: usize = 256;
 
@@ -278,7 +282,19 @@ async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Resu
     let mut command = tokio::process::Command::new(path);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     environment.apply_basic(&mut command);
-    let mut child = command.kill_on_drop(true).spawn().map_err(|error| error.to_string())?;
+    command.kill_on_drop(true);
+    let until = Instant::now() + BUSY;
+    let mut child = loop {
+        match command.spawn() {
+            // It was written a moment ago, and a process that this one was about to start then still holds it open.
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ExecutableFileBusy && Instant::now() < until =>
+            {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            other => break other.map_err(|error| error.to_string())?,
+        }
+    };
     let stdout = child.stdout.take().expect("stdout is piped two lines above");
     let answer = tokio::time::timeout(VERSION_TIMEOUT, async {
         let mut bytes = Vec::new();
@@ -319,6 +335,24 @@ mod tests {
     async fn find(finder: &Finder, required: &Required) -> Result<String, String> {
         let found = finder.find(&Environment::of_daemon(), required, &Progress::silent()).await;
         found.map(|binary| binary.version.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_program_that_somebody_still_holds_open_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = script(&dir.path().join("terraform"), "1.4.2");
+        // A script is read by its interpreter and never busy, so this is a program of the system.
+        std::fs::copy("/bin/true", &path).unwrap();
+        let open = std::fs::File::options().append(true).open(&path).unwrap();
+        let environment = Environment::of_daemon();
+        let running = run(&path, &[], &environment);
+        let closing = async {
+            tokio::time::sleep(LOOK_AGAIN * 2).await;
+            drop(open);
+        };
+        let (ran, ()) = tokio::join!(running, closing);
+        assert_eq!(ran, Ok(Vec::new()));
     }
 
     #[tokio::test]

@@ -5,12 +5,15 @@ use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 use tokio_util::sync::CancellationToken;
 
-use super::{GRAPH_STAGE, Graphed, StepError, Steps, args, failed};
+use super::{GRAPH_STAGE, Graphed, StepError, Steps, args, blocking, failed};
 use crate::logs::StageLog;
 use crate::terraform::environment;
 use crate::terraform::run::Observer;
 use crate::terraform::state::{self, ShownState};
 use crate::terraform::timings::Step;
+
+/// A longer state is not read; a job could have made it so.
+const LARGEST_STATE: u64 = 256 * 1024 * 1024;
 
 pub(crate) struct Applied {
     pub(crate) state: Bytes,
@@ -32,12 +35,14 @@ impl Steps<'_> {
         self.tools.journal.follow(self.work.state_file(), ended);
         let result = self.run_apply(metadata, &log, &mut observer).await;
         let timings = observer.finish(result.is_ok());
-        let state = tokio::fs::read(self.work.state_file()).await;
-        let state_file = match state {
-            Ok(bytes) => Ok(self.tools.journal.settled(Bytes::from(bytes))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Bytes::new()),
+        let file = self.work.state_file();
+        let state = blocking(move || match file.read(LARGEST_STATE) {
+            Ok(bytes) => Ok(Some(Bytes::from(bytes))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read statefile", error)),
-        };
+        });
+        let state_file =
+            state.await.map(|state| state.map_or_else(Bytes::new, |state| self.tools.journal.settled(state)));
         // From here on the state is in the job's result.
         self.work.set_precious(state_file.is_err());
         match (result, state_file) {
@@ -54,7 +59,7 @@ impl Steps<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<(), StepError> {
         let destroys = metadata.workspace_transition() == pb::WorkspaceTransition::Destroy;
-        if destroys && !tokio::fs::try_exists(self.work.state_file()).await.unwrap_or(false) {
+        if destroys && !tokio::fs::try_exists(self.work.state_file().path()).await.unwrap_or(false) {
             log.line(LogLevel::Info, "The terraform state does not exist, there is nothing to do").await;
             return Ok(());
         }

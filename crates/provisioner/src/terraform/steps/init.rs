@@ -1,7 +1,5 @@
 //! Setting up: the template is unpacked, Terraform initialises itself, and the root module is read.
 
-use std::ffi::OsString;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -11,30 +9,28 @@ use coder_tfprovider::ProviderServer;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 
-use super::{StepError, Steps, args, blocking, failed};
+use super::{StepError, Steps, blocking, failed};
 use crate::archive::{self, Limits};
 use crate::cancel::Urgency;
 use crate::logs::StageLog;
 use crate::terraform::binary::Binary;
 use crate::terraform::binary::required::Required;
 use crate::terraform::bundle::{self, Bundled};
-use crate::terraform::cache;
-use crate::terraform::environment::Variables;
 use crate::terraform::install::Progress;
 use crate::terraform::modules::{self, Modules};
 use crate::terraform::parse::RootModule;
-use crate::terraform::prepared::{Key, Purpose, Turn};
-use crate::terraform::run::{Observer, RunError, Runner};
+use crate::terraform::prepared::{Key, Purpose};
+use crate::terraform::run::Observer;
 use crate::terraform::timings::Step;
 
-/// How often `init` is run at most, and by how much the delay in between grows.
-const ATTEMPTS: u32 = 4;
-const GROWTH: u32 = 3;
+/// As much as a file of a template's archive may have.
+const LARGEST_README: u64 = 10 * 1024 * 1024;
 
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 
 /// Said instead of what `init` would say.
-const READY: &str = "Terraform has been initialized with this template before; nothing is downloaded";
+pub(super) const READY: &str =
+    "Terraform has been initialized with this template before; nothing is downloaded";
 
 const INIT_STAGE: &str = "Initializing Terraform Directory";
 
@@ -161,96 +157,6 @@ impl Steps<'_> {
         }
     }
 
-    /// Lets Terraform set itself up, and keeps what it made. Daemons of this machine take turns.
-    async fn run_fresh_init(
-        &mut self,
-        key: &Key,
-        purpose: Purpose,
-        has_json: bool,
-        log: &StageLog,
-        observer: &mut Observer<'_>,
-    ) -> Result<(), StepError> {
-        let dir = self.work.template();
-        let (plugin_cache, now) = (self.tools.plugin_cache.clone(), SystemTime::from(self.tools.clock.now()));
-        let cache = plugin_cache.clone();
-        blocking(move || {
-            std::fs::create_dir_all(&cache).map_err(|error| failed("make the plugin cache", error))?;
-            cache::remove_stale(&cache, now);
-            Ok(())
-        })
-        .await?;
-        let turn = tokio::select! {
-            turn = Turn::wait(&plugin_cache) => turn.map_err(|error| failed("lock the plugin cache", error))?,
-            () = self.cancel.reached(Urgency::Graceful) => return Err(StepError::from("the job was canceled")),
-        };
-        // Somebody else may have made it in the meantime.
-        let (prepared, wanted, target) = (self.tools.prepared.clone(), key.clone(), dir.clone());
-        if blocking(move || Ok(prepared.restore(&wanted, purpose, &target, now))).await? {
-            log.line(LogLevel::Info, READY).await;
-            return Ok(());
-        }
-        let mut arguments = args(["init", "-no-color", "-input=false"]);
-        if has_json {
-            arguments.push("-json".into());
-        }
-        let mut variables = self.with_provider(Variables::new());
-        // Without its turn a job downloads for itself.
-        let cache = if turn.is_some() { plugin_cache } else { self.work.private("plugins") };
-        std::fs::create_dir_all(&cache).map_err(|error| failed("make the plugin cache", error))?;
-        variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), cache.to_string_lossy().into_owned()));
-        // Without it the cache is used only for what a lock file names. A job's own lock file goes nowhere.
-        variables.push(("TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE".to_owned(), "1".to_owned()));
-        self.try_init(&arguments, &variables, &cache, log, observer).await?;
-        if turn.is_some() {
-            let (prepared, key) = (self.tools.prepared.clone(), key.clone());
-            blocking(move || {
-                if let Err(error) = prepared.store(&key, &dir, now) {
-                    tracing::debug!(%error, "an initialised directory is not kept");
-                }
-                Ok(())
-            })
-            .await?;
-        }
-        Ok(())
-    }
-
-    /// Runs `init`, again when a remote failed for a reason that may pass. Nothing else of a job is ever repeated.
-    async fn try_init(
-        &self,
-        arguments: &[OsString],
-        variables: &Variables,
-        plugins: &Path,
-        log: &StageLog,
-        observer: &mut Observer<'_>,
-    ) -> Result<(), StepError> {
-        let dir = self.work.template();
-        let mut delay = self.tools.init_retry;
-        for attempt in 1..=ATTEMPTS {
-            // It runs no code of the template, but git and what git uses, for sources that the template names.
-            let runner = self.runner(&dir)?;
-            let runner = Runner { cell: runner.cell.map(|cell| cell.filling(plugins)), ..runner };
-            let result = runner.stream(arguments, variables, log, observer).await;
-            let error = match result {
-                Ok(()) => return Ok(()),
-                Err(error @ RunError::Exit { .. }) if attempt < ATTEMPTS && observer.take_passing() => error,
-                Err(error) => return Err(failed("initialize terraform", error)),
-            };
-            let next = attempt + 1;
-            tracing::debug!(%error, "init is tried again");
-            let words = format!(
-                "Initializing failed for a reason that may pass; trying again in {} s (attempt {next} of {ATTEMPTS})",
-                delay.as_secs_f32()
-            );
-            log.line(LogLevel::Warn, &words).await;
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                () = self.cancel.reached(Urgency::Graceful) => return Err(failed("initialize terraform", RunError::Canceled)),
-            }
-            delay *= GROWTH;
-        }
-        Err(StepError::from("initialize terraform: the last attempt has no result"))
-    }
-
     /// Reads variables and tags; needs no process.
     pub(crate) async fn parse(&mut self) -> Result<&RootModule, StepError> {
         if self.root.is_none() {
@@ -264,7 +170,9 @@ impl Steps<'_> {
 
     /// The template's README, or nothing.
     pub(crate) async fn readme(&self) -> Bytes {
-        tokio::fs::read(self.work.template().join("README.md")).await.map(Bytes::from).unwrap_or_default()
+        let file = self.work.in_template("README.md");
+        let reading = tokio::task::spawn_blocking(move || file.read(LARGEST_README));
+        reading.await.ok().and_then(Result::ok).map(Bytes::from).unwrap_or_default()
     }
 }
 

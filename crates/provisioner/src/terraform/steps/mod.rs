@@ -5,6 +5,7 @@
 //! file.
 
 mod apply;
+mod fresh;
 mod init;
 mod plan;
 
@@ -26,6 +27,7 @@ use super::environment::{Environment, Variables};
 use super::graph::Graph;
 use super::journal::Journal;
 use super::parse::RootModule;
+use super::plugins::Plugins;
 use super::prepared::Prepared;
 use super::run::Runner;
 use super::state;
@@ -63,7 +65,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) finder: &'a Finder,
     pub(crate) environment: &'a Environment,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) plugin_cache: PathBuf,
+    pub(crate) plugins: Plugins,
     pub(crate) exit_timeout: Duration,
     pub(crate) journal: &'a Journal,
     pub(crate) program: &'a ProgramReport,

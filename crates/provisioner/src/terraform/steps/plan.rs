@@ -1,6 +1,6 @@
 //! Plans, and everything that is learnt from them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use coder_wire::messages::provisioner as pb;
@@ -63,9 +63,8 @@ impl Steps<'_> {
             });
         }
         if !request.state.is_empty() {
-            let (path, state) = (self.work.state_file(), request.state.to_owned());
-            blocking(move || write_private(&path, &state).map_err(|error| failed("write statefile", error)))
-                .await?;
+            let (file, state) = (self.work.state_file(), request.state.to_owned());
+            blocking(move || file.write(&state).map_err(|error| failed("write statefile", error))).await?;
         }
         let dir = self.work.template();
         let plan_file = self.work.private("terraform.tfplan");
@@ -156,17 +155,9 @@ impl Steps<'_> {
             Ok(root) => root.variables.clone(),
             Err(_) => Vec::new(),
         };
-        let path = self.work.private(&format!("{}.tfvars", uuid::Uuid::new_v4()));
-        let (target, values) = (path.clone(), values.to_vec());
-        blocking(move || variables::write_file(&target, &values, &declared).map_err(StepError::from)).await?;
+        let file = self.work.private_file(&format!("{}.tfvars", uuid::Uuid::new_v4()));
+        let (path, values) = (file.path(), values.to_vec());
+        blocking(move || variables::write_file(&file, &values, &declared).map_err(StepError::from)).await?;
         Ok(path)
     }
-}
-
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
 }

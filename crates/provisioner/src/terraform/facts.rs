@@ -1,0 +1,139 @@
+//! What `init` of a template might run besides Terraform itself. Read from the text, and rather too much than too little: what is
+//! not found here is not there, whatever the parser of Terraform makes of it.
+
+use std::io::Result;
+use std::path::Path;
+
+use coder_source::files::SourceName;
+
+/// A longer file is not looked into.
+const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// What may be in a template's root folder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Modules: those from elsewhere are fetched by git and other programs.
+    pub(super) modules: bool,
+    /// A place for the state, some of which run what the template names to sign in.
+    pub(super) backend: bool,
+    /// OpenTofu's encryption, whose keys may come from a program.
+    pub(super) encryption: bool,
+}
+
+impl Facts {
+    const ALL: Self = Self { modules: true, backend: true, encryption: true };
+
+    /// Looks into all files that Terraform or OpenTofu could read. Blocks.
+    pub(super) fn read(dir: &Path) -> Result<Self> {
+        let mut facts = Self::default();
+        for entry in dir.read_dir()? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let name = name.trim_start_matches('.');
+            if SourceName::parse(name).is_none() {
+                continue;
+            }
+            let file = entry.metadata()?;
+            if !file.is_file() || file.len() > LARGEST {
+                return Ok(Self::ALL);
+            }
+            facts.add(&std::fs::read(entry.path())?, name.ends_with(".json"));
+        }
+        Ok(facts)
+    }
+
+    fn add(&mut self, text: &[u8], is_json: bool) {
+        let has = |word: &str, labelled| {
+            if is_json { in_json(text, word.as_bytes()) } else { in_hcl(text, word.as_bytes(), labelled) }
+        };
+        self.modules |= has("module", true);
+        self.backend |= has("backend", true) || has("state_store", true) || has("cloud", false);
+        self.encryption |= has("encryption", false);
+    }
+}
+
+/// A name may also be written with escapes.
+fn in_json(text: &[u8], word: &[u8]) -> bool {
+    let quoted = [b"\"", word, b"\""].concat();
+    find(text, b"\\u").next().is_some() || find(text, &quoted).next().is_some()
+}
+
+/// A word where a block could begin: `word "label" {`, or `word {` for one without labels.
+fn in_hcl(text: &[u8], word: &[u8], labelled: bool) -> bool {
+    find(text, word).any(|at| {
+        let is_start = at == 0 || !is_part(text[at - 1]);
+        let rest = &text[at + word.len()..];
+        let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        is_start
+            && match rest.get(blanks) {
+                // A comment may stand in between.
+                Some(b'{' | b'/') => true,
+                Some(b'"') => labelled,
+                Some(&byte) => labelled && blanks > 0 && is_part(byte),
+                None => false,
+            }
+    })
+}
+
+/// What continues a name, or a reference to one as in `path.module`.
+const fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
+fn find<'t>(text: &'t [u8], wanted: &'t [u8]) -> impl Iterator<Item = usize> + 't {
+    text.windows(wanted.len()).enumerate().filter(move |(_, window)| *window == wanted).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(name: &str, text: &str) -> Facts {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(name), text).unwrap();
+        Facts::read(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn what_init_may_run_is_found() {
+        let modules = Facts { modules: true, ..Facts::default() };
+        let backend = Facts { backend: true, ..Facts::default() };
+        let encryption = Facts { encryption: true, ..Facts::default() };
+        for (name, text, wanted) in [
+            ("main.tf", "module \"m\" {\n  source = \"git::x\"\n}\n", modules),
+            ("main.tf", "\u{feff}module\t/* odd */ m {}", modules),
+            ("main.tf", "locals {}\nmodule m{}", modules),
+            ("main.tf.json", r#"{"module":{"m":{"source":"x"}}}"#, modules),
+            ("main.tf", "terraform {\n  backend \"s3\" {}\n}", backend),
+            ("a_override.tf", "terraform { \nbackend s3 {}\n}", backend),
+            ("main.tf", "terraform {\n  cloud {}\n}", backend),
+            ("main.tofu", "terraform {\n  encryption {}\n}", encryption),
+            ("main.tofu.json", r#"{"terraform":{"encryption":{}}}"#, encryption),
+            (".main.tf", "module \"m\" {}", modules),
+            ("main.tf.json", r#"{"\u006dodule":{}}"#, Facts::ALL),
+        ] {
+            assert_eq!(facts(name, text), wanted, "{name} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_block_is_not() {
+        for (name, text) in [
+            ("main.tf", "locals {\n  a = \"${path.module}/x\"\n  cloud = 1\n  b = module.x\n}"),
+            ("main.tf", "resource \"x\" \"cloud\" {\n  user_data = \"cloud-init\"\n}"),
+            ("main.tf", "resource \"x\" \"my_module\" {\n  modules = []\n}"),
+            ("README.md", "module \"m\" {}"),
+            ("main.tf.json", r#"{"resource":{"modules":{}}}"#),
+        ] {
+            assert_eq!(facts(name, text), Facts::default(), "{name} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_may_be_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("main.tf")).unwrap();
+        assert_eq!(Facts::read(dir.path()).unwrap(), Facts::ALL);
+    }
+}

@@ -1,0 +1,442 @@
+//! The providers that were downloaded, kept for all jobs of a machine, and the way on which new ones get there.
+//!
+//! ```text
+//! plugins/host/namespace/type/version/platform/       a provider, linked to by jobs
+//! plugins/host/namespace/type/version/platform.json   its files as they were when it came
+//! bundles/<template>/…                                the same, for one template alone
+//! installing/<id>/…                                   what one `init` fills
+//! ```
+//!
+//! No job writes to what others use. An `init` sees links to the providers that are there and are what they were, and puts
+//! what it downloads beside them, in a directory of its own. From there the daemon moves it in whole, after `init` has
+//! succeeded. What is for all jobs comes from an `init` in which no code of a template can have run
+//! (`steps/init.rs`); what comes from any other serves that template alone.
+
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
+
+use super::prepared::{Key, Seen};
+use crate::job_files::JobFile;
+
+/// A provider that no job has used for so long is removed.
+const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A provider lies at host/namespace/type/version/platform.
+const DEPTH: usize = 5;
+
+/// No provider has so many files.
+pub(super) const MOST_FILES: usize = 10_000;
+
+/// A place for providers.
+#[derive(Debug, Clone)]
+pub(crate) struct Plugins {
+    root: PathBuf,
+    installing: PathBuf,
+}
+
+impl Plugins {
+    /// Those of all jobs.
+    pub(crate) fn of_all(root: PathBuf) -> Self {
+        let installing = root.with_file_name("installing");
+        Self { root, installing }
+    }
+
+    /// Those of one template, whose own code or files may have had a part in them.
+    pub(crate) fn of_template(&self, key: &Key) -> Self {
+        let root = self.root.with_file_name("bundles").join(key.as_str());
+        Self { root, installing: self.installing.clone() }
+    }
+
+    /// A file to lock, where jobs do not see it.
+    pub(crate) fn lock(&self, name: &str) -> PathBuf {
+        self.installing.with_file_name("init").join(format!("{name}.lock"))
+    }
+
+    /// Makes the directories. They must be there before the first job, which could see what is made later. Blocks.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        fs::create_dir_all(&self.root)?;
+        fs::create_dir_all(&self.installing)?;
+        fs::create_dir_all(self.installing.with_file_name("init"))
+    }
+
+    /// A directory for one `init`, with links to the providers that are there. Blocks.
+    pub(crate) fn stage(&self) -> Result<Staging> {
+        self.prepare()?;
+        let dir = self.installing.join(Uuid::new_v4().to_string());
+        let lock = {
+            let making = File::create(self.lock("installing"))?;
+            flock(&making, FlockOperation::LockExclusive)?;
+            self.remove_left();
+            fs::create_dir(&dir)?;
+            let lock = File::open(&dir)?;
+            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            lock
+        };
+        let staging = Staging { dir, root: self.root.clone(), _lock: lock };
+        for package in packages(&self.root) {
+            if is_untouched(&package) {
+                let link = staging.dir.join(below(&package, &self.root)?);
+                fs::create_dir_all(link.parent().ok_or(ErrorKind::InvalidInput)?)?;
+                std::os::unix::fs::symlink(&package, link)?;
+            } else {
+                tracing::warn!(plugin = %package.display(), "a provider in the plugin cache is not what was installed; it is not used");
+            }
+        }
+        Ok(staging)
+    }
+
+    /// Removes what killed daemons left half-made; only the holder of the lock may call it.
+    fn remove_left(&self) {
+        for entry in fs::read_dir(&self.installing).into_iter().flatten().flatten() {
+            let dir = entry.path();
+            let Ok(lock) = File::open(&dir) else { continue };
+            if entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && let Err(error) = fs::remove_dir_all(&dir)
+            {
+                tracing::warn!(dir = %dir.display(), %error, "a half-made download could not be removed");
+            }
+        }
+    }
+
+    /// Removes providers that no job has used for a month, and the directories that are empty then (terraform 1.6). Trouble
+    /// with single entries is logged; the cache is only a cache. Blocks.
+    pub(crate) fn remove_stale(&self, now: SystemTime) {
+        let bundles = directories(&self.root.with_file_name("bundles"));
+        for root in bundles.iter().chain([&self.root]) {
+            for plugin in packages(root) {
+                let used = newest(&plugin).max(modified(&record(&plugin)));
+                let age = used.and_then(|at| now.duration_since(at).ok());
+                if age.is_none_or(|age| age <= STALE_AFTER) {
+                    continue;
+                }
+                let _ = fs::remove_file(record(&plugin));
+                if let Err(error) = fs::remove_dir_all(&plugin) {
+                    tracing::warn!(plugin = %plugin.display(), %error, "an old plugin could not be removed");
+                    continue;
+                }
+                tracing::info!(plugin = %plugin.display(), "a plugin that was not used for 30 days was removed");
+                for parent in plugin.ancestors().skip(1).take(DEPTH - 1) {
+                    // Fails where something else is left, which ends the tidying there.
+                    if fs::remove_dir(parent).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        for bundle in bundles {
+            // Fails unless it is empty.
+            let _ = fs::remove_dir(bundle);
+        }
+    }
+}
+
+/// What one `init` fills; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    dir: PathBuf,
+    root: PathBuf,
+    _lock: File,
+}
+
+impl Staging {
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// After `init` has succeeded and all its programs have ended: moves what is new to its place, and lets the links of
+    /// the job's directory, whose template is at `template`, lead there. Blocks.
+    pub(crate) fn settle(self, template: &Path, now: SystemTime) -> Result<()> {
+        for new in packages(&self.dir) {
+            self.move_in(&new)?;
+        }
+        let providers = Path::new(super::prepared::DATA).join(super::prepared::PROVIDERS);
+        if !crate::job_files::is_plain_dir(template, &providers) {
+            // There are none.
+            return Ok(());
+        }
+        for link in links(&template.join(&providers)) {
+            let target = fs::read_link(&link)?;
+            let Ok(of_package) = target.strip_prefix(&self.dir) else { continue };
+            let staged = self.dir.join(of_package);
+            // Terraform links to packages of a mirror in a folder.
+            let target = fs::read_link(&staged).unwrap_or_else(|_| self.root.join(of_package));
+            JobFile::new(template, below(&link, template)?).link_to(&target)?;
+            if target.starts_with(&self.root) {
+                used(&target, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// It is whole from the moment it is there, and the record of its files is there before.
+    fn move_in(&self, new: &Path) -> Result<()> {
+        let place = self.root.join(below(new, &self.dir)?);
+        fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
+        if place.symlink_metadata().is_ok() {
+            // It was not linked to, so it is not what was installed, or another daemon was faster.
+            if is_untouched(&place) {
+                return Ok(());
+            }
+            let _ = fs::remove_file(record(&place));
+            fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place))?;
+        }
+        fs::rename(new, &place)?;
+        let written = seen(&place).and_then(|seen| {
+            let unfinished = record(&place).with_extension("new");
+            fs::write(&unfinished, serde_json::to_vec(&seen)?)?;
+            fs::rename(unfinished, record(&place))
+        });
+        if written.is_err() {
+            // Without its record it is of no use.
+            fs::remove_dir_all(&place)?;
+        }
+        written
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!(dir = %self.dir.display(), %error, "a directory for downloads could not be removed");
+        }
+    }
+}
+
+/// Notes that a job uses a provider.
+pub(super) fn used(package: &Path, now: SystemTime) {
+    // What cannot be marked as used goes earlier than it should, which harms nobody.
+    let _ = File::options().write(true).open(record(package)).and_then(|file| file.set_modified(now));
+}
+
+/// Where the files of a provider are written down.
+fn record(package: &Path) -> PathBuf {
+    let mut name = package.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+/// Whether a provider is what it was when it came. A provider without a record came with an older version of this program,
+/// when jobs could write there.
+fn is_untouched(package: &Path) -> bool {
+    let was = fs::read(record(package)).ok().and_then(|text| serde_json::from_slice::<Vec<Seen>>(&text).ok());
+    was.is_some_and(|was| seen(package).is_ok_and(|now| now == was))
+}
+
+fn seen(package: &Path) -> Result<Vec<Seen>> {
+    let mut files = Vec::new();
+    Seen::below(package, MOST_FILES, &mut files)?;
+    files.sort_by(|one, other| one.path().cmp(other.path()));
+    Ok(files)
+}
+
+fn below<'p>(path: &'p Path, root: &Path) -> Result<&'p Path> {
+    path.strip_prefix(root).map_err(Error::other)
+}
+
+/// Directories of providers; links are none.
+fn packages(root: &Path) -> Vec<PathBuf> {
+    at_depth(root, DEPTH)
+}
+
+/// Links at the place of providers.
+pub(super) fn links(providers: &Path) -> Vec<PathBuf> {
+    let versions = at_depth(providers, DEPTH - 1);
+    let entries = versions.iter().flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn at_depth(root: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut level = vec![root.to_owned()];
+    for _ in 0..depth {
+        level = level.iter().flat_map(|path| directories(path)).collect();
+    }
+    level
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::symlink_metadata(path).ok()?.modified().ok()
+}
+
+/// When anything inside was last modified.
+fn newest(root: &Path) -> Option<SystemTime> {
+    let mut newest = None;
+    let mut pending = vec![root.to_owned()];
+    while let Some(path) = pending.pop() {
+        let metadata = fs::symlink_metadata(&path).ok()?;
+        newest = newest.max(metadata.modified().ok());
+        if metadata.is_dir() {
+            pending.extend(fs::read_dir(&path).ok()?.flatten().map(|entry| entry.path()));
+        }
+    }
+    newest
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const PACKAGE: &str = "registry/ns/one/1.0.0/linux_amd64";
+
+    fn plugins(dir: &tempfile::TempDir) -> Plugins {
+        Plugins::of_all(dir.path().join("plugins"))
+    }
+
+    /// What `init` does: downloads a provider unless it is there, and links to it.
+    fn init(staging: &Staging, template: &Path, package: &str, content: &str) -> bool {
+        let (cached, link) =
+            (staging.dir().join(package), template.join(".terraform/providers").join(package));
+        let is_there = cached.join("provider").exists();
+        if !is_there {
+            fs::create_dir_all(&cached).unwrap();
+            fs::write(cached.join("provider"), content).unwrap();
+        }
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(cached, link).unwrap();
+        is_there
+    }
+
+    fn template(dir: &tempfile::TempDir) -> PathBuf {
+        let template = dir.path().join(Uuid::new_v4().to_string());
+        fs::create_dir(&template).unwrap();
+        template
+    }
+
+    fn provider(template: &Path) -> String {
+        fs::read_to_string(template.join(".terraform/providers").join(PACKAGE).join("provider")).unwrap()
+    }
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    #[test]
+    fn what_one_init_brings_the_next_one_links_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plugins, one, two) = (plugins(&dir), template(&dir), template(&dir));
+        let staging = plugins.stage().unwrap();
+        assert!(!init(&staging, &one, PACKAGE, "program"));
+        assert!(!plugins.root.join(PACKAGE).exists(), "it is no other job's before init has ended");
+        staging.settle(&one, NOW).unwrap();
+        let staging = plugins.stage().unwrap();
+        assert!(init(&staging, &two, PACKAGE, "another"));
+        staging.settle(&two, NOW).unwrap();
+        for template in [&one, &two] {
+            assert_eq!(provider(template), "program");
+            let link = fs::read_link(template.join(".terraform/providers").join(PACKAGE)).unwrap();
+            assert_eq!(link, plugins.root.join(PACKAGE), "it outlives the directory of init");
+        }
+        assert_eq!(directories(&dir.path().join("installing")), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_failed_or_killed_init_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plugins, one) = (plugins(&dir), template(&dir));
+        let staging = plugins.stage().unwrap();
+        init(&staging, &one, PACKAGE, "half");
+        drop(staging);
+        assert!(packages(&plugins.root).is_empty());
+        // Of a killed daemon the lock is gone and the directory is there.
+        let left = dir.path().join("installing/left");
+        fs::create_dir_all(left.join(PACKAGE)).unwrap();
+        let running = plugins.stage().unwrap();
+        let _other = plugins.stage().unwrap();
+        assert!(!left.exists() && running.dir().exists());
+    }
+
+    #[test]
+    fn a_provider_that_was_changed_is_installed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let plugins = plugins(&dir);
+        let install = |content: &str| {
+            let (template, staging) = (template(&dir), plugins.stage().unwrap());
+            let was_there = init(&staging, &template, PACKAGE, content);
+            staging.settle(&template, NOW).unwrap();
+            (was_there, provider(&template))
+        };
+        let place = plugins.root.join(PACKAGE);
+        // One without a record.
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("provider"), "hostile").unwrap();
+        assert_eq!(install("program"), (false, "program".to_owned()));
+        let modified = place.join("provider").metadata().unwrap().modified().unwrap();
+        fs::write(place.join("provider"), "hostile").unwrap();
+        File::options().write(true).open(place.join("provider")).unwrap().set_modified(modified).unwrap();
+        assert_eq!(install("program"), (false, "program".to_owned()));
+        fs::write(place.join("another"), "hostile").unwrap();
+        assert_eq!(install("program"), (false, "program".to_owned()));
+        assert_eq!(install("program"), (true, "program".to_owned()));
+        assert!(!place.join("another").exists());
+    }
+
+    #[test]
+    fn a_template_of_its_own_changes_nothing_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plugins, one) = (plugins(&dir), template(&dir));
+        let own = plugins.of_template(&Key::for_test("key"));
+        let staging = own.stage().unwrap();
+        init(&staging, &one, PACKAGE, "hostile");
+        staging.settle(&one, NOW).unwrap();
+        assert_eq!(provider(&one), "hostile");
+        assert!(packages(&plugins.root).is_empty() && packages(&own.root).len() == 1);
+    }
+
+    #[test]
+    fn packages_of_a_mirror_in_a_folder_are_linked_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plugins, one) = (plugins(&dir), template(&dir));
+        let mirror = dir.path().join("mirror").join(PACKAGE);
+        fs::create_dir_all(&mirror).unwrap();
+        fs::write(mirror.join("provider"), "mirrored").unwrap();
+        let staging = plugins.stage().unwrap();
+        let link = staging.dir().join(PACKAGE);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(&mirror, &link).unwrap();
+        init(&staging, &one, PACKAGE, "");
+        staging.settle(&one, NOW).unwrap();
+        assert_eq!(fs::read_link(one.join(".terraform/providers").join(PACKAGE)).unwrap(), mirror);
+    }
+
+    #[test]
+    fn only_unused_providers_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let plugins = plugins(&dir);
+        let make = |root: &Path, path: &str| {
+            let package = root.join(path);
+            fs::create_dir_all(&package).unwrap();
+            fs::write(package.join("provider"), "x").unwrap();
+            fs::write(record(&package), "[]").unwrap();
+            package
+        };
+        let old = make(&plugins.root, "registry/ns/old/1.0.0/linux_amd64");
+        let recent = make(&plugins.root, "registry/ns/used/1.0.0/linux_amd64");
+        let bundled = make(&dir.path().join("bundles/key"), "registry/ns/old/1.0.0/linux_amd64");
+        let other = plugins.root.join("registry/notes");
+        fs::create_dir_all(&other).unwrap();
+        let now = modified(&record(&old)).unwrap();
+        plugins.remove_stale(now);
+        assert!(old.exists() && bundled.exists());
+        let later = now + STALE_AFTER + Duration::from_secs(3600);
+        used(&recent, later);
+        plugins.remove_stale(later);
+        assert!(!old.exists() && !record(&old).exists() && recent.exists() && other.exists());
+        assert!(!plugins.root.join("registry/ns/old").exists() && !dir.path().join("bundles/key").exists());
+    }
+}

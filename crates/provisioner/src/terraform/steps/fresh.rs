@@ -1,0 +1,246 @@
+//! Initialising a template that has not been initialised on this machine before.
+//!
+//! What `init` downloads serves all jobs, so no code of a template may have a part in it. Terraform itself is none, but
+//! `init` also runs git for modules, which runs what its configuration names, and programs by which some backends sign in.
+//! So it is taken apart where a template has such things: modules are fetched first, then providers are installed by a
+//! process that fetches nothing else, and a backend comes last. Each of them sees of the machine's caches what a job
+//! sees, and the second also a directory of its own for what it downloads (`terraform/plugins.rs`).
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::SystemTime;
+
+use coder_wire::messages::provisioner::LogLevel;
+
+use super::init::READY;
+use super::{StepError, Steps, args, blocking, failed};
+use crate::cancel::Urgency;
+use crate::isolation::Level;
+use crate::logs::StageLog;
+use crate::terraform::environment::Variables;
+use crate::terraform::events::Event;
+use crate::terraform::facts::Facts;
+use crate::terraform::plugins::Plugins;
+use crate::terraform::prepared::{self, Key, Purpose, Turn};
+use crate::terraform::run::{Observer, RunError, Runner};
+
+/// How often a command is run at most, and by how much the delay in between grows.
+const ATTEMPTS: u32 = 4;
+const GROWTH: u32 = 3;
+
+/// What Terraform says of itself when it fetches modules in its `init`.
+const BEGINNINGS: [(&str, &str); 2] = [
+    ("initializing_backend_message", "Initializing the backend..."),
+    ("initializing_modules_message", "Initializing modules..."),
+];
+
+/// Terraform takes providers from here without being told to.
+const LOCAL_MIRROR: &str = "terraform.d";
+
+/// Moves the directory of Terraform's own files elsewhere.
+const DATA_VARIABLE: &str = "TF_DATA_DIR";
+
+impl Steps<'_> {
+    /// Lets Terraform set itself up, and keeps what it made. Daemons of this machine take turns for each template.
+    pub(super) async fn run_fresh_init(
+        &self,
+        key: &Key,
+        purpose: Purpose,
+        has_json: bool,
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), StepError> {
+        let (dir, now) = (self.work.template(), SystemTime::from(self.tools.clock.now()));
+        let plugins = self.tools.plugins.clone();
+        blocking(move || plugins.prepare().map_err(|error| failed("make the plugin cache", error))).await?;
+        let turn = self.turn(&format!("template-{}", &key.as_str()[..2])).await?;
+        // Somebody else may have made it in the meantime.
+        let (prepared, wanted, target) = (self.tools.prepared.clone(), key.clone(), dir.clone());
+        if blocking(move || Ok(prepared.restore(&wanted, purpose, &target, now))).await? {
+            log.line(LogLevel::Info, READY).await;
+            return Ok(());
+        }
+        self.set_up(key, has_json, log, observer).await?;
+        if turn.is_some() {
+            let (prepared, key) = (self.tools.prepared.clone(), key.clone());
+            blocking(move || {
+                if let Err(error) = prepared.store(&key, &dir, now) {
+                    tracing::debug!(%error, "an initialised directory is not kept");
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn set_up(
+        &self,
+        key: &Key,
+        has_json: bool,
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), StepError> {
+        let mut facts = self.facts().await?;
+        let mut for_all = self.is_for_all(facts);
+        let gets = for_all && facts.modules;
+        if gets {
+            self.get_modules(log, observer).await?;
+            // What git was made to run may have changed anything in the job's directory, and where processes are not
+            // kept apart it may still run.
+            facts = self.facts().await?;
+            for_all = self.is_for_all(facts) && self.tools.confinement.found.level != Level::Directories;
+        }
+        let turn = if for_all { self.turn("plugins").await? } else { None };
+        for_all = turn.is_some() && self.forget_what_else_is_there().await?;
+
+        let mut arguments = args(["init", "-no-color", "-input=false"]);
+        if has_json {
+            arguments.push("-json".into());
+        }
+        let whole = arguments.clone();
+        if for_all && gets {
+            arguments.push("-get=false".into());
+        }
+        let without_backend = for_all && (gets || facts.backend);
+        if without_backend {
+            arguments.push("-backend=false".into());
+        }
+        let plugins = if for_all { self.tools.plugins.clone() } else { self.tools.plugins.of_template(key) };
+        self.install_providers(plugins, for_all, &arguments, log, observer).await?;
+        drop(turn);
+        if without_backend && facts.backend {
+            self.repeat(&whole, &self.with_provider(Variables::new()), None, log, observer).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs an `init` that may download providers.
+    async fn install_providers(
+        &self,
+        plugins: Plugins,
+        is_in_turn: bool,
+        arguments: &[OsString],
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), StepError> {
+        let now = SystemTime::from(self.tools.clock.now());
+        let staging = blocking(move || {
+            if is_in_turn {
+                plugins.remove_stale(now);
+            }
+            plugins.stage().map_err(|error| failed("make the plugin cache", error))
+        })
+        .await?;
+        let mut variables = self.with_provider(Variables::new());
+        variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), staging.dir().to_string_lossy().into_owned()));
+        // Without it the cache is used only for what a lock file names. A job's own lock file goes nowhere.
+        variables.push(("TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE".to_owned(), "1".to_owned()));
+        self.repeat(arguments, &variables, Some(staging.dir()), log, observer).await?;
+        let dir = self.work.template();
+        blocking(move || staging.settle(&dir, now).map_err(|error| failed("keep the providers", error))).await
+    }
+
+    async fn get_modules(&self, log: &StageLog, observer: &mut Observer<'_>) -> Result<(), StepError> {
+        for (code, words) in BEGINNINGS {
+            let event = serde_json::json!({"@level": "info", "@message": words, "type": "init_output", "message_code": code});
+            if let Some(event) = Event::parse(&event.to_string()) {
+                observer.observe(&event);
+            }
+            log.line(LogLevel::Info, words).await;
+        }
+        let arguments = args(["get", "-no-color"]);
+        self.repeat(&arguments, &self.with_provider(Variables::new()), None, log, observer).await
+    }
+
+    /// Waits for a turn, unless the job is canceled; none when its holder takes too long.
+    async fn turn(&self, name: &str) -> Result<Option<Turn>, StepError> {
+        let lock = self.tools.plugins.lock(name);
+        tokio::select! {
+            turn = Turn::wait(&lock) => turn.map_err(|error| failed("lock the plugin cache", error)),
+            () = self.cancel.reached(Urgency::Graceful) => Err(StepError::from("the job was canceled")),
+        }
+    }
+
+    async fn facts(&self) -> Result<Facts, StepError> {
+        let dir = self.work.template();
+        blocking(move || Facts::read(&dir).map_err(|error| failed("read the template's folder", error))).await
+    }
+
+    /// Whether providers for all jobs may come from an `init` of this template: they come from where the daemon's
+    /// configuration says, and nothing of the template runs.
+    fn is_for_all(&self, facts: Facts) -> bool {
+        let brings_providers = || self.work.template().join(LOCAL_MIRROR).symlink_metadata().is_ok();
+        let moved = || self.tools.environment.of_terraform().any(|(name, _)| name == DATA_VARIABLE);
+        self.bundle.is_none() && !facts.encryption && !moved() && !brings_providers()
+    }
+
+    /// Removes what may lie in Terraform's directory beside modules: among other things the backend of before, which `init`
+    /// would ask once more. False when it cannot be known.
+    async fn forget_what_else_is_there(&self) -> Result<bool, StepError> {
+        let data = self.work.template().join(prepared::DATA);
+        let is_plain = self.work.is_plain(prepared::DATA);
+        blocking(move || {
+            if data.symlink_metadata().is_err() {
+                return Ok(true);
+            }
+            if !is_plain {
+                return Ok(false);
+            }
+            let cleared = data.read_dir().and_then(|entries| {
+                for entry in entries {
+                    let entry = entry?;
+                    if entry.file_name() == "modules" {
+                        continue;
+                    }
+                    let is_dir = entry.file_type()?.is_dir();
+                    if is_dir {
+                        std::fs::remove_dir_all(entry.path())
+                    } else {
+                        std::fs::remove_file(entry.path())
+                    }?;
+                }
+                Ok(())
+            });
+            Ok(cleared.is_ok())
+        })
+        .await
+    }
+
+    /// Runs a command, again when a remote failed for a reason that may pass. Nothing else of a job is ever repeated.
+    async fn repeat(
+        &self,
+        arguments: &[OsString],
+        variables: &Variables,
+        filled: Option<&Path>,
+        log: &StageLog,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), StepError> {
+        let dir = self.work.template();
+        let mut delay = self.tools.init_retry;
+        for attempt in 1..=ATTEMPTS {
+            let runner = self.runner(&dir)?;
+            let cell = runner.cell.map(|cell| filled.map_or(cell, |filled| cell.filling(filled)));
+            let runner = Runner { cell, ..runner };
+            let result = runner.stream(arguments, variables, log, observer).await;
+            let error = match result {
+                Ok(()) => return Ok(()),
+                Err(error @ RunError::Exit { .. }) if attempt < ATTEMPTS && observer.take_passing() => error,
+                Err(error) => return Err(failed("initialize terraform", error)),
+            };
+            let next = attempt + 1;
+            tracing::debug!(%error, "init is tried again");
+            let words = format!(
+                "Initializing failed for a reason that may pass; trying again in {} s (attempt {next} of {ATTEMPTS})",
+                delay.as_secs_f32()
+            );
+            log.line(LogLevel::Warn, &words).await;
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.cancel.reached(Urgency::Graceful) => return Err(failed("initialize terraform", RunError::Canceled)),
+            }
+            delay *= GROWTH;
+        }
+        Err(StepError::from("initialize terraform: the last attempt has no result"))
+    }
+}
