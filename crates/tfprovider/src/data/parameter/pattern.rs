@@ -1,30 +1,76 @@
 //! Regular expressions as template authors write them, in Go's syntax, for an engine with a slightly different one.
 //!
 //! Both are built alike. What differs is rewritten: `\d`, `\w`, `\s` and `\b` mean ASCII only, `\Q…\E` quotes, a brace that
-//! begins no repetition is a brace, an escaped punctuation mark is that mark, and brackets in classes do not nest.
+//! begins no repetition is a brace, an escaped punctuation mark is that mark, and brackets in classes do not nest. What only
+//! our engine would take is refused: a repetition of a repetition, and flags of its own.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use regex::Regex;
 
-/// Compiles an expression of Go's syntax.
-pub(super) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
-    Regex::new(&translate(pattern))
+/// Why an expression is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PatternError {
+    #[error(transparent)]
+    Regex(#[from] regex::Error),
+    #[error("a repetition cannot be repeated, as by {0:?}: put what comes before it into parentheses")]
+    Repeated(char),
+    #[error("{0:?} is not a flag: use i, m, s or U")]
+    Flag(char),
 }
 
-fn translate(pattern: &str) -> String {
+/// Compiles an expression of Go's syntax.
+pub(super) fn compile(pattern: &str) -> Result<Regex, PatternError> {
+    Ok(Regex::new(&translate(pattern)?)?)
+}
+
+fn translate(pattern: &str) -> Result<String, PatternError> {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern.chars().peekable();
+    let mut repeated = false;
     while let Some(c) = rest.next() {
+        let repeats = match c {
+            '*' | '+' | '?' => true,
+            '{' => is_repetition(rest.clone()),
+            _ => false,
+        };
+        if repeats && repeated {
+            return Err(PatternError::Repeated(c));
+        }
+        repeated = repeats;
         match c {
             '\\' => escape(&mut rest, &mut out, false),
             '[' => class(&mut rest, &mut out),
-            '{' if !is_repetition(rest.clone()) => out.push_str(r"\{"),
+            '(' => group(&mut rest, &mut out)?,
+            '{' if repeats => {
+                out.push('{');
+                out.extend(std::iter::from_fn(|| rest.next_if(|c| *c != '}')));
+                out.extend(rest.next());
+            }
+            '{' => out.push_str(r"\{"),
             c => out.push(c),
         }
+        if repeats {
+            // A question mark behind it makes it lazy.
+            out.extend(rest.next_if_eq(&'?'));
+        }
     }
-    out
+    Ok(out)
+}
+
+/// What follows an opening parenthesis: nothing, a name, or flags.
+fn group(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), PatternError> {
+    out.push('(');
+    let Some(mark) = rest.next_if_eq(&'?') else { return Ok(()) };
+    out.push(mark);
+    while let Some(c) = rest.next_if(|c| !matches!(c, 'P' | '<' | ':' | ')' | '=' | '!')) {
+        if !matches!(c, 'i' | 'm' | 's' | 'U' | '-') {
+            return Err(PatternError::Flag(c));
+        }
+        out.push(c);
+    }
+    Ok(())
 }
 
 /// What follows a backslash.
@@ -161,6 +207,12 @@ mod tests {
 
     #[test]
     fn what_neither_knows_is_refused() {
+        for pattern in ["a**", "a+*", "a{2}{3}", "a*??", "(?x)a", "(?u:a)", "(?i-u)a"] {
+            assert!(compile(pattern).is_err(), "{pattern}");
+        }
+        check("^(?:(?P<n>a*?)b{1}?c??)+?(?i-s:D)$", &["abcbd"], &["e"]);
+        check("^a*}?$", &["aa}", "aa"], &["}}"]);
+        check("^(a*)*[*+?{2}]$", &["aa+", "{"], &["aa"]);
         for pattern in ["(", "(?=x)", r"\1", "[a", r"\p{Nothing}", r"\x{41", "\\"] {
             assert!(compile(pattern).is_err(), "{pattern}");
         }

@@ -75,10 +75,6 @@ data "coder_parameter" "ofr" {
   order = 2.5 # refused: error: Attribute must be a whole number, got 2.5
 }
 
-data "coder_external_auth" "e" {
-  id = "" # refused: error: id is required
-}
-
 data "coder_workspace_preset" "n" {
   name = "" # refused: error: expected name to not be an empty string
 }

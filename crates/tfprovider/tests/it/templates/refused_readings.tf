@@ -511,3 +511,12 @@ data "coder_workspace_preset" "step" {
     }
   }
 }
+
+data "coder_external_auth" "e" {
+  id = "" # refused: error: id is required
+}
+
+data "coder_external_auth" "nowhere" {
+  count = 0
+  id    = ""
+}
