@@ -2,7 +2,10 @@
 //! of processes, as far as they go.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
 /// What one job may use; none for no limit.
@@ -18,6 +21,10 @@ pub struct Limits {
 
 /// The time over which a share of processors is counted.
 const PERIOD_US: f64 = 100_000.0;
+
+/// How long the end of a group is waited for, and how often it is looked.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Beginning of the names of groups.
 const PREFIX: &str = "coder-job-";
@@ -114,7 +121,7 @@ impl Applied {
             }
         }
         for parent in &applied.parents {
-            remove_empty(&parent.dir);
+            remove_left(&parent.dir);
         }
         applied
     }
@@ -126,12 +133,25 @@ impl Applied {
 
     /// The groups of one job.
     pub(crate) fn open(&self) -> std::io::Result<Groups> {
+        match self.make() {
+            // A daemon that started at this moment took it for a dead one's.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.make(),
+            made => made,
+        }
+    }
+
+    fn make(&self) -> std::io::Result<Groups> {
         let mut groups = Groups::default();
         let name = format!("{PREFIX}{}", Uuid::new_v4());
         for parent in &self.parents {
             let dir = parent.dir.join(&name);
             std::fs::create_dir(&dir)?;
+            let lock = std::fs::File::open(&dir);
             groups.dirs.push(dir.clone());
+            // Says to daemons that start that this one lives.
+            let lock = lock?;
+            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            groups.locks.push(lock);
             for (file, content) in &parent.files {
                 std::fs::write(dir.join(file), content)?;
             }
@@ -140,10 +160,11 @@ impl Applied {
     }
 }
 
-/// The control groups of a job, removed when dropped; its processes have ended by then.
+/// The control groups of a job. When dropped they end what is left in them, and go.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     dirs: Vec<PathBuf>,
+    locks: Vec<std::fs::File>,
 }
 
 impl Groups {
@@ -155,21 +176,56 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        for dir in &self.dirs {
-            // Version 2 can end what is left in it.
-            let _ = std::fs::write(dir.join("cgroup.kill"), "1");
-            if let Err(error) = std::fs::remove_dir(dir) {
-                tracing::debug!(dir = %dir.display(), %error, "a control group is removed later");
+        if self.dirs.is_empty() {
+            return;
+        }
+        let (dirs, locks) = (std::mem::take(&mut self.dirs), std::mem::take(&mut self.locks));
+        let ending = move || {
+            for dir in &dirs {
+                if let Err(error) = end(dir) {
+                    tracing::warn!(dir = %dir.display(), %error, "a job's control group cannot be removed; the next daemon tries again");
+                }
             }
+            drop(locks);
+        };
+        // It may take a moment, which no async thread has.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(ending)),
+            Err(_) => ending(),
         }
     }
 }
 
-/// Removes groups of earlier daemons; those with processes stay.
-fn remove_empty(parent: &Path) {
+/// Ends the processes of a group, and removes it. A process that was killed leaves its group a moment later.
+fn end(dir: &Path) -> std::io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match std::fs::remove_dir(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(_) if Instant::now() < until => {}
+            other => return other,
+        }
+        // Version 2 ends all at once; of version 1 each is ended by its number.
+        if std::fs::write(dir.join("cgroup.kill"), "1").is_err() {
+            let processes = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            for pid in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Ends and removes groups of daemons that are no more.
+fn remove_left(parent: &Path) {
     for entry in parent.read_dir().into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            let _ = std::fs::remove_dir(entry.path());
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let is_nobodys = std::fs::File::open(entry.path())
+            .is_ok_and(|group| flock(&group, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if is_nobodys && let Err(error) = end(&entry.path()) {
+            tracing::warn!(dir = %entry.path().display(), %error, "a control group of an earlier daemon cannot be removed");
         }
     }
 }
@@ -308,6 +364,31 @@ mod tests {
         CONTROLLERS.into_iter().find(|(name, ..)| text.split_whitespace().any(|one| one == *name))
     }
 
+    /// Where processes have to be ended one by one.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_group_of_version_1_ends_with_what_is_in_it() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let places = Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let Some(dir) = ["pids", "memory", "cpu"].iter().find_map(|name| places.legacy(name)) else {
+            eprintln!("SKIPPED: control groups of version 1 cannot be made here");
+            return;
+        };
+        // In a folder of its own: other tests look for what earlier daemons left.
+        let base = dir.join(format!("coder-test-{}", Uuid::new_v4()));
+        std::fs::create_dir(&base).unwrap();
+        let parent = Parent { dir: base.clone(), files: Vec::new() };
+        let groups = Applied { parents: vec![parent], ..Applied::default() }.open().unwrap();
+        let mut job = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        for entrance in groups.entrances() {
+            std::fs::write(entrance, job.id().to_string()).unwrap();
+        }
+        drop(groups);
+        assert_eq!(job.wait().unwrap().signal(), Some(9));
+        std::fs::remove_dir(base).unwrap();
+    }
+
     /// The way through version 2 with a real kernel: a daemon in a group of processes moves aside, its jobs get groups with
     /// limits, processes join them, end with them, and the groups go.
     #[cfg(target_os = "linux")]
@@ -373,14 +454,18 @@ mod tests {
         }
         let own = std::fs::read_to_string(format!("/proc/{}/cgroup", job.id())).unwrap();
         assert!(own.contains(PREFIX), "{own}");
-        // Empty groups of earlier daemons go, those at work stay.
-        let stale = base.join(format!("{PREFIX}stale"));
+        // Groups of earlier daemons go with what is in them, those at work stay, empty ones too.
+        let (stale, waiting) = (base.join(format!("{PREFIX}stale")), applied.open().unwrap());
         std::fs::create_dir(&stale).unwrap();
-        remove_empty(base);
-        assert!(!stale.exists() && dir.exists());
-        std::fs::write(dir.join("cgroup.kill"), "1").unwrap();
-        assert_eq!(job.wait().unwrap().signal(), Some(9));
-        drop(groups);
+        let mut left = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        std::fs::write(stale.join("cgroup.procs"), left.id().to_string()).unwrap();
+        remove_left(base);
+        assert_eq!(left.wait().unwrap().signal(), Some(9));
+        assert!(!stale.exists() && dir.exists() && waiting.dirs[0].exists());
+        assert!(job.try_wait().unwrap().is_none());
+        // What is still running ends with its group, which waits for it.
+        drop((groups, waiting));
         assert!(!dir.exists());
+        assert_eq!(job.wait().unwrap().signal(), Some(9));
     }
 }
