@@ -1,15 +1,11 @@
 //! What a server and its runtime hold at the moment, and joining it with bytes of one's own.
 
-use std::time::Duration;
-
 use coder_api::client::DaemonFilter;
 use coder_testkit::server::TestServer;
+use coder_testkit::wait::{SOON, eventually, settled};
 use http::{HeaderMap, HeaderValue, Uri};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-
-/// Everything that is expected happens within this time.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// What grows when something is left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,36 +37,17 @@ impl Counters {
 
     /// The counters once nothing changes any more: a client of the set-up may still be closing.
     pub(crate) async fn at_rest(server: &TestServer) -> Self {
-        let mut quiet = 0;
-        let mut last = Self::of(server);
-        while quiet < 20 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let now = Self::of(server);
-            quiet = if now == last { quiet + 1 } else { 0 };
-            last = now;
-        }
-        last
+        settled(|| Self::of(server)).await
     }
 
     /// Waits until the server holds no more than this.
     #[track_caller]
     pub(crate) fn restored(self, server: &TestServer, what: &str) -> impl Future<Output = ()> {
-        let caller = std::panic::Location::caller();
-        async move {
-            let gone = async {
-                loop {
-                    let now = Self::of(server);
-                    let kept =
-                        now.tasks > self.tasks || now.sessions > self.sessions || now.alive > self.alive;
-                    if !kept && now.waiting == self.waiting {
-                        return;
-                    }
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            let in_time = tokio::time::timeout(SOON, gone).await.is_ok();
-            assert!(in_time, "{caller}: {what}: {:?} is left of {self:?}", Self::of(server));
-        }
+        eventually(what, move || {
+            let now = Self::of(server);
+            let kept = now.tasks > self.tasks || now.sessions > self.sessions || now.alive > self.alive;
+            !kept && now.waiting == self.waiting
+        })
     }
 }
 

@@ -1,7 +1,5 @@
 //! Peers that break off, talk nonsense or do not read: the session ends, nothing is left behind, others go on.
 
-use std::time::Duration;
-
 use coder_domain::ids::{KeyId, UserId};
 use coder_domain::tags::TagSet;
 use coder_server::App;
@@ -10,10 +8,9 @@ use coder_store::daemons::{self, Join};
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
 use coder_testkit::stream::{Fault, Faulty};
+use coder_testkit::wait::{SOON, eventually};
 use coder_wire::ws::Socket;
 use tokio::io::{AsyncWriteExt, DuplexStream};
-
-const SOON: Duration = Duration::from_secs(30);
 
 /// The server's side of a WebSocket after its upgrade; the other end is the peer's.
 async fn session(app: &App) -> DuplexStream {
@@ -34,12 +31,8 @@ async fn session(app: &App) -> DuplexStream {
 }
 
 async fn until_gone(app: &App) {
-    let gone = async {
-        while !app.scheduler.connected().is_empty() || app.scheduler.size() != (0, 0) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(SOON, gone).await.unwrap();
+    eventually("nobody is left", || app.scheduler.connected().is_empty() && app.scheduler.size() == (0, 0))
+        .await;
 }
 
 #[tokio::test]
@@ -50,7 +43,7 @@ async fn a_connection_cut_at_any_byte_leaves_nothing_behind() {
     loop {
         let far = session(app).await;
         let daemon = FakeDaemon::over(Socket::client(Faulty::new(far, bytes, Fault::Cut)));
-        let exchange = daemon.calls.acquire(tokio::time::sleep(Duration::from_millis(1)));
+        let exchange = daemon.calls.acquire(std::future::ready(()));
         let outcome = tokio::time::timeout(SOON, exchange).await.unwrap();
         drop(daemon);
         until_gone(app).await;
@@ -81,7 +74,6 @@ async fn nonsense_ends_the_session() {
             let mut socket = Socket::client(far);
             socket.write_all(&noise).await.ok();
             socket.flush().await.ok();
-            tokio::time::sleep(Duration::from_millis(1)).await;
         } else {
             far.write_all(&noise).await.ok();
         }

@@ -1,15 +1,12 @@
 //! Following logs over real sockets: peers that do not read, and jobs that end without a daemon.
 
-use std::time::Duration;
-
 use coder_api::client::LogsOf;
 use coder_domain::secret::Secret;
 use coder_testkit::daemon::{FakeDaemon, import_result, import_update};
 use coder_testkit::server::TestServer;
+use coder_testkit::wait::{SOON, eventually};
 
 use crate::flow::push;
-
-const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_follower_that_does_not_read_holds_nobody_up() {
@@ -46,12 +43,7 @@ async fn a_job_canceled_while_it_waits_ends_its_log() {
     let client = &server.owner;
     let version = push(client).await;
     let following = tokio::spawn(client.follow_job_logs(LogsOf::Version(version.id), 0).collect());
-    let listening = async {
-        while server.handle.app.events.topics() == 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(SOON, listening).await.unwrap();
+    eventually("somebody listens", || server.handle.app.events.topics() > 0).await;
     client.cancel_version(version.id).await.unwrap();
     let lines = tokio::time::timeout(SOON, following).await.unwrap().unwrap().unwrap();
     assert!(lines.is_empty());

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
+use coder_testkit::wait::SOON;
 use coder_wire::daemon::{Client, rpc};
 use coder_wire::drpc::frame::{self, Kind};
 use coder_wire::drpc::{MESSAGE, Status};
@@ -18,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::counters::{Counters, SOON, joined, request};
+use crate::counters::{Counters, joined, request};
 
 /// Bytes in one masked frame of a WebSocket client; the mask is zero, so that they stay readable.
 fn binary(payload: &[u8]) -> Vec<u8> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
+use coder_testkit::wait::SOON;
 use coder_wire::daemon::rpc;
 use coder_wire::drpc::frame::{self, Kind};
 use coder_wire::messages::provisionerd::UpdateJobRequest;
@@ -15,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::counters::{Counters, PATH, SOON, connect, joined, request};
+use crate::counters::{Counters, PATH, connect, joined, request};
 use crate::joins::pass;
 
 /// A WebSocket frame of a client with a mask of zeros, so that its payload stays readable.
@@ -75,13 +76,13 @@ async fn a_client_that_never_reads_is_held_back_and_then_ended() {
     let mut passed = Duration::ZERO;
     while !server.handle.app.scheduler.connected().is_empty() {
         assert!(passed < Duration::from_secs(100), "it is still there after {passed:?}");
-        pass(Duration::from_secs(5)).await;
+        pass(&server, Duration::from_secs(5)).await;
         passed += Duration::from_secs(5);
     }
     goes_on(&server).await;
     drop(stream);
     for _ in 0..4 {
-        pass(Duration::from_secs(5)).await;
+        pass(&server, Duration::from_secs(5)).await;
     }
     before.restored(&server, "after a client that never read").await;
     server.stop().await.unwrap();

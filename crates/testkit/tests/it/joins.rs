@@ -5,12 +5,13 @@ use std::time::Duration;
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
 use coder_testkit::stream::{Fault, Faulty};
+use coder_testkit::wait::{SOON, eventually, settled};
 use coder_wire::daemon::Client;
 use coder_wire::mux::{Config, Session};
 use coder_wire::ws::handshake;
 use http::{HeaderMap, Uri};
 
-use crate::counters::{Counters, SOON, connect, request, rows};
+use crate::counters::{Counters, connect, request, rows};
 
 /// Longest time that the server bears a silent peer: two keepalive pings, their answer, and the farewell.
 const LIMIT: Duration = Duration::from_secs(100);
@@ -24,7 +25,7 @@ async fn attempt(server: &TestServer, uri: &Uri, headers: &HeaderMap, bytes: usi
     let io = Faulty::new(connect(server).await, bytes, fault);
     let Ok(socket) = handshake::client(io, uri, headers).await else { return false };
     let daemon = FakeDaemon::over(socket);
-    daemon.calls.acquire(tokio::time::sleep(Duration::from_millis(1))).await.is_ok()
+    daemon.calls.acquire(std::future::ready(())).await.is_ok()
 }
 
 /// After how many bytes a join fails for the last time, at least.
@@ -42,7 +43,7 @@ async fn length(server: &TestServer, uri: &Uri, headers: &HeaderMap) -> usize {
 async fn goes_on(server: &TestServer) {
     server.owner.user("me").await.unwrap();
     let daemon = FakeDaemon::join_with_session(&server.owner, "other").await.unwrap();
-    daemon.calls.acquire(tokio::time::sleep(Duration::from_millis(1))).await.unwrap();
+    daemon.calls.acquire(std::future::ready(())).await.unwrap();
     daemon.leave().await;
 }
 
@@ -75,11 +76,11 @@ async fn a_join_cut_at_any_byte_leaves_nothing_behind() {
 }
 
 /// Moves the clock, and gives the sockets real time to say what they have to say about it.
-pub(crate) async fn pass(time: Duration) {
+pub(crate) async fn pass(server: &TestServer, time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    settled(|| Counters::of(server)).await;
 }
 
 /// The clock is moved by hand once all of them hang: no limit of the server is shortened for this.
@@ -106,13 +107,8 @@ async fn joins_that_stall_at_any_byte_are_ended_in_time() {
         });
     }
     let hanging = stalled.len();
-    let held = async {
-        // Each has its connection at the server: as a request under way, or as a session.
-        while server.handle.app.lifecycle.running() < hanging {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(SOON, held).await.unwrap();
+    // Each has its connection at the server: as a request under way, or as a session.
+    eventually("all hang", || server.handle.app.lifecycle.running() >= hanging).await;
     goes_on(&server).await;
     let app = &server.handle.app;
     let is_over = || app.scheduler.connected().is_empty() && app.lifecycle.running() <= before.tasks();
@@ -123,14 +119,14 @@ async fn joins_that_stall_at_any_byte_are_ended_in_time() {
             "of {hanging} stalled joins {:?} is left after {passed:?}",
             Counters::of(&server)
         );
-        pass(STEP).await;
+        pass(&server, STEP).await;
         passed += STEP;
     }
     goes_on(&server).await;
     stalled.shutdown().await;
     // What this side still had to say to nobody is given up.
     for _ in 0..4 {
-        pass(STEP).await;
+        pass(&server, STEP).await;
     }
     before.restored(&server, "after the stalled joins").await;
     server.stop().await.unwrap();

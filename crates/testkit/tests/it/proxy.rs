@@ -3,10 +3,9 @@
 use std::io::ErrorKind;
 
 use coder_testkit::proxy::{Cut, Proxy};
+use coder_testkit::wait::SOON;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-
-use crate::counters::SOON;
 
 /// Both ends of a connection through a proxy.
 async fn connected() -> (Proxy, TcpStream, TcpStream) {

@@ -1,0 +1,29 @@
+//! What fuzzing found, and the seeds it began with, again: each input is an answer within its time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longest time for one input, unoptimised and on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Gives every file of `tests/corpus/NAME` to the reader of that name, for all of them. `crate_folder` is the calling
+/// crate's `env!("CARGO_MANIFEST_DIR")`.
+///
+/// # Panics
+/// When a reader panics or takes too long, and when one has no corpus.
+pub fn replay<'a>(crate_folder: &str, readers: impl IntoIterator<Item = (&'a str, fn(&[u8]))>) {
+    for (name, read) in readers {
+        let folder = Path::new(crate_folder).join("tests/corpus").join(name);
+        let mut count = 0;
+        let entries = std::fs::read_dir(&folder);
+        for entry in entries.unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.expect("the folder can be listed").path();
+            let input = std::fs::read(&path).expect("the file can be read");
+            let start = Instant::now();
+            read(&input);
+            assert!(start.elapsed() < PATIENCE, "{}: {:?}", path.display(), start.elapsed());
+            count += 1;
+        }
+        assert!(count > 0, "{name} has no corpus");
+    }
+}
