@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::builder::Resettable;
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::cmd;
-use crate::env;
+use crate::{cmd, env, table};
 
 /// Coder: templates become workspaces, built by provisioners.
 #[derive(Debug, Parser)]
@@ -158,6 +157,15 @@ pub(crate) struct Organization {
     /// Organization to work in, by name or id; `default` is the default one.
     #[arg(short = 'O', long = "org", env = env::ORGANIZATION, value_name = "NAME")]
     pub(crate) org: Option<String>,
+}
+
+/// Arguments of a list of what an organization has.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    pub(crate) organization: Organization,
+    #[command(flatten)]
+    pub(crate) table: table::Options,
 }
 
 /// The whole command line.

@@ -11,7 +11,7 @@ use crate::{args, remote};
 pub(crate) enum Command {
     /// List members.
     #[command(alias = "ls")]
-    List(ListArgs),
+    List(args::List),
     /// Add a user.
     Add(UserArgs),
     /// Remove a member.
@@ -19,15 +19,6 @@ pub(crate) enum Command {
     Remove(UserArgs),
     /// Replace a member's roles; none named takes all away.
     EditRoles(RolesArgs),
-}
-
-/// Arguments of `list`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ListArgs {
-    #[command(flatten)]
-    organization: args::Organization,
-    #[command(flatten)]
-    table: table::Options,
 }
 
 /// Arguments of `add` and `remove`.

@@ -1,34 +1,56 @@
-//! `coder provisioner drain`
+//! `coder provisioner drain` and `coder provisioner undrain`
 
 use anyhow::Context as _;
 
 use crate::context::Context;
 use crate::{args, remote};
 
-/// Arguments.
+/// Arguments of both.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name of the daemon, or its id; all daemons of that name drain.
+    /// Name of the daemon, or its id; all daemons of that name are meant.
     daemon: String,
     #[command(flatten)]
     organization: args::Organization,
 }
 
-pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+pub(crate) async fn drain(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    set(ctx, args, true).await
+}
+
+pub(crate) async fn undrain(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    set(ctx, args, false).await
+}
+
+async fn set(ctx: &Context, args: Args, draining: bool) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-    let drained = remote::found(client.drain(organization.id, &args.daemon).await)?.with_context(|| {
-        format!("no daemon {:?} was seen lately: see `coder provisioner list`", args.daemon)
+    let name = &args.daemon;
+    let answer = if draining {
+        client.drain(organization.id, name).await
+    } else {
+        client.undrain(organization.id, name).await
+    };
+    let answer = remote::found(answer)?.with_context(|| {
+        if draining {
+            format!("no daemon {name:?} was seen lately: see `coder provisioner list`")
+        } else {
+            format!("there is no daemon {name:?}: see `coder provisioner list --show-offline`")
+        }
     })?;
-    let what = match drained.daemons.len() {
-        1 => format!(
-            "Daemon {:?} takes no more jobs; it leaves when it has finished what it has.",
-            args.daemon
+    let many = if draining { answer.daemons.len() as u64 } else { answer.told };
+    let what = match (draining, many) {
+        (true, 1) => {
+            format!("Daemon {name:?} takes no more jobs; it leaves when it has finished what it has.")
+        }
+        (true, _) => format!(
+            "{many} daemons of the name {name:?} take no more jobs; each leaves when it has finished."
         ),
-        many => format!(
-            "{many} daemons of the name {:?} take no more jobs; each leaves when it has finished.",
-            args.daemon
-        ),
+        (false, 0) => {
+            format!("Daemon {name:?} is not drained when it comes back; one that was told to leave does so.")
+        }
+        (false, 1) => format!("Daemon {name:?} takes jobs again."),
+        (false, _) => format!("{many} daemons of the name {name:?} take jobs again."),
     };
     ctx.printer.note(&what);
     Ok(())

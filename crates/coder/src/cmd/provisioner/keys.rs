@@ -20,7 +20,7 @@ pub(crate) enum Command {
     Create(CreateArgs),
     /// List keys.
     #[command(alias = "ls")]
-    List(ListArgs),
+    List(args::List),
     /// Change until when and from where a key may be used, also for the daemons that are connected.
     Update(UpdateArgs),
     /// Give a key a new token and print it, this once; the old one stays valid for a while.
@@ -80,15 +80,6 @@ pub(crate) struct RotateArgs {
     overlap: Duration,
     #[command(flatten)]
     organization: args::Organization,
-}
-
-/// Arguments of `list`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ListArgs {
-    #[command(flatten)]
-    organization: args::Organization,
-    #[command(flatten)]
-    table: table::Options,
 }
 
 /// Arguments of `delete`.

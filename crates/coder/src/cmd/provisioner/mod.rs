@@ -6,7 +6,6 @@ pub(crate) mod keys;
 pub(crate) mod list;
 #[cfg(feature = "server")]
 pub(crate) mod start;
-pub(crate) mod undrain;
 
 use crate::context::Context;
 
@@ -22,7 +21,7 @@ pub(crate) enum Command {
     /// Let a daemon finish what it has and leave.
     Drain(drain::Args),
     /// Take a drain back.
-    Undrain(undrain::Args),
+    Undrain(drain::Args),
     /// Manage the keys with which daemons join.
     #[command(alias = "key", subcommand_required = true, arg_required_else_help = true)]
     Keys {
@@ -44,8 +43,8 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
         #[cfg(feature = "server")]
         Command::Start(_) => unreachable!("has its own runtime, see lib.rs"),
         Command::List(args) => list::run(ctx, args).await,
-        Command::Drain(args) => drain::run(ctx, args).await,
-        Command::Undrain(args) => undrain::run(ctx, args).await,
+        Command::Drain(args) => drain::drain(ctx, args).await,
+        Command::Undrain(args) => drain::undrain(ctx, args).await,
         Command::Keys { command } => keys::run(ctx, command).await,
         Command::Jobs { command } => jobs::run(ctx, command).await,
     }
