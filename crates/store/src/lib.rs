@@ -82,6 +82,9 @@ pub use transaction::settle;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// With fewer a transaction would keep everybody else waiting.
+const LEAST_CONNECTIONS: usize = 2;
+
 /// How to reach the database and how hard to try.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -118,6 +121,7 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     engine: Engine,
     counters: Arc<Counters>,
+    connections: usize,
     state_keys: StateKeys,
 }
 
@@ -136,8 +140,9 @@ impl Store {
 
     /// Opens the database without looking at its schema; for tests of the migrations.
     fn open_unchecked(config: &Config) -> Result<Self> {
-        let engine = Engine::new(config)?;
-        Ok(Self(Arc::new(Inner { engine, counters: Arc::default(), state_keys: config.state_keys.clone() })))
+        let (engine, connections) = (Engine::new(config)?, config.connections.max(LEAST_CONNECTIONS));
+        let state_keys = config.state_keys.clone();
+        Ok(Self(Arc::new(Inner { engine, counters: Arc::default(), connections, state_keys })))
     }
 
     /// Starts reading. Each statement sees the newest committed rows; there is no snapshot across statements.
@@ -196,6 +201,12 @@ impl Store {
     #[must_use]
     pub fn statements(&self) -> Statements {
         self.0.counters.read()
+    }
+
+    /// How many connections it uses at most, on Postgres; whoever would take all of them should take fewer.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.connections
     }
 
     /// Whether this store is on Postgres, the only engine that several servers may share.

@@ -14,8 +14,8 @@ use super::merge::{Part, Texts, unchanged};
 use super::statement::Statement;
 use super::value::Value;
 use super::{Failure, bind};
-use crate::Config;
 use crate::error::Error;
+use crate::{Config, LEAST_CONNECTIONS};
 
 /// A connection that was idle longer is asked whether it still lives before it is trusted with work.
 const TRUSTED_IDLE: Duration = Duration::from_millis(500);
@@ -55,7 +55,7 @@ impl Server {
             ])
             .statement_cache_capacity(256)
             .disable_statement_logging();
-        let lane = Lane::new(config.connections.max(2), config.patience);
+        let lane = Lane::new(config.connections.max(LEAST_CONNECTIONS), config.patience);
         Ok(Self { lane, options, texts: Texts::default() })
     }
 
