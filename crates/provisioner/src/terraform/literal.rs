@@ -1,5 +1,7 @@
 //! Values of HCL expressions that need no evaluation.
 
+use std::fmt::Write as _;
+
 use hcl_edit::expr::Expression;
 use hcl_edit::template::Element;
 
@@ -22,4 +24,30 @@ pub(super) fn text(expression: &Expression) -> Option<String> {
 
 fn join<'a>(elements: impl Iterator<Item = &'a Element>) -> Option<String> {
     elements.map(|element| element.as_literal().map(|text| text.value().as_str())).collect()
+}
+
+/// A text as configuration writes it: quoted, and without interpolations or directives.
+pub(super) fn quote(value: &str) -> String {
+    let mut quoted = String::with_capacity(value.len() + 2);
+    quoted.push('"');
+    let mut chars = value.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '$' | '%' if chars.peek() == Some(&'{') => {
+                quoted.push(char);
+                quoted.push(char);
+            }
+            control if control.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
 }

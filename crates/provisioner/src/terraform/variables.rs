@@ -12,6 +12,8 @@ use hcl_edit::expr::Expression;
 
 use crate::job_files::JobFile;
 
+use super::literal::quote;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VariableError {
     #[error(
@@ -36,8 +38,8 @@ pub(crate) fn write_file(
 }
 
 fn render(values: &[VariableValue], declared: &[TemplateVariable]) -> Result<String, VariableError> {
-    let types: HashMap<&str, &str> =
-        declared.iter().map(|variable| (variable.name.as_str(), variable.r#type.as_str())).collect();
+    let declared: HashMap<&str, &TemplateVariable> =
+        declared.iter().map(|variable| (variable.name.as_str(), variable)).collect();
     let mut text = String::new();
     let mut written = std::collections::HashSet::new();
     // The last value of a name counts, as on the command line.
@@ -48,8 +50,13 @@ fn render(values: &[VariableValue], declared: &[TemplateVariable]) -> Result<Str
         if !written.insert(value.name.as_str()) {
             continue;
         }
-        let rendered = if is_text(types.get(value.name.as_str()).copied().unwrap_or_default()) {
+        let variable = declared.get(value.name.as_str());
+        let rendered = if is_text(variable.map_or("", |variable| &variable.r#type)) {
             quote(&value.value)
+        } else if variable.is_some_and(|variable| !variable.required && variable.default_value == value.value)
+        {
+            // The default comes back as it was told: as JSON, in which `${` is no more than text. Terraform has it already.
+            continue;
         } else {
             // Parsed first, so that a malformed value is an error about this variable and cannot change the file.
             value
@@ -76,31 +83,6 @@ fn is_text(type_source: &str) -> bool {
     matches!(type_source.trim().trim_matches('"'), "" | "string" | "number" | "bool")
 }
 
-fn quote(value: &str) -> String {
-    let mut quoted = String::with_capacity(value.len() + 2);
-    quoted.push('"');
-    let mut chars = value.chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '$' | '%' if chars.peek() == Some(&'{') => {
-                quoted.push(char);
-                quoted.push(char);
-            }
-            control if control.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -123,6 +105,22 @@ mod tests {
         )
         .unwrap();
         assert_eq!(text, "n = \"5\"\nl = (\n[\"a\",\n 1]\n)\na = \"x\\\"$${y}\\\\\\n%%{z} $1\"\n");
+    }
+
+    #[test]
+    fn defaults_that_come_back_are_left_to_terraform() {
+        let list = |default: &str| TemplateVariable {
+            required: default.is_empty(),
+            default_value: default.to_owned(),
+            ..typed("l", "list(string)")
+        };
+        let default = r#"["${x}","%{if}"]"#;
+        assert_eq!(render(&[value("l", default)], &[list(default)]).unwrap(), "");
+        assert_eq!(render(&[value("l", "[1]")], &[list(default)]).unwrap(), "l = (\n[1]\n)\n");
+        assert!(render(&[value("l", "")], &[list("")]).is_err(), "there is no default");
+        // Without a type even a default that is no text becomes text, as it does on the command line.
+        let untyped = TemplateVariable { r#type: String::new(), ..list("[1]") };
+        assert_eq!(render(&[value("l", "[1]")], &[untyped]).unwrap(), "l = \"[1]\"\n");
     }
 
     #[test]

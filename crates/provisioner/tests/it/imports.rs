@@ -86,10 +86,14 @@ variable "secret" {
   sensitive = true
 }
 variable "list" { type = list(string) }
+variable "texts" {
+  type    = list(string)
+  default = ["$${not}", "%%{one}"]
+}
 variable "count_of" { type = number }
 resource "terraform_data" "a" {
   count = var.count_of
-  input = join("-", var.list)
+  input = join("-", concat(var.list, var.texts))
   triggers_replace = sha256(var.secret)
 }
 "#;
@@ -105,7 +109,10 @@ resource "terraform_data" "a" {
     let Type::TemplateImport(result) = result else { panic!("not an import") };
     assert_eq!(result.start_resources.len(), 2);
     let plan = String::from_utf8(result.plan.to_vec()).unwrap();
-    assert!(plan.contains("\"a-b\""), "{plan}");
+    assert!(plan.contains("\"a-b-${not}-%{one}\""), "{plan}");
+    let parsed = record.updates.iter().find(|update| !update.template_variables.is_empty()).unwrap();
+    let texts = parsed.template_variables.iter().find(|variable| variable.name == "texts").unwrap();
+    assert_eq!(texts.default_value, r#"["${not}","%{one}"]"#);
     let calls = std::fs::read_to_string(running.dir.path().join("calls")).unwrap();
     assert!(!calls.contains("hunter2"), "{calls}");
     assert!(!record.has_line("hunter2"));

@@ -292,7 +292,7 @@ mod tests {
         let module = read(&[
             (
                 "main.tf",
-                "locals {\n  all = merge({ a = \"x\" }, { b = upper(var.y) })\n}\nvariable \"y\" {\n  default = \"$${y\"\n}\n\
+                "locals {\n  all = merge({ a = \"x\" }, { b = upper(var.y) })\n}\nvariable \"y\" {\n  default = \"$${y\\t\\u200b\"\n}\n\
                  data \"coder_workspace_tags\" \"t\" {\n  tags = local.all\n}\n\
                  data \"coder_workspace_tags\" \"u\" {\n  tags = { own = var.y }\n}\n",
             ),
@@ -300,7 +300,10 @@ mod tests {
         ])
         .unwrap();
         let seen: Vec<_> = module.workspace_tags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        assert_eq!(seen, [("a", "\"x\""), ("b", "\"$${Y\""), ("json", "\"2%%{\""), ("own", "var.y")]);
+        assert_eq!(
+            seen,
+            [("a", "\"x\""), ("b", "\"$${Y\\t\u{200b}\""), ("json", "\"2%%{\""), ("own", "var.y")]
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use hcl_edit::Span as _;
 use hcl_edit::structure::Body;
 
 use super::{ParseError, line_of, source};
+use crate::terraform::literal::quote;
 
 /// The workspace tags of a module.
 #[derive(Default)]
@@ -64,8 +65,7 @@ impl Tags {
             (Ok(evaluated), _) => {
                 for (key, value) in evaluated {
                     if !self.seen.contains(&key) {
-                        self.found
-                            .insert(key, format!("{value:?}").replace("${", "$${").replace("%{", "%%{"));
+                        self.found.insert(key, quote(&value));
                     }
                 }
                 Ok(self.found)
