@@ -6,6 +6,7 @@
 pub mod build;
 pub mod clock;
 pub mod explain;
+pub mod external_auth;
 pub mod ids;
 pub mod job;
 pub mod key;
