@@ -66,13 +66,47 @@ pub(crate) struct Child(process::Child);
 impl Child {
     /// Starts a daemon with these variables in its environment.
     pub(crate) fn start(socket: &Path, cache: &Path, variables: &[(&str, &Path)]) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::spawn(Command::new(std::env::current_exe().unwrap()), socket, cache, variables)
+    }
+
+    /// The same, with a small file system of its own as its cache directory. None where that cannot be made.
+    pub(crate) fn on_small_disk(
+        socket: &Path,
+        cache: &Path,
+        variables: &[(&str, &Path)],
+        mebibytes: u32,
+    ) -> Option<Self> {
+        let apart = |script: &str, name: &Path| {
+            let mut command = Command::new("unshare");
+            if !rustix::process::geteuid().is_root() {
+                command.args(["--user", "--map-root-user"]);
+            }
+            command.args(["--mount", "sh", "-c", script]).arg(name).arg(cache);
+            command
+        };
+        let mount = format!("mount -t tmpfs -o size={mebibytes}m,mode=700 none \"$1\"");
+        std::fs::create_dir_all(cache).unwrap();
+        if !apart(&mount, Path::new("sh")).status().is_ok_and(|status| status.success()) {
+            return None;
+        }
+        // The shell becomes the program that it is named after.
+        let script = format!("{mount} && shift && exec \"$0\" \"$@\"");
+        let command = apart(&script, &std::env::current_exe().unwrap());
+        Some(Self::spawn(command, socket, cache, variables))
+    }
+
+    fn spawn(mut command: Command, socket: &Path, cache: &Path, variables: &[(&str, &Path)]) -> Self {
         command
             .args(["--exact", "child::a_daemon_in_a_process_of_its_own"])
             .env(SOCKET, socket)
             .env(CACHE, cache);
         command.envs(variables.iter().copied());
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// A path as this daemon sees it.
+    pub(crate) fn seen(&self, path: &Path) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{}", self.0.id(), path.display()))
     }
 
     /// The most resident memory it had so far, in bytes.

@@ -7,6 +7,7 @@ mod cancel;
 mod child;
 mod extended;
 mod failures;
+mod full_disk;
 mod hostile;
 mod imports;
 mod install;
