@@ -1,0 +1,162 @@
+//! What arrives: headers, payload, new streams of the peer.
+
+use bytes::BytesMut;
+
+use super::super::error::Error;
+use super::super::frame::{Flags, Header, Kind};
+use super::entry::Entry;
+use super::{Role, State, WINDOW};
+
+/// Frames without payload that may wait; while there are more, nothing is read.
+const CONTROL_LIMIT: usize = 1024;
+/// What a peer may send to a stream that nobody reads any more before its credit ends.
+const DISCARD_LIMIT: u64 = 128 << 20;
+
+/// Where the payload of a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::mux) struct Payload {
+    /// The stream, or none when the payload is dropped.
+    pub(in crate::mux) stream: Option<u32>,
+    /// Bytes still to come.
+    pub(in crate::mux) remaining: u32,
+    /// The peer's side ends after them.
+    pub(in crate::mux) fin: bool,
+}
+
+impl State {
+    /// Whether so much waits to be written that nothing may be read.
+    pub(in crate::mux) fn congested(&self) -> bool {
+        self.control.len() > CONTROL_LIMIT
+    }
+
+    /// Takes a header; the payload of a Data frame follows.
+    pub(in crate::mux) fn header(&mut self, header: Header) -> Result<Payload, Error> {
+        let none = Payload { stream: None, remaining: 0, fin: false };
+        match header.kind {
+            Kind::Ping => {
+                self.ping_arrived(header);
+                Ok(none)
+            }
+            Kind::GoAway if header.length == 0 => {
+                self.goaway = true;
+                self.news = true;
+                Ok(none)
+            }
+            Kind::GoAway => Err(Error::PeerError(header.length)),
+            Kind::Data | Kind::WindowUpdate => self.stream_header(header),
+        }
+    }
+
+    fn ping_arrived(&mut self, header: Header) {
+        if header.flags.has(Flags::SYN) {
+            self.control.push_back(Header::new(Kind::Ping, Flags::ACK, 0, header.length));
+        } else if self.unanswered.is_some_and(|(value, _)| value == header.length) {
+            self.unanswered = None;
+        } else if let Some(at) = self.pings.iter().position(|(value, _)| *value == header.length) {
+            let (_, waiting) = self.pings.swap_remove(at);
+            // Nobody waiting any more is fine.
+            let _ = waiting.send(());
+        }
+    }
+
+    fn stream_header(&mut self, header: Header) -> Result<Payload, Error> {
+        let id = header.stream;
+        if header.flags.has(Flags::SYN) {
+            self.syn(id)?;
+        }
+        let data = header.kind == Kind::Data;
+        let remaining = if data { header.length } else { 0 };
+        let Some(entry) = self.streams.get_mut(&id) else {
+            // A frame may cross the end of its stream; its payload cannot exceed a whole window.
+            if remaining > WINDOW {
+                return Err(Error::Protocol("more payload for an unknown stream than any credit"));
+            }
+            return Ok(Payload { stream: None, remaining, fin: false });
+        };
+        if header.flags.has(Flags::ACK) && entry.ours && !entry.acknowledged {
+            entry.acknowledged = true;
+            self.unacknowledged -= 1;
+            self.news = true;
+        }
+        if data {
+            entry.recv_window = entry
+                .recv_window
+                .checked_sub(remaining)
+                .ok_or(Error::Protocol("more payload than the stream has credit for"))?;
+        } else {
+            entry.send_window = entry.send_window.saturating_add(header.length);
+        }
+        if header.flags.has(Flags::RST) {
+            entry.reset = true;
+            (entry.recv, entry.send) = (BytesMut::new(), BytesMut::new());
+            entry.wake();
+            let unaccepted = self.backlog.iter().position(|waiting| *waiting == id);
+            unaccepted.map(|at| self.backlog.remove(at));
+            if entry.detached || unaccepted.is_some() {
+                self.remove(id);
+            }
+            return Ok(Payload { stream: None, remaining, fin: false });
+        }
+        self.make_ready(id);
+        let payload = Payload { stream: Some(id), remaining, fin: header.flags.has(Flags::FIN) };
+        if remaining == 0 {
+            self.payload_end(payload);
+        }
+        Ok(payload)
+    }
+
+    /// A new stream of the peer. Acknowledged at once: the official daemon gives the session up after 75 s without.
+    fn syn(&mut self, id: u32) -> Result<(), Error> {
+        let odd = id % 2 == 1;
+        if id == 0 || odd == (self.role == Role::Client) {
+            return Err(Error::Protocol("a new stream has an id of the wrong parity"));
+        }
+        if self.streams.contains_key(&id) {
+            return Err(Error::Protocol("a stream was opened twice"));
+        }
+        if self.backlog.len() >= self.config.accept_backlog || self.streams.len() >= self.config.max_streams {
+            self.control.push_back(Header::new(Kind::WindowUpdate, Flags::RST, id, 0));
+            return Ok(());
+        }
+        self.streams.insert(id, Entry::new(false));
+        self.backlog.push_back(id);
+        self.control.push_back(Header::new(Kind::WindowUpdate, Flags::ACK, id, 0));
+        self.news = true;
+        Ok(())
+    }
+
+    /// Takes some bytes of a payload.
+    pub(in crate::mux) fn payload(&mut self, stream: Option<u32>, bytes: &[u8]) {
+        let Some((id, entry)) = stream.and_then(|id| Some((id, self.streams.get_mut(&id)?))) else { return };
+        if entry.reset || entry.fin_received {
+            return;
+        }
+        if entry.detached {
+            entry.discarded += bytes.len() as u64;
+            if entry.discarded <= DISCARD_LIMIT {
+                self.consume(id, bytes.len());
+            }
+            return;
+        }
+        entry.recv.extend_from_slice(bytes);
+        if let Some(waker) = entry.reader.take() {
+            waker.wake();
+        }
+    }
+
+    /// The payload is complete.
+    pub(in crate::mux) fn payload_end(&mut self, payload: Payload) {
+        let Some((id, entry)) = payload.stream.and_then(|id| Some((id, self.streams.get_mut(&id)?))) else {
+            return;
+        };
+        if payload.fin {
+            entry.fin_received = true;
+            if let Some(waker) = entry.reader.take() {
+                waker.wake();
+            }
+            if entry.finished() {
+                self.remove(id);
+            }
+        }
+    }
+}

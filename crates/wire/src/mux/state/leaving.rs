@@ -1,0 +1,71 @@
+//! What leaves: frames, gathered into writes, the streams in turns.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, BytesMut};
+
+use super::super::frame::{Flags, HEADER, Header, Kind};
+use super::State;
+
+/// Bytes one stream may write before the next has its turn.
+const TURN: usize = 16 << 10;
+/// Bytes gathered into one write to the connection: one WebSocket message.
+pub(in crate::mux) const BATCH: usize = 64 << 10;
+
+impl State {
+    /// Whether anything waits to be written that may be written now.
+    pub(in crate::mux) fn has_output(&self) -> bool {
+        !self.control.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Gathers frames for one write: those without payload first, then the streams in turns.
+    pub(in crate::mux) fn fill(&mut self, out: &mut Vec<u8>) {
+        while out.len() + HEADER <= BATCH
+            && let Some(header) = self.control.pop_front()
+        {
+            out.extend_from_slice(&header.encode());
+        }
+        while out.len() + TURN + 2 * HEADER <= BATCH
+            && let Some(id) = self.ready.pop_front()
+        {
+            self.fill_stream(id, out);
+        }
+        if self.control.is_empty() && self.control.capacity() > 64 {
+            self.control = VecDeque::new();
+        }
+    }
+
+    fn fill_stream(&mut self, id: u32, out: &mut Vec<u8>) {
+        let Some(entry) = self.streams.get_mut(&id) else { return };
+        entry.queued = false;
+        if entry.reset {
+            return;
+        }
+        let count = entry.send.len().min(entry.send_window as usize).min(TURN);
+        if count > 0 {
+            let length = u32::try_from(count).expect("a turn is small");
+            out.extend_from_slice(&Header::new(Kind::Data, Flags::NONE, id, length).encode());
+            out.extend_from_slice(&entry.send[..count]);
+            entry.send.advance(count);
+            entry.send_window -= length;
+            if entry.send.is_empty() {
+                entry.send = BytesMut::new();
+            }
+            if let Some(waker) = entry.writer.take() {
+                waker.wake();
+            }
+        }
+        if entry.send.is_empty() && entry.fin_wanted && !entry.fin_sent {
+            entry.fin_sent = true;
+            out.extend_from_slice(&Header::new(Kind::WindowUpdate, Flags::FIN, id, 0).encode());
+            if entry.finished() {
+                self.remove(id);
+                return;
+            }
+        }
+        if entry.can_send() {
+            entry.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+}
