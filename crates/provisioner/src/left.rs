@@ -51,6 +51,15 @@ pub(crate) struct Left {
 }
 
 impl Left {
+    /// Removes the directory: the server has what is in it.
+    pub(crate) async fn remove(self) {
+        let dir = self.dir.clone();
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(dir)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(dir = %self.dir.display(), %error, "an old job's directory could not be removed");
+        }
+    }
+
     /// The state and the right to hand it over; none when either is missing or broken.
     fn read(&self) -> Option<Journal> {
         let record = Record::read(&self.record)?;
@@ -84,11 +93,7 @@ async fn salvage(link: &Link, left: &Left, journal: &Journal) {
         match line.extensions().salvage(journal).await {
             Ok(receipt) => {
                 tracing::info!(target: "provisioner", job_id = %journal.job_id, serial = journal.serial, kept = receipt.kept, "the state that a killed daemon left is with the server");
-                let dir = left.dir.clone();
-                let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(dir)).await;
-                if let Ok(Err(error)) = removed {
-                    tracing::warn!(dir = %left.dir.display(), %error, "an old job's directory could not be removed");
-                }
+                left.clone().remove().await;
                 return;
             }
             Err(drpc::Error::Refused(status)) => {

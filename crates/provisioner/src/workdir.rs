@@ -92,16 +92,15 @@ impl WorkDir {
         JobFile::new(&self.root, RECORD)
     }
 
-    /// Whether the state must outlive the directory, however the job ends: true from before Terraform changes it until
-    /// it has been read.
-    pub(crate) fn set_precious(&self, precious: bool) {
-        self.precious.store(precious, Ordering::Relaxed);
+    /// From now on the state outlives the directory, however the job ends: Terraform is about to change it.
+    pub(crate) fn set_precious(&self) {
+        self.precious.store(true, Ordering::Relaxed);
     }
 
     /// Removes everything but the state, if there is one, and what is needed to hand it over. Blocks, so call it off the
     /// async threads.
     pub(crate) fn leave(self) -> Option<Left> {
-        self.set_precious(false);
+        self.precious.store(false, Ordering::Relaxed);
         self.move_out()
     }
 
@@ -141,7 +140,7 @@ impl Drop for WorkDir {
         if self.precious.load(Ordering::Relaxed)
             && let Some(left) = self.move_out()
         {
-            tracing::warn!(state = %left.state.path().display(), "the job ended before its state was read; it is kept for a week");
+            tracing::warn!(state = %left.state.path().display(), "the job was given up before its state was with the server; it is kept for a week");
         }
         if killed > 0 {
             tracing::info!(killed, "processes that outlived their job were ended");

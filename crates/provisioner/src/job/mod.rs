@@ -23,6 +23,7 @@ use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::hand::{InHand, Over};
 use crate::isolation::Confinement;
 use crate::kept_files::KeptFiles;
+use crate::left::Left;
 use crate::logs::{Pace, Reporter};
 use crate::mask::Secrets;
 use crate::metrics::Metrics;
@@ -121,6 +122,19 @@ enum GivenUp {
     Shutdown,
 }
 
+/// How a job's work ended.
+struct Ended {
+    result: Result<Finished, Failure>,
+    /// The state on the disk, until the server has it.
+    left: Option<Left>,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self { result: Err(failure), left: None }
+    }
+}
+
 /// Runs a job and reports how it ended. Nothing a job does can end the daemon.
 pub(crate) async fn run(
     workshop: &Workshop,
@@ -154,25 +168,25 @@ pub(crate) async fn run(
     let working = work(workshop, &link, job, &reporter, &cancel, &told);
     let result = tokio::select! {
         result = AssertUnwindSafe(working).catch_unwind() => Ok(result.unwrap_or_else(|_| {
-            Err(Failure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()))
+            Failure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()).into()
         })),
         given_up = give_up(workshop, &cancel, shutdown) => Err(given_up),
     };
-    let result = match result {
-        Ok(result) => {
+    let Ended { result, left } = match result {
+        Ok(ended) => {
             reporter.stage("Cleaning Up").await;
             reporter.flush().await;
             told.program.settle().await;
-            result
+            ended
         }
         // No further updates once a job was given up (wire-protocol 5.11).
         Err(GivenUp::CancelTimedOut) => {
             reports.abort();
-            Err(given_up("Cancel timed out", &told.journal))
+            given_up("Cancel timed out", &told.journal).into()
         }
         Err(GivenUp::Shutdown) => {
             reports.abort();
-            Err(given_up("the provisioner daemon was shut down before the job ended", &told.journal))
+            given_up("the provisioner daemon was shut down before the job ended", &told.journal).into()
         }
     };
     drop(reporter);
@@ -187,12 +201,25 @@ pub(crate) async fn run(
     };
     let result = result.map_err(|failure| failure.masked(&secrets.masker()));
     measured.ended(result.is_ok());
-    if held.over().is_some() {
-        return;
-    }
     let state = outcome::state_of(&result);
-    if !outcome::report(&link, shutdown, result).await && !state.is_empty() {
-        keep(&link, workshop.work_dir.clone(), state).await;
+    let told = held.over().is_some() || outcome::report(&link, shutdown, result).await;
+    match left {
+        Some(left) => let_go(&link, left, told).await,
+        None if !told && !state.is_empty() => keep(&link, workshop.work_dir.clone(), state).await,
+        None => {}
+    }
+}
+
+/// What becomes of the state on the disk: the server has it with the result, or gets it by itself, or it stays here.
+async fn let_go(link: &JobLink, left: Left, told: bool) {
+    let (job_id, state) = (link.job_id(), left.state.path());
+    if matches!(link.held().over(), Some(Over::Lost(_))) {
+        tracing::warn!(%job_id, state = %state.display(), "the server has let go of the job; its state is kept here for a week");
+        link.hand_over(left).await;
+    } else if told {
+        left.remove().await;
+    } else {
+        tracing::warn!(%job_id, state = %state.display(), "the job's state could not be reported; it is kept for a week");
     }
 }
 
@@ -246,24 +273,23 @@ async fn work(
     reporter: &Reporter,
     cancel: &Cancel,
     told: &Told,
-) -> Result<Finished, Failure> {
+) -> Ended {
     reporter.stage("Setting up").await;
     let Some(kind) = job.r#type else {
-        return Err(Failure::from_message(
-            "the job has no type; the server sent an incomplete job".to_owned(),
-        ));
+        return Failure::from_message("the job has no type; the server sent an incomplete job".to_owned())
+            .into();
     };
     let (parent, now) = (workshop.work_dir.clone(), SystemTime::from(workshop.clock.now()));
     let made = tokio::task::spawn_blocking(move || WorkDir::create(&parent, now)).await;
     let work_dir = match made {
         Ok(Ok(dir)) => dir,
-        Ok(Err(error)) => return Err(Failure::from_message(format!("make the job's directory: {error}"))),
-        Err(error) => return Err(Failure::from_message(format!("internal error: {error}"))),
+        Ok(Err(error)) => return Failure::from_message(format!("make the job's directory: {error}")).into(),
+        Err(error) => return Failure::from_message(format!("internal error: {error}")).into(),
     };
     // They go when the directory is gone: then all processes of the job have ended.
     let groups = match workshop.confinement.limits.open() {
         Ok(groups) => groups,
-        Err(error) => return Err(Failure::from_message(format!("limit the job: {error}"))),
+        Err(error) => return Failure::from_message(format!("limit the job: {error}")).into(),
     };
     let tools = Tools {
         finder: &workshop.finder,
@@ -293,15 +319,13 @@ async fn work(
         }
         Type::WorkspaceBuild(build) => build::run(bench, build, job.template_source_archive).await,
     };
-    // A state that may be nowhere else stays when the server has let go of the job.
-    let keeps = matches!(link.held().over(), Some(Over::Lost(_)));
+    // Until the server has said that it has the result, the state may be nowhere else, whatever becomes of this process.
     // Removing many files takes a while; nobody waits for it on an async thread.
-    let left = tokio::task::spawn_blocking(move || if keeps { work_dir.leave() } else { None }).await;
-    if let Ok(Some(left)) = left {
-        tracing::warn!(job_id = link.job_id(), state = %left.state.path().display(), "the server has let go of the job; its state is kept here for a week");
-        link.hand_over(left).await;
+    let left = tokio::task::spawn_blocking(move || work_dir.leave()).await.ok().flatten();
+    if let Some(left) = &left {
+        link.held().keep_record(left.record.clone());
     }
-    result
+    Ended { result, left }
 }
 
 fn metadata_of(metadata: Option<&sdk::Metadata>) -> Result<&sdk::Metadata, Failure> {

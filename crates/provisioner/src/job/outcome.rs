@@ -143,13 +143,14 @@ async fn tell(link: &JobLink, job_id: &str, result: Result<Finished, Failure>) -
     };
     tracing::debug!(%job_id, error = %failure.message, "job failed");
     let mut request = failure.into_message(job_id);
-    if request.encoded_len() > MESSAGE_LIMIT_BYTES {
-        // Losing the state is better than losing the news; the server keeps the last one it has.
-        tracing::error!(%job_id, "the state of a failed build is too large to be sent and is lost");
+    let fits = request.encoded_len() <= MESSAGE_LIMIT_BYTES;
+    if !fits {
+        // The server keeps the last one it has, from the journal if it takes one; this one stays on the disk.
+        tracing::error!(%job_id, "the state of a failed build is too large to be sent with the failure");
         request.r#type = None;
     }
     let result = link.fail_job(&request).await;
-    let told = !matches!(result, Err(CallError::NoWayBack));
+    let told = fits && matches!(result, Ok(()) | Err(CallError::Over(_)));
     match result {
         Ok(()) | Err(CallError::Over(_)) => {}
         // "Already completed" after a lost connection looks the same; both end here.

@@ -123,6 +123,33 @@ async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_stays_on_the_disk_until_the_server_has_the_result() {
+    if terraform().is_none() {
+        return;
+    }
+    let server = Server::new();
+    server.extended().grant(Extensions::ALL);
+    server.keep_silent();
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, cache) = (dir.path().join("s"), dir.path().join("cache"));
+    listen(&server, &socket);
+    let daemon = Child::start(&socket, &cache, &[]);
+    server.give(start(tar(&[("main.tf", "resource \"terraform_data\" \"one\" { input = 1 }")])));
+    let record = server.wait_for("the result", |record| !record.unanswered.is_empty()).await;
+    drop(daemon);
+    let Some(pb::completed_job::Type::WorkspaceBuild(build)) = &record.unanswered[0].r#type else {
+        panic!("no arm")
+    };
+    let reported: State = serde_json::from_slice(&build.state).unwrap();
+    let left = state_file(&cache).expect("the state is on the disk");
+    assert_eq!(serial(&left), Some(reported.serial));
+
+    let _again = Child::start(&socket, &cache, &[]);
+    let record = server.wait_for("the state", |record| !record.salvages.is_empty()).await;
+    assert_eq!(record.salvages[0].serial, reported.serial);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_terraform_fails_the_build_with_what_it_had_written() {
     if terraform().is_none() {
         return;

@@ -215,7 +215,7 @@ async fn a_daemon_that_is_away_for_longer_than_the_grace_ends_its_job() {
     server.wait_for("the provisioner", |record| record.has_line("(local-exec): waiting")).await;
     server.go_down().await;
     let until = tokio::time::Instant::now() + Duration::from_secs(20);
-    while running.sessions() > 0 {
+    while running.at_work() > 0 {
         assert!(tokio::time::Instant::now() < until, "the job is ended");
         tokio::task::yield_now().await;
     }

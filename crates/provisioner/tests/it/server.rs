@@ -33,6 +33,8 @@ pub(crate) struct Record {
     pub(crate) downloads: usize,
     pub(crate) failed: Vec<pb::FailedJob>,
     pub(crate) completed: Vec<pb::CompletedJob>,
+    /// What came while the server kept silent.
+    pub(crate) unanswered: Vec<pb::CompletedJob>,
     pub(crate) attaches: Vec<AttachRequest>,
     forgets: bool,
     /// Bytes of lines that came and were forgotten.
@@ -109,6 +111,7 @@ struct Inner {
     /// Sent as they are in place of the files.
     module_pieces: Mutex<Option<Vec<FileUpload>>>,
     complete_error: Mutex<Option<&'static str>>,
+    keeps_silent: AtomicBool,
     /// A job that is handed out only when an acquire is canceled.
     late_job: Mutex<Option<pb::AcquiredJob>>,
     sessions: Mutex<Vec<Session>>,
@@ -129,6 +132,7 @@ impl Server {
             module_files: Mutex::default(),
             module_pieces: Mutex::default(),
             complete_error: Mutex::default(),
+            keeps_silent: AtomicBool::new(false),
             late_job: Mutex::default(),
             sessions: Mutex::default(),
             connects: AtomicUsize::new(0),
@@ -178,6 +182,11 @@ impl Server {
 
     pub(crate) fn refuse_completion(&self, error: &'static str) {
         *self.0.complete_error.lock().unwrap() = Some(error);
+    }
+
+    /// From now on gives no answer to what a job ended with.
+    pub(crate) fn keep_silent(&self) {
+        self.0.keeps_silent.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn refuse_connections(&self, error: Option<ConnectError>) {
@@ -309,6 +318,10 @@ impl Calls {
             }
             "CompleteJob" => {
                 let request: pb::CompletedJob = request(call).await?;
+                if self.0.keeps_silent.load(Ordering::Relaxed) {
+                    self.0.record.send_modify(|record| record.unanswered.push(request));
+                    return std::future::pending().await;
+                }
                 let refusal = *self.0.complete_error.lock().unwrap();
                 if let Some(error) = refusal {
                     return call.fail(&Status::new(error)).await;

@@ -91,8 +91,7 @@ async fn a_job_without_contact_for_too_long_is_ended_and_reported_later() {
     server.wait_for("the provisioner", |record| record.has_line("(local-exec): waiting")).await;
     server.go_down().await;
     let until = tokio::time::Instant::now() + Duration::from_secs(20);
-    // The job's directory goes away when its Terraform has ended.
-    while running.sessions() > 0 {
+    while running.at_work() > 0 {
         assert!(tokio::time::Instant::now() < until, "the job is ended");
         tokio::task::yield_now().await;
     }

@@ -221,8 +221,18 @@ impl Running {
 
     /// Directories of jobs that are still there.
     pub(crate) fn sessions(&self) -> usize {
+        self.directories().count()
+    }
+
+    /// Jobs that have not ended: of one that has, its state alone stays until the server knows its end.
+    pub(crate) fn at_work(&self) -> usize {
+        self.directories().filter(|dir| dir.join("template/main.tf").exists()).count()
+    }
+
+    fn directories(&self) -> impl Iterator<Item = PathBuf> {
         let entries = std::fs::read_dir(self.dir.path().join("cache/work")).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("Session")).count()
+        let of_jobs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("Session"));
+        of_jobs.map(|entry| entry.path())
     }
 }
 

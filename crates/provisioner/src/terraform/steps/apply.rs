@@ -28,7 +28,7 @@ impl Steps<'_> {
     ) -> Result<Applied, StepError> {
         let log = self.log(stage);
         let mut observer = Observer::start(Step::Apply, self.tools.clock);
-        self.work.set_precious(true);
+        self.work.set_precious();
         // Whatever ends this step, the state's follower looks a last time.
         let ended = CancellationToken::new();
         let _ends = ended.clone().drop_guard();
@@ -41,15 +41,30 @@ impl Steps<'_> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read statefile", error)),
         });
-        let state_file =
-            state.await.map(|state| state.map_or_else(Bytes::new, |state| self.tools.journal.settled(state)));
-        // From here on the state is in the job's result.
-        self.work.set_precious(state_file.is_err());
+        let state_file = match state.await {
+            Ok(Some(state)) => Ok(self.settled(state).await),
+            Ok(None) => Ok(Bytes::new()),
+            Err(error) => Err(error),
+        };
         match (result, state_file) {
             (Ok(()), Ok(state)) => Ok(Applied { state, timings }),
             (Ok(()), Err(error)) => Err(StepError { timings, ..error }),
             (Err(error), state) => Err(StepError { timings, state: state.unwrap_or_default(), ..error }),
         }
+    }
+
+    /// The state that counts after an apply. It is put in the place of a torn one, for whoever looks there after this process.
+    async fn settled(&self, file: Bytes) -> Bytes {
+        let state = self.tools.journal.settled(file.clone());
+        if state != file {
+            let (place, whole) = (self.work.state_file(), state.clone());
+            let written =
+                blocking(move || place.write(&whole).map_err(|error| failed("write statefile", error)));
+            if let Err(error) = written.await {
+                tracing::warn!(error = %error.message, "a torn state stays in its place");
+            }
+        }
+        state
     }
 
     async fn run_apply(
