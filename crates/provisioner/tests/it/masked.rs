@@ -80,3 +80,71 @@ resource "terraform_data" "a" {
         assert!(!record.has_line(secret));
     }
 }
+
+/// What Terraform itself says of a value: in diagnostics, traces of providers, and what programs make of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_of_everything_has_no_secret_in_it() {
+    if terraform().is_none() {
+        return;
+    }
+    let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
+    let (socket, cache) = (dir.path().join("socket"), dir.path().join("cache"));
+    crate::child::listen(&server, &socket);
+    let trace = std::path::Path::new("trace");
+    let _daemon = crate::child::Child::start(&socket, &cache, &[("TF_LOG", trace)]);
+    let template = r#"
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+variable "password" {
+  sensitive = true
+}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+  env  = { PASSWORD = nonsensitive(var.password) }
+}
+resource "terraform_data" "a" {
+  input = "https://user:${urlencode(var.password)}@example.com"
+  provisioner "local-exec" {
+    command = <<-EOT
+      printf '%s' "$P" | fold -w 5; echo
+      printf '%s' "user:$P:more" | base64
+      printf '{"auth":"%s"}' "$(printf '%s' "x$P" | base64 -w0)" | base64 -w 20 | tr -d '\n' | base64 -d; echo
+      head -c 60000 /dev/zero | tr '\0' x; echo "$P" "$P"
+      echo "$P" >&2
+    EOT
+    environment = { P = nonsensitive(var.password) }
+  }
+}
+resource "terraform_data" "b" {
+  depends_on = [terraform_data.a]
+  input      = 1
+  lifecycle {
+    postcondition {
+      condition     = self.output == 2
+      error_message = "it is ${nonsensitive(var.password)}, or ${nonsensitive(base64encode("a:${var.password}"))}"
+    }
+  }
+}
+"#;
+    let mut job = start(tar(&[("main.tf", template)]));
+    edit_build(&mut job, |build| build.variable_values = variables(&[("password", SECRET)]));
+    server.give(job);
+    let (record, failed) = server.failed().await;
+    assert!(record.lines().count() > 500, "there is a trace");
+    assert!(failed.error.contains("(redacted)"), "{}", failed.error);
+    let forms = ["horse", "battery", "correct", "horse%2F", "orrect+h"].map(str::to_owned);
+    let encoded = ["user:", "x", "a:", ""].map(|before| {
+        let text = BASE64_STANDARD.encode(format!("{before}{SECRET}"));
+        text[before.len() * 4 / 3 + 4..text.len() - 6].to_owned()
+    });
+    let lines = record.lines().map(|line| &line.output).chain([&failed.error]);
+    for line in lines {
+        // The beginning of a line that was cut may be too short to be told from other words.
+        let found = forms.iter().chain(&encoded).find(|form| line.contains(form.as_str()));
+        assert!(found.is_none(), "{found:?} is in {line}");
+    }
+}
