@@ -5,6 +5,7 @@
 //! | `settings` | `settings.rs` |
 //! | `organizations`, `organization_members` | `organizations.rs` |
 //! | `users`, `git_ssh_keys` | `users.rs` |
+//! | `external_auth_links` | `external_auth_links.rs` |
 //! | `api_keys` | `tokens.rs` |
 //! | `api_keys` with user and memberships | `sessions.rs` |
 //! | `provisioner_keys` | `keys.rs` |
@@ -37,6 +38,7 @@ pub mod daemon_facts;
 pub mod daemons;
 mod engine;
 mod error;
+pub mod external_auth_links;
 pub mod files;
 pub mod foundations;
 pub mod job_logs;
@@ -96,7 +98,7 @@ pub struct Config {
     pub connections: usize,
     /// How long a caller waits for a free connection before it gets [`Error::Unavailable`].
     pub patience: Duration,
-    /// What Terraform's states are encrypted with.
+    /// What Terraform's states and tokens of accounts elsewhere are encrypted with.
     pub state_keys: StateKeys,
 }
 

@@ -1,5 +1,6 @@
 //! Terraform's states hold secrets of every kind. With keys configured they are encrypted before they are stored:
-//! AES-256-GCM, bound to the row they belong to, so that a state cannot be put in another's place.
+//! AES-256-GCM, bound to the row they belong to, so that a state cannot be put in another's place. Tokens of accounts
+//! elsewhere are kept in the same way.
 //!
 //! A stored state begins with a mark, the id of its key and a nonce. What does not begin with the mark was stored plain
 //! and stays readable. The first key encrypts, all decrypt.
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use coder_domain::ids::{BuildId, JobId};
+use coder_domain::ids::{BuildId, JobId, UserId};
 use coder_domain::secret::Secret;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -43,16 +44,19 @@ struct Key {
 
 /// Which row a state belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum Owner<'a> {
     Build(BuildId),
     Journal(JobId),
+    /// Tokens of a user's account at a provider.
+    Link(UserId, &'a str),
 }
 
-impl Owner {
+impl Owner<'_> {
     fn bound(self) -> String {
         match self {
             Self::Build(id) => format!("build {id}"),
             Self::Journal(id) => format!("journal {id}"),
+            Self::Link(user, provider) => format!("link {user} {provider}"),
         }
     }
 
@@ -60,6 +64,14 @@ impl Owner {
         match self {
             Self::Build(_) => "workspace_build_states",
             Self::Journal(_) => "provisioner_job_journals",
+            Self::Link(..) => "external_auth_links",
+        }
+    }
+
+    const fn column(self) -> &'static str {
+        match self {
+            Self::Build(_) | Self::Journal(_) => "state",
+            Self::Link(..) => "tokens",
         }
     }
 
@@ -67,6 +79,7 @@ impl Owner {
         match self {
             Self::Build(id) => id.to_string(),
             Self::Journal(id) => id.to_string(),
+            Self::Link(user, provider) => format!("{user} {provider}"),
         }
     }
 }
@@ -124,7 +137,7 @@ impl StateKeys {
     }
 
     /// A state as it is to be stored. An empty one stays empty.
-    pub(crate) fn seal(&self, owner: Owner, state: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn seal(&self, owner: Owner<'_>, state: Vec<u8>) -> Vec<u8> {
         let Some(key) = self.0.first() else { return state };
         if state.is_empty() {
             return state;
@@ -151,14 +164,14 @@ impl StateKeys {
     ///
     /// # Errors
     /// [`Error::Locked`] without its key, [`Error::Corrupt`] when it was changed or belongs to another row.
-    pub(crate) fn open(&self, owner: Owner, stored: Vec<u8>) -> Result<Vec<u8>> {
+    pub(crate) fn open(&self, owner: Owner<'_>, stored: Vec<u8>) -> Result<Vec<u8>> {
         let Some(id) = key_of(&stored) else { return Ok(stored) };
         let Some(key) = self.0.iter().find(|key| key.id == id) else {
             return Err(Error::Locked { table: owner.table(), id: owner.row(), key: hex::encode(id) });
         };
         let broken = || Error::Corrupt {
             table: owner.table(),
-            column: "state",
+            column: owner.column(),
             id: owner.row(),
             detail: format!("it is not what the key {} has encrypted for this row", hex::encode(id)),
         };
@@ -193,7 +206,7 @@ mod tests {
         StateKeys::parse(&numbers.iter().map(text).collect::<Vec<_>>()).unwrap()
     }
 
-    fn owner(number: u128) -> Owner {
+    fn owner(number: u128) -> Owner<'static> {
         Owner::Build(BuildId(uuid::Uuid::from_u128(number)))
     }
 

@@ -6,10 +6,10 @@ use coder_domain::ids::UserId;
 use coder_domain::secret::Secret;
 use jiff::Timestamp;
 
-use crate::Result;
 use crate::engine::{
     Column, Row, Tx, Value, list as list_value, optional_list, record, sql, statements, values,
 };
+use crate::{Result, external_auth_links};
 
 /// An enum stored as one of a few words.
 macro_rules! words {
@@ -336,12 +336,13 @@ pub async fn update_seen(tx: &mut Tx, id: UserId, now: Timestamp) -> Result<()> 
     tx.change_one(&UPDATE_SEEN, values![id, now]).await
 }
 
-/// Marks a user as deleted; username and e-mail address become free.
+/// Marks a user as deleted; username and e-mail address become free, and accounts elsewhere are forgotten.
 ///
 /// # Errors
 /// [`crate::Error::Stale`] when the user is gone.
 pub async fn delete(tx: &mut Tx, id: UserId, now: Timestamp) -> Result<()> {
-    tx.change_one(&DELETE, values![id, now]).await
+    tx.change_one(&DELETE, values![id, now]).await?;
+    external_auth_links::delete_all(tx, id).await
 }
 
 /// The Git SSH key, if one was made.

@@ -39,6 +39,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     9 "0009_log_chunks",
     10 "0010_job_programs",
     11 "0011_daemon_presence",
+    12 "0012_external_auth",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

@@ -50,6 +50,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0006_scheduling",
         "0007_replicas",
         "0011_daemon_presence",
+        "0012_external_auth",
     ]
     .iter()
     .flat_map(|name| {
