@@ -84,7 +84,11 @@ impl TestServer {
 
     /// Another server process on the same database, with a socket; it runs until its token is cancelled.
     pub(crate) async fn listening(&self) -> (SocketAddr, CancellationToken) {
-        let mut config = settings();
+        self.listening_with(settings()).await
+    }
+
+    /// As [`Self::listening`], with other settings.
+    pub(crate) async fn listening_with(&self, mut config: Config) -> (SocketAddr, CancellationToken) {
         config.listen.http = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
         config.provisioning.builtin_daemons = 0;
         let location = self.database.location.clone();

@@ -89,7 +89,7 @@ async fn our_own_binary_and_the_script_that_installs_it() {
     let config = Config { executable: Some(executable), ..settings() };
     let server = TestServer::sqlite_with(config).await;
     let script = server.get("", "/install.sh").await;
-    assert!(script.text().starts_with("#!/bin/sh"));
+    assert!(script.text().starts_with("#!/bin/sh\n"));
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let path = format!("/bin/coder-linux-{arch}");
     let answer = server.get("", &path).await;
@@ -102,4 +102,86 @@ async fn our_own_binary_and_the_script_that_installs_it() {
     let home =
         server.send(Request::get("/").header("host", "evil\"><script>").body(Body::empty()).unwrap()).await;
     assert!(!home.text().contains("<script>"));
+}
+
+/// Runs the script as `curl … | sh -s -- ARGUMENTS` does.
+fn install(script: &str, home: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut child = std::process::Command::new("sh")
+        .args(["-s", "--"])
+        .args(arguments)
+        .env("HOME", home)
+        .env_remove("PREFIX")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.as_bytes()).ok();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn the_install_script_heeds_its_arguments_or_refuses_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let executable = folder.path().join("coder");
+    std::fs::write(&executable, b"binary").unwrap();
+    let config = Config { executable: Some(executable), ..settings() };
+    let server = TestServer::sqlite_with(config).await;
+    let script = server.get("", "/install.sh").await.text();
+    let home = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| install(&script, home.path(), arguments);
+
+    let (code, help, _) = run(&["--help"]);
+    assert_eq!(code, Some(0));
+    for flag in ["--prefix", "--binary-name", "--version", "--method", "--dry-run", "--help"] {
+        assert!(help.contains(flag), "{help}");
+    }
+    let prefix = home.path().join("a b");
+    let (code, _, said) = run(&["--dry-run", "--prefix", prefix.to_str().unwrap(), "--binary-name=c2"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("/bin/coder-") && said.contains("/a b/bin/c2"), "{said}");
+    assert!(!prefix.exists(), "nothing was done");
+    for version in ["v2.30.0", "2.30.0", "v2.30.0+0000000", "0.0.0-test"] {
+        assert_eq!(
+            run(&["--dry-run", "--stable", "--method", "detect", "--version", version]).0,
+            Some(0),
+            "{version}"
+        );
+    }
+    let (code, _, said) = run(&["--version=2.29.0"]);
+    assert_eq!((code, said.contains("no 2.29.0")), (Some(1), true), "{said}");
+    for (wrong, why) in [
+        (&["--with-terraform"][..], "unknown argument --with-terraform"),
+        (&["somewhere"], "unknown argument somewhere"),
+        (&["--prefix"], "--prefix needs a value"),
+        (&["--prefix="], "--prefix needs a value"),
+        (&["--binary-name", "../x"], "without slashes"),
+        (&["--method", "deb"], "unknown method deb"),
+    ] {
+        let (code, out, said) = run(wrong);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{wrong:?}: {said}");
+        assert!(said.contains(why) && said.contains("--help"), "{wrong:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_install_script_installs() {
+    let folder = tempfile::tempdir().unwrap();
+    let executable = folder.path().join("coder");
+    std::fs::write(&executable, b"#!/bin/sh\necho it runs\n").unwrap();
+    let config = Config { executable: Some(executable), ..settings() };
+    let server = TestServer::sqlite_with(config.clone()).await;
+    let (address, stop) = server.listening_with(config).await;
+    let request = Request::get("/install.sh").header("host", address.to_string());
+    let script = server.send(request.body(Body::empty()).unwrap()).await.text();
+    let prefix = folder.path().join("here").to_str().unwrap().to_owned();
+    let home = folder.path().to_owned();
+    let installed = tokio::task::spawn_blocking(move || install(&script, &home, &["--prefix", &prefix]));
+    let (code, _, said) = installed.await.unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    let ran = std::process::Command::new(folder.path().join("here/bin/coder")).output().unwrap();
+    assert_eq!(ran.stdout, b"it runs\n");
+    stop.cancel();
 }

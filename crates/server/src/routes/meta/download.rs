@@ -54,49 +54,27 @@ pub async fn install_script(State(app): State<App>, headers: HeaderMap) -> Resul
         return Err(Error::new(StatusCode::NOT_FOUND, "This server does not hand out its binary."));
     }
     let url = external_url(&app, &headers);
-    let script = SCRIPT.replace("@URL@", url.trim_end_matches('/'));
+    let mut script = SCRIPT.replace("@URL@", &quoted(url.trim_end_matches('/')));
+    for (place, version) in [("@PRODUCT@", &app.build.product), ("@COMPATIBLE@", &app.build.compatible)] {
+        script = script.replace(place, &quoted(version));
+    }
     Ok(([(header::CONTENT_TYPE, "text/x-shellscript; charset=utf-8")], script).into_response())
 }
 
-const SCRIPT: &str = r#"#!/bin/sh
-# Downloads the coder binary of this server. PREFIX chooses where it goes; without it, /usr/local when that can be
-# written to and ~/.local otherwise.
-set -eu
+const SCRIPT: &str = include_str!("install.sh");
 
-case "$(uname -s)" in
-Linux) os=linux ;;
-Darwin) os=darwin ;;
-*) echo "there is no binary for $(uname -s)" >&2; exit 1 ;;
-esac
-case "$(uname -m)" in
-x86_64 | amd64) arch=amd64 ;;
-aarch64 | arm64) arch=arm64 ;;
-*) echo "there is no binary for $(uname -m)" >&2; exit 1 ;;
-esac
+/// As one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
 
-if [ -n "${PREFIX:-}" ]; then
-	bin="$PREFIX/bin"
-elif [ -w /usr/local/bin ]; then
-	bin=/usr/local/bin
-else
-	bin="$HOME/.local/bin"
-fi
-mkdir -p "$bin"
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-new="$bin/.coder.$$"
-trap 'rm -f "$new"' EXIT
-if command -v curl >/dev/null 2>&1; then
-	curl -fsSL -o "$new" "@URL@/bin/coder-$os-$arch"
-else
-	wget -q -O "$new" "@URL@/bin/coder-$os-$arch"
-fi
-chmod 0755 "$new"
-mv -f "$new" "$bin/coder"
-
-echo "coder is installed as $bin/coder" >&2
-case ":$PATH:" in
-*":$bin:"*) ;;
-*) echo "add $bin to your PATH to use it" >&2 ;;
-esac
-echo "next: $bin/coder login @URL@" >&2
-"#;
+    #[test]
+    fn a_word_stays_one() {
+        assert_eq!(quoted("https://a/$(b)"), "'https://a/$(b)'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

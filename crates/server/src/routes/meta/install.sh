@@ -1,0 +1,132 @@
+#!/bin/sh
+# Downloads the coder binary of this server.
+set -eu
+
+url=@URL@
+product=@PRODUCT@
+compatible=@COMPATIBLE@
+
+usage() {
+	cat <<END
+Installs the coder binary of $url.
+
+Usage: install.sh [options], or: curl -fsSL $url/install.sh | sh -s -- [options]
+
+  --prefix DIR        install DIR/bin/coder; without it (or PREFIX in the environment) DIR is
+                      /usr/local when that can be written to, and ~/.local otherwise
+  --binary-name NAME  call the program NAME instead of coder
+  --version VERSION   fail unless this server has this version ($product, or $compatible)
+  --stable, --mainline, --method standalone
+                      accepted; there is one version, and one way
+  --dry-run           say what would be done, and do nothing
+  -h, --help          show this
+END
+}
+
+fail() {
+	status=$1
+	shift
+	echo "install.sh: $*" >&2
+	exit "$status"
+}
+
+misused() {
+	fail 2 "$*; see --help"
+}
+
+prefix=${PREFIX:-}
+name=coder
+wanted=
+dry=
+while [ $# -gt 0 ]; do
+	flag=$1
+	shift
+	case "$flag" in
+	-h | --help)
+		usage
+		exit 0
+		;;
+	--dry-run)
+		dry=1
+		continue
+		;;
+	--stable | --mainline) continue ;;
+	--prefix=* | --binary-name=* | --version=* | --method=*)
+		value=${flag#*=}
+		flag=${flag%%=*}
+		;;
+	--prefix | --binary-name | --version | --method)
+		[ $# -gt 0 ] || misused "$flag needs a value"
+		value=$1
+		shift
+		;;
+	*) misused "unknown argument $flag" ;;
+	esac
+	[ -n "$value" ] || misused "$flag needs a value"
+	case "$flag" in
+	--prefix) prefix=$value ;;
+	--version) wanted=${value#v} ;;
+	--binary-name)
+		case "$value" in
+		*/*) misused "--binary-name takes a name without slashes, not $value" ;;
+		esac
+		name=$value
+		;;
+	--method)
+		case "$value" in
+		detect | standalone) ;;
+		*) misused "unknown method $value: this server has a plain binary only (standalone)" ;;
+		esac
+		;;
+	esac
+done
+
+if [ -n "$wanted" ]; then
+	plain=${compatible#v}
+	case "$wanted" in
+	"${product#v}" | "$plain" | "${plain%%+*}") ;;
+	*) fail 1 "this server has version $product, compatible with $compatible, and no $wanted" ;;
+	esac
+fi
+
+case "$(uname -s)" in
+Linux) os=linux ;;
+Darwin) os=darwin ;;
+*) fail 1 "there is no binary for $(uname -s)" ;;
+esac
+case "$(uname -m)" in
+x86_64 | amd64) arch=amd64 ;;
+aarch64 | arm64) arch=arm64 ;;
+*) fail 1 "there is no binary for $(uname -m)" ;;
+esac
+
+if [ -n "$prefix" ]; then
+	bin="$prefix/bin"
+elif [ -w /usr/local/bin ]; then
+	bin=/usr/local/bin
+else
+	bin="$HOME/.local/bin"
+fi
+from="$url/bin/coder-$os-$arch"
+if [ -n "$dry" ]; then
+	echo "would download $from and install it as $bin/$name" >&2
+	exit 0
+fi
+mkdir -p "$bin"
+
+new="$bin/.$name.$$"
+trap 'rm -f "$new"' EXIT
+if command -v curl >/dev/null 2>&1; then
+	curl -fsSL -o "$new" "$from"
+else
+	wget -q -O "$new" "$from"
+fi
+chmod 0755 "$new"
+mv -f "$new" "$bin/$name"
+
+echo "coder is installed as $bin/$name" >&2
+case ":$PATH:" in
+*":$bin:"*) ;;
+*) echo "add $bin to your PATH to use it" >&2 ;;
+esac
+echo "next: $bin/$name login $url" >&2
