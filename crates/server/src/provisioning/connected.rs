@@ -140,6 +140,7 @@ impl Connected {
         let Some(entry) = entries.sessions.get_mut(&connection.number) else { return };
         entry.who.since = since;
         entry.hand.attach(session);
+        entry.hand.came(since);
         let older = entries.attached.insert(session, connection.number);
         if let Some(older) = older.filter(|older| *older != connection.number)
             && let Some(entry) = entries.sessions.get(&older)
@@ -159,36 +160,26 @@ impl Connected {
     /// Those without the extension `drain` are handed no more jobs until [`Self::undrain`], whenever they came.
     pub fn drain(&self, daemon: DaemonId, reason: &str, asked_at: Timestamp) -> usize {
         let entries = self.entries();
-        let is_meant =
-            |entry: &&Entry| entry.who.daemon == daemon && (entry.who.is_deaf || entry.who.since <= asked_at);
-        let meant: Vec<_> = entries.sessions.values().filter(is_meant).cloned().collect();
-        drop(entries);
-        for entry in &meant {
+        let mut told = 0;
+        // Under the lock, so that a process which attaches meanwhile is told either here or there.
+        for entry in entries.sessions.values().filter(|entry| entry.who.daemon == daemon) {
             if entry.who.is_deaf {
                 entry.hand.park(true);
+            } else if entry.who.since > asked_at {
+                entry.hand.pass_over(reason, asked_at);
+                continue;
             }
             entry.hand.drain(reason);
+            told += 1;
         }
-        meant.len()
+        told
     }
 
-    /// The daemons that are handed no jobs because they could not be told to leave.
-    #[must_use]
-    pub fn parked(&self) -> BTreeSet<DaemonId> {
+    /// The processes of these daemons that could not be told to leave take jobs again; returns how many these are.
+    pub fn undrain(&self, is_meant: impl Fn(DaemonId) -> bool) -> usize {
         let entries = self.entries();
-        let parked = entries.sessions.values().filter(|entry| entry.hand.is_parked());
-        parked.map(|entry| entry.who.daemon).collect()
-    }
-
-    /// The processes of a daemon that could not be told to leave take jobs again; returns how many these are.
-    pub fn undrain(&self, daemon: DaemonId) -> usize {
-        let parked = |entry: &&Entry| entry.who.daemon == daemon && entry.hand.is_parked();
-        let hands: Vec<_> =
-            self.entries().sessions.values().filter(parked).map(|entry| Arc::clone(&entry.hand)).collect();
-        for hand in &hands {
-            hand.park(false);
-        }
-        hands.len()
+        let meant = entries.sessions.values().filter(|entry| entry.who.is_deaf && is_meant(entry.who.daemon));
+        meant.filter(|entry| entry.hand.park(false)).count()
     }
 
     /// Somebody asked to stop a job that a daemon has; it is told at once if it is connected here.
@@ -324,7 +315,41 @@ mod tests {
         let words = |hand: &Hand| hand.words(Timestamp::UNIX_EPOCH, std::time::Duration::MAX).0.len();
         assert_eq!((words(&there.2), words(&new.2), words(&other.2)), (1, 0, 0));
         assert!(official.2.is_parked() && !there.2.is_parked() && !other.2.is_parked());
-        assert_eq!((connected.undrain(daemon), connected.undrain(daemon)), (1, 0));
+        let undrain = || connected.undrain(|freed| freed == daemon);
+        assert_eq!((undrain(), undrain()), (1, 0));
         assert!(!official.2.is_parked());
+    }
+
+    #[test]
+    fn a_drain_is_for_a_process_whose_age_shows_only_when_it_attaches() {
+        let (connected, daemon) = (Connected::default(), DaemonId::random());
+        let at = |second| Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(second);
+        let came_back = |session, since| {
+            let line = add_as(&connected, Who { since: at(3), ..who(daemon, KeyId::PSK) });
+            // Asked for at second two by a request that ends while this process is coming back.
+            assert_eq!(connected.drain(daemon, "make room", at(2)), 0);
+            connected.attach(&line.0, Hashed([session; 32]), at(since));
+            line.2.words(at(3), std::time::Duration::MAX).0.len()
+        };
+        assert_eq!((came_back(7, 1), came_back(8, 3)), (1, 0));
+    }
+
+    #[test]
+    fn what_a_row_said_does_not_undo_what_came_after_it_was_read() {
+        for drained in [true, false] {
+            let (connected, daemon) = (Connected::default(), DaemonId::random());
+            let line = add_as(&connected, Who { is_deaf: true, ..who(daemon, KeyId::PSK) });
+            let before = line.2.parkings();
+            // Here its row is read, which is about to change.
+            if drained {
+                connected.drain(daemon, "make room", Timestamp::UNIX_EPOCH);
+            } else {
+                connected.undrain(|_| true);
+            }
+            line.2.park_unless_newer(!drained, before);
+            assert_eq!(line.2.is_parked(), drained);
+            line.2.park_unless_newer(!drained, line.2.parkings());
+            assert_ne!(line.2.is_parked(), drained, "nothing came in between");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! The jobs that one connection of a daemon holds, by which right, and what its daemon is still to be told.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +36,11 @@ struct State {
     unsent: bool,
     drain: Option<String>,
     drain_told: bool,
+    /// The newest drain that was not for this process as far as was known then, and when it was asked for.
+    passed_over: Option<(Timestamp, String)>,
+    parked: bool,
+    /// How often somebody said whether it is parked.
+    parkings: u64,
     superseded: bool,
 }
 
@@ -59,7 +63,6 @@ pub struct Hand {
     told: Notify,
     ended: Notify,
     retired: CancellationToken,
-    parked: AtomicBool,
     parking: Notify,
 }
 
@@ -189,16 +192,53 @@ impl Hand {
         self.retired.cancelled().await;
     }
 
-    /// No jobs are handed out over this connection, or they are again.
-    pub fn park(&self, parked: bool) {
-        self.parked.store(parked, Ordering::SeqCst);
+    /// A drain that is for processes which came before `asked_at`; which this one is may turn out otherwise when it
+    /// attaches.
+    pub(super) fn pass_over(&self, reason: &str, asked_at: Timestamp) {
+        let mut state = self.state();
+        if state.passed_over.as_ref().is_none_or(|(newest, _)| *newest <= asked_at) {
+            state.passed_over = Some((asked_at, reason.to_owned()));
+        }
+    }
+
+    /// The process came at `since`: a drain that was passed over is for it after all if it was asked for later.
+    pub(super) fn came(&self, since: Timestamp) {
+        let passed_over = self.state().passed_over.take();
+        if let Some((_, reason)) = passed_over.filter(|(asked_at, _)| since <= *asked_at) {
+            self.drain(&reason);
+        }
+    }
+
+    /// No jobs are handed out over this connection, or they are again; says whether that is news.
+    pub fn park(&self, parked: bool) -> bool {
+        let mut state = self.state();
+        state.parkings += 1;
+        let is_news = std::mem::replace(&mut state.parked, parked) != parked;
+        drop(state);
         self.parking.notify_waiters();
+        is_news
+    }
+
+    /// How often [`Self::park`] was called.
+    #[must_use]
+    pub fn parkings(&self) -> u64 {
+        self.state().parkings
+    }
+
+    /// As [`Self::park`] with something that was read after `parkings` was: whoever parked it since knows better.
+    pub fn park_unless_newer(&self, parked: bool, parkings: u64) {
+        let mut state = self.state();
+        if state.parkings == parkings {
+            state.parked = parked;
+            drop(state);
+            self.parking.notify_waiters();
+        }
     }
 
     /// Whether no jobs are handed out for now.
     #[must_use]
     pub fn is_parked(&self) -> bool {
-        self.parked.load(Ordering::SeqCst)
+        self.state().parked
     }
 
     /// Waits until no jobs are handed out, or they are again.

@@ -2,6 +2,7 @@
 
 pub mod acquire;
 pub mod admit;
+mod again;
 pub mod attach;
 mod bundle;
 pub mod cancel;

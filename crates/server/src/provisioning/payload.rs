@@ -52,6 +52,14 @@ pub enum Error {
     Store(#[from] coder_store::Error),
 }
 
+impl Error {
+    /// Whether the same may succeed in a moment.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_retryable())
+    }
+}
+
 /// The private input of jobs; each type has some of the fields.
 #[derive(Default, Deserialize)]
 #[serde(default)]

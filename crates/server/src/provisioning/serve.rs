@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::acquire::{Claimed, Outcome, Taker};
 use super::admit::Admitted;
+use super::again::while_worth_it;
 use super::connected::{Connection, Who};
 use super::hand::Hand;
 use super::key_end::Shown;
@@ -132,10 +133,17 @@ impl Session {
         Self { row_connection: Some(joined.connection.clone()), ..self }
     }
 
-    /// What its row says by now: somebody may have asked since it was written.
-    pub(crate) fn set_drained(&self, draining: bool) {
+    /// How often drains and their ends were heard of over this connection; ask before its row is read.
+    #[must_use]
+    pub fn drains_heard(&self) -> u64 {
+        self.hand.parkings()
+    }
+
+    /// What its row said when it was read after `heard`: somebody may have asked since it was written. Whoever asked since
+    /// it was read knows better.
+    pub fn set_drained(&self, draining: bool, heard: u64) {
         if !self.granted.has(Extension::Drain) {
-            self.hand.park(draining);
+            self.hand.park_unless_newer(draining, heard);
         }
     }
 
@@ -236,19 +244,14 @@ impl Session {
     /// Makes the message for a job, waiting for a database that is away: the job has been taken, and its daemon waits.
     async fn payload(&self, job: JobId) -> Result<AcquiredJob, payload::Error> {
         let since = Instant::now();
-        loop {
-            match payload::make(self, job).await {
-                Err(payload::Error::Store(error))
-                    if error.is_retryable()
-                        && since.elapsed() < DATABASE_AWAY
-                        && !self.gone.is_cancelled() =>
-                {
-                    tracing::debug!(%job, %error, "a job waits for the database to be handed out");
-                    sleep(TRY_AGAIN).await;
-                }
-                made => return made,
+        let is_worth_it = |error: &payload::Error| {
+            let waits = error.is_retryable() && since.elapsed() < DATABASE_AWAY && !self.gone.is_cancelled();
+            if waits {
+                tracing::debug!(%job, %error, "a job waits for the database to be handed out");
             }
-        }
+            waits
+        };
+        while_worth_it(|| payload::make(self, job), is_worth_it).await
     }
 
     /// Makes the message for a job and delivers it.

@@ -203,12 +203,10 @@ async fn tell_of_drains(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     }
     let drains = daemons::list_drains(&mut app.store.reader().await?, daemons).await?;
     let connected = app.scheduler.connected();
-    let mut freed = connected.parked();
-    freed.retain(|daemon| daemons.contains(daemon) && drains.iter().all(|drain| drain.id != *daemon));
-    for daemon in freed {
-        // The drain was taken back.
-        connected.undrain(daemon);
-    }
+    let drained: BTreeSet<_> = drains.iter().map(|drain| drain.id).collect();
+    let daemons: BTreeSet<_> = daemons.iter().copied().collect();
+    // Where there is none it was taken back.
+    connected.undrain(|daemon| daemons.contains(&daemon) && !drained.contains(&daemon));
     for drain in drains {
         connected.drain(drain.id, &drain.reason, drain.asked_at);
     }

@@ -2,8 +2,7 @@
 
 use axum::extract::State;
 use coder_api::daemons::Drained;
-use coder_domain::Timestamp;
-use coder_domain::ids::{DaemonId, OrganizationId};
+use coder_domain::ids::DaemonId;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::daemons::{self, Daemon, Filter};
 use coder_store::{Tx, transaction};
@@ -22,29 +21,46 @@ use crate::routes::organizations;
 /// the drain is taken back, whenever it connects again. Only daemons that were seen lately can be drained. They are told over whichever server they
 /// are connected to, and again when they come back.
 pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+    set(&app, &caller, names, true).await
+}
+
+/// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: daemons that could not be told to leave take jobs
+/// again, and those that are away are not drained when they come back. One that was told leaves all the same.
+pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+    set(&app, &caller, names, false).await
+}
+
+async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result<Json<Drained>> {
     let [organization, wanted] = names.take()?;
     let mut tx = app.store.reader().await?;
-    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
+    let organization = organizations::named(app, &mut tx, caller, &organization).await?;
     let object = Object::in_organization(Resource::ProvisionerDaemon, organization.id);
     caller.require_visible(Action::Update, object)?;
     let now = app.now();
-    let seen_since = now.checked_sub(STALE_AFTER).ok();
-    let found = named(&mut tx, organization.id, &wanted, seen_since).await?;
+    let seen_since = if draining { now.checked_sub(STALE_AFTER).ok() } else { None };
+    let filter = Filter { organization_id: Some(organization.id), seen_since, ..Filter::default() };
+    let found = named(&mut tx, &filter, &wanted).await?;
     drop(tx);
     if found.is_empty() {
-        return Err(
-            Error::not_found().detail("No daemon of that name or id was seen in the last 90 seconds.")
-        );
+        return Err(Error::not_found().detail(if draining {
+            "No daemon of that name or id was seen in the last 90 seconds."
+        } else {
+            "There is no daemon of that name or id."
+        }));
     }
     let reason = format!("{} asked for it", caller.user.username);
     transaction!(app.store, coder_store::Error, |tx| {
         for daemon in &found {
             // So that lists and explanations say so at once, whether or not the daemon can say it itself.
-            daemons::update_drain(tx, daemon.id, &reason, now).await?;
+            if draining {
+                daemons::update_drain(tx, daemon.id, &reason, now).await?;
+            } else {
+                daemons::delete_drain(tx, daemon.id).await?;
+            }
             let event = Event::new(Verb::Write, Kind::ProvisionerDaemon, daemon.id.0, &daemon.name)
                 .in_organization(organization.id)
-                .change("draining", daemon.draining, true);
-            event.by(tx, &caller, now).await?;
+                .change("draining", daemon.draining, draining);
+            event.by(tx, caller, now).await?;
         }
         for daemon in &found {
             write_down(&app.store, tx, Hint::Drained(daemon.id), now).await?;
@@ -52,10 +68,15 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
         Ok(())
     })?;
     let connected = app.scheduler.connected();
-    let told: usize = found.iter().map(|daemon| connected.drain(daemon.id, &reason, now)).sum();
+    let mut told = 0;
     for daemon in &found {
+        told += if draining {
+            connected.drain(daemon.id, &reason, now)
+        } else {
+            connected.undrain(|freed| freed == daemon.id)
+        };
         app.events.tell(Hint::Drained(daemon.id));
-        tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, "provisioner daemon drains");
+        tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, draining, "a provisioner daemon's drain was set");
     }
     Ok(Json(Drained {
         daemons: found.iter().map(|daemon| daemon.id).collect(),
@@ -64,54 +85,9 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
 }
 
 /// The daemons of this name or id.
-async fn named(
-    tx: &mut Tx,
-    organization: OrganizationId,
-    wanted: &str,
-    seen_since: Option<Timestamp>,
-) -> Result<Vec<Daemon>> {
-    let filter = Filter { organization_id: Some(organization), seen_since, ..Filter::default() };
+async fn named(tx: &mut Tx, filter: &Filter, wanted: &str) -> Result<Vec<Daemon>> {
     let id = wanted.parse::<DaemonId>().ok();
-    let mut found = daemons::list(tx, &filter).await?;
+    let mut found = daemons::list(tx, filter).await?;
     found.retain(|daemon| id.map_or(daemon.name == wanted, |id| daemon.id == id));
     Ok(found)
-}
-
-/// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: daemons that could not be told to leave take jobs
-/// again, and those that are away are not drained when they come back. One that was told leaves all the same.
-pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
-    let [organization, wanted] = names.take()?;
-    let mut tx = app.store.reader().await?;
-    let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
-    let object = Object::in_organization(Resource::ProvisionerDaemon, organization.id);
-    caller.require_visible(Action::Update, object)?;
-    let now = app.now();
-    let found = named(&mut tx, organization.id, &wanted, None).await?;
-    drop(tx);
-    if found.is_empty() {
-        return Err(Error::not_found().detail("There is no daemon of that name or id."));
-    }
-    transaction!(app.store, coder_store::Error, |tx| {
-        for daemon in &found {
-            daemons::delete_drain(tx, daemon.id).await?;
-            let event = Event::new(Verb::Write, Kind::ProvisionerDaemon, daemon.id.0, &daemon.name)
-                .in_organization(organization.id)
-                .change("draining", daemon.draining, false);
-            event.by(tx, &caller, now).await?;
-        }
-        for daemon in &found {
-            write_down(&app.store, tx, Hint::Drained(daemon.id), now).await?;
-        }
-        Ok(())
-    })?;
-    let connected = app.scheduler.connected();
-    let told: usize = found.iter().map(|daemon| connected.undrain(daemon.id)).sum();
-    for daemon in &found {
-        app.events.tell(Hint::Drained(daemon.id));
-        tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, "provisioner daemon takes jobs again");
-    }
-    Ok(Json(Drained {
-        daemons: found.iter().map(|daemon| daemon.id).collect(),
-        told: u64::try_from(told).unwrap_or(u64::MAX),
-    }))
 }

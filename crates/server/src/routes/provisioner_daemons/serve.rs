@@ -48,11 +48,12 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
     upgrade.grant(admitted.extensions);
     let session = Session::admitted(app.clone(), daemon, &admitted, address(&app, &request)).joined(&joined);
     // The key or the user may have ended meanwhile; from here on their end closes the session.
+    let heard = session.drains_heard();
     let mut tx = app.store.reader().await?;
     let Some(row) = daemons::find(&mut tx, daemon).await? else {
         return Err(Error::unauthorized(admit::NOBODY));
     };
-    session.set_drained(row.draining);
+    session.set_drained(row.draining, heard);
     if !session.is_key_valid(&mut tx).await? {
         return Err(Error::unauthorized(admit::NOBODY));
     }
