@@ -14,12 +14,12 @@ use coder_domain::key::Hashed;
 use coder_domain::tags::{Demand, TagSet};
 use coder_store::jobs::{self, Claim, Claimed as Taken, Found, Holder};
 use coder_store::{Error, Store, transaction};
-use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use super::again::while_worth_it;
 use super::connected::Connected;
-use super::serve::TRY_AGAIN;
 use super::tag_sets::TagSets;
 use super::waiting::{Domain, Next, Waiter, Waiting};
 use crate::events::Events;
@@ -44,6 +44,8 @@ struct Inner {
     watched_since: AtomicI64,
     connected: Connected,
     tasks: TaskTracker,
+    /// Claims under way at once: when thousands of daemons look for jobs, requests still find a connection.
+    places: Arc<Semaphore>,
     /// How many jobs were announced, and at which count no open job was left.
     announced: AtomicU64,
     quiet_at: AtomicU64,
@@ -92,6 +94,7 @@ impl Scheduler {
     #[must_use]
     pub fn new(store: Store, clock: Arc<dyn Clock>, events: Events) -> Self {
         let watched_since = AtomicI64::new(clock.now().as_microsecond());
+        let places = Arc::new(Semaphore::new((store.connections() / 2).max(1)));
         Self(Arc::new(Inner {
             store,
             clock,
@@ -101,6 +104,7 @@ impl Scheduler {
             tag_sets: TagSets::default(),
             connected: Connected::default(),
             tasks: TaskTracker::new(),
+            places,
             announced: AtomicU64::new(1),
             quiet_at: AtomicU64::new(0),
         }))
@@ -206,11 +210,18 @@ impl Scheduler {
                 () = cancel.as_mut() => return Ok(Outcome::Canceled),
                 () = ticket.waker.notified() => {}
             }
+            let place = tokio::select! {
+                biased;
+                () = cancel.as_mut() => return Ok(Outcome::Canceled),
+                place = Arc::clone(&self.0.places).acquire_owned() => {
+                    place.expect("nobody closes it")
+                }
+            };
             // The claim runs to its end whatever happens to us, so that its result is never unknown.
             let (send, receive) = oneshot::channel();
             let (this, domain) = (self.clone(), Arc::clone(domain));
             self.0.tasks.spawn(async move {
-                let outcome = this.ask(ticket, &domain, taker).await;
+                let outcome = this.ask(ticket, &domain, taker, place).await;
                 // Nobody receives: dropping the outcome fails the job, or passes the clearance on.
                 drop(send.send(outcome));
             });
@@ -240,7 +251,13 @@ impl Scheduler {
         Ticket { waiter, waker, served: None, scheduler: self.clone() }
     }
 
-    async fn ask(&self, mut ticket: Ticket, domain: &Domain, taker: Taker) -> Result<Asked, Error> {
+    async fn ask(
+        &self,
+        mut ticket: Ticket,
+        domain: &Domain,
+        taker: Taker,
+        _place: OwnedSemaphorePermit,
+    ) -> Result<Asked, Error> {
         loop {
             if let Some(Taken { job, more }) = self.claim(domain, taker).await? {
                 ticket.served = Some(more);
@@ -278,17 +295,13 @@ impl Scheduler {
         let this = self.clone();
         self.0.tasks.spawn(async move {
             let (now, daemon, since) = (this.0.clock.now(), taker.daemon, Instant::now());
-            let failed = loop {
-                let failed = transaction!(this.0.store, Error, |tx| {
+            let fail = || async {
+                transaction!(this.0.store, Error, |tx| {
                     jobs::fail(tx, job, holder(taker), BROKEN, "", now).await
-                });
-                match failed {
-                    Err(error) if error.is_retryable() && since.elapsed() < DATABASE_AWAY => {
-                        sleep(TRY_AGAIN).await;
-                    }
-                    other => break other,
-                }
+                })
             };
+            let is_worth_it = |error: &Error| error.is_retryable() && since.elapsed() < DATABASE_AWAY;
+            let failed = while_worth_it(fail, is_worth_it).await;
             match failed {
                 Ok(()) => tracing::warn!(%job, %daemon, "a job was taken but could not be delivered"),
                 // Reaped meanwhile, resumed, or reported on by the daemon after all.
