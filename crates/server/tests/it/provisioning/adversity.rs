@@ -47,12 +47,8 @@ async fn a_daemon_that_takes_a_job_and_dies_each_time_costs_those_jobs_and_nothi
             assert!(lost.error.starts_with("daemon lost"), "{}", lost.error);
         }
     }
-    let gone = async {
-        while !server.app.scheduler.connected().is_empty() || server.app.scheduler.size() != (0, 0) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(SOON, gone).await.unwrap();
+    all_gone(&server).await;
+    all_wait(&server, (0, 0)).await;
     // Official ones have their five minutes; then all of them are over at once.
     server.advance(301);
     ReapJobs::default().run(&server.app).await.unwrap();

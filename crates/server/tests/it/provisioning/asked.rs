@@ -10,7 +10,8 @@ use crate::harness::on_both_engines;
 async fn asked(server: &TestServer, daemon: &Daemon, post: impl Future<Output = ()>) -> u64 {
     let calls = daemon.calls.clone();
     let taking = tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() });
-    settled(server).await;
+    all_wait(server, (1, 1)).await;
+    quiet(server).await;
     let before = server.app.store.statements().asked;
     post.await;
     let job: JobId = taking.await.unwrap().job_id.parse().unwrap();
@@ -24,19 +25,9 @@ async fn asked(server: &TestServer, daemon: &Daemon, post: impl Future<Output = 
     daemon.calls.update_job(&update).await.unwrap();
     let done = if is_import { import_result(job, vec![machine()]) } else { build_result(job) };
     daemon.calls.complete_job(&done).await.unwrap();
-    settled(server).await;
+    quiet(server).await;
     // One question was this test's own.
     server.app.store.statements().asked - before - 1
-}
-
-async fn settled(server: &TestServer) {
-    let (mut quiet, mut last) = (0, server.app.store.statements());
-    while quiet < 5 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        let now = server.app.store.statements();
-        quiet = if now == last && server.app.scheduler.size().0 < 2 { quiet + 1 } else { 0 };
-        last = now;
-    }
 }
 
 fn machine() -> Resource {

@@ -34,7 +34,7 @@ async fn a_daemon_is_sent_away_before_it_gives_its_job_up() {
         seconds += 1;
         assert!(seconds < PATIENCE, "the call is still waiting");
         // Real time for a database that does not answer.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        settled(|| calling.is_finished()).await;
     }
     assert!(seconds > 10, "a short outage costs no connection: {seconds}");
     assert!(calling.await.unwrap().unwrap_err().is_retryable(), "the daemon makes the call again");

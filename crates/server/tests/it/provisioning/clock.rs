@@ -12,18 +12,6 @@ use super::extended::{Line, Wanted};
 use super::*;
 use crate::harness::settings;
 
-/// Timers go on by so many seconds, in steps after which connections and the database get real time to answer.
-async fn pass(mut seconds: u64) {
-    while seconds > 0 {
-        let step = seconds.min(5);
-        seconds -= step;
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(step)).await;
-        tokio::time::resume();
-        tokio::time::sleep(Duration::from_millis(3)).await;
-    }
-}
-
 /// A daemon that joined with a key which expires after so many seconds.
 async fn expiring(server: &TestServer, name: &str, seconds: i64) -> Line {
     let app = &server.app;
@@ -85,7 +73,6 @@ async fn a_cancel_that_an_official_daemon_never_hears_ends_the_job() {
         loop {
             // The timer is set by a task of its own, whenever that gets to it.
             pass(31).await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
             let found = job(&server, posted).await;
             if found.completed_at.is_some() {
                 return found;

@@ -22,16 +22,6 @@ async fn reasons(server: &TestServer, token: &str, job: JobId) -> (Vec<String>, 
     (codes, reasons.first().map(|reason| text(reason, "message")).unwrap_or_default())
 }
 
-/// Waits until no daemon is connected.
-async fn all_left(server: &TestServer) {
-    let gone = async {
-        while !server.app.scheduler.connected().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(SOON, gone).await.unwrap();
-}
-
 async fn key(server: &TestServer, owner: &str, request: Value) -> KeyId {
     server.post(owner, KEYS, request.clone()).await.expect(201);
     let listed = server.get(owner, KEYS).await.expect(200);
@@ -80,7 +70,7 @@ on_both_engines! {
         let owner = server.owner().await;
         let daemon = Daemon::tagged(&server, "gone", &[("a", "1")]).await;
         drop(daemon);
-        all_left(&server).await;
+        all_gone(&server).await;
         server.advance(600);
         let posted = import(&server, &owner, json!({"a": "1"})).await.1;
         let (codes, message) = reasons(&server, &owner, posted).await;

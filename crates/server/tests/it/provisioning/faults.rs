@@ -130,10 +130,12 @@ on_both_engines! {
         }
         // What nobody took still waits: somebody takes it.
         let (last, _) = Line::fresh(&app, "last").await;
-        loop {
-            let pause = tokio::time::sleep(Duration::from_millis(200));
-            let Some(got) = last.calls.acquire(pause).await.unwrap() else { break };
-            last.calls.complete_job(&import_result(got.job_id.parse().unwrap(), vec![])).await.unwrap();
+        for id in &posted {
+            while status(&job(&server, *id).await) == Status::Pending {
+                let waiting = last.calls.acquire(std::future::pending());
+                let got = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+                last.calls.complete_job(&import_result(got.job_id.parse().unwrap(), vec![])).await.unwrap();
+            }
         }
         for id in posted {
             let ended = until(&server, id, |job| job.completed_at.is_some()).await;

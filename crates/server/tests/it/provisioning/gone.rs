@@ -4,24 +4,18 @@
 use bytes::Bytes;
 use coder_domain::ids::OrganizationId;
 use coder_server::provisioning::revoke;
-use coder_wire::extension::messages::notice::Notice;
 use http::Method;
 
-use super::extended::{Line, Wanted, heard};
+use super::extended::{Line, Wanted};
+use super::of_user::{Two, joined};
 use super::*;
 use crate::harness::on_both_engines;
-
-async fn joined(server: &TestServer, name: &str, user: UserId) -> Line {
-    let line = Line::open(&server.app, Wanted { name, user: Some(user), ..Wanted::default() }).await;
-    line.attach(&Bytes::new(), vec![]).await.unwrap();
-    line
-}
 
 on_both_engines! {
     async fn a_user_who_goes_takes_the_daemons_along(server: TestServer) {
         let owner = server.owner().await;
         let kept = server.user_id(&server.user(&owner, "kept", &[]).await).await;
-        let spared = joined(&server, "spared", kept).await;
+        let spared = joined(&server, "spared", kept, "").await;
         for (name, method, path) in [
             ("a", Method::PUT, "/api/v2/users/a/status/suspend"),
             ("b", Method::DELETE, "/api/v2/users/b"),
@@ -30,27 +24,9 @@ on_both_engines! {
             let user = server.user_id(&server.user(&owner, name, &[]).await).await;
             let roles = json!({ "roles": ["organization-admin"] });
             server.put(&owner, &format!("/api/v2/organizations/default/members/{name}/roles"), roles).await.expect(200);
-            let (line, away) = (joined(&server, name, user).await, joined(&server, &format!("{name}-away"), user).await);
-            let posted = import(&server, &owner, json!({})).await.1;
-            line.take(posted).await;
-            let lost = import(&server, &owner, json!({})).await.1;
-            away.take(lost).await;
-            away.cut();
-            until(&server, lost, |job| job.lost_at.is_some()).await;
+            let two = Two::with_jobs(&server, &owner, name, user, "").await;
             revoke::user(&server.app, user).await;
-            assert!(line.calls.session().end().is_none(), "nothing has happened to {name} yet");
-            let mut notices = line.ext.notices().await.unwrap();
-            let started = std::time::Instant::now();
-            let (answer, notice) =
-                tokio::join!(server.ask(&owner, method, path, json!({})), heard(&mut notices));
-            assert!(answer.status.is_success(), "{answer:?}");
-            let Notice::JobRevoked(revoked) = notice else { panic!("{notice:?}") };
-            assert_eq!(revoked.job_id, posted.to_string());
-            tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
-            assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
-            for id in [posted, lost] {
-                assert_eq!(job(&server, id).await.error, revoke::USER_GONE, "{name}");
-            }
+            two.end(&server, server.ask(&owner, method, path, json!({})), revoke::USER_GONE).await;
         }
         assert!(spared.calls.session().end().is_none());
     }
@@ -75,7 +51,7 @@ on_both_engines! {
         own.take(personal).await;
         for (path, role) in [(member, "organization-admin"), (site, "template-admin")] {
             server.put(&owner, path, json!({ "roles": [role] })).await.expect(200);
-            let line = joined(&server, "for-all", user).await;
+            let line = joined(&server, "for-all", user, "").await;
             let posted = import(&server, &owner, json!({})).await.1;
             line.take(posted).await;
             server.put(&owner, path, json!({ "roles": [role] })).await.expect(200);
@@ -95,7 +71,7 @@ on_both_engines! {
         let wanted = Wanted { user: Some(user), organization: Some(organization), ..Wanted::default() };
         let line = Line::open(&server.app, wanted).await;
         line.attach(&Bytes::new(), vec![]).await.unwrap();
-        let other = joined(&server, "other", user).await;
+        let other = joined(&server, "other", user, "").await;
         server.delete(&owner, "/api/v2/organizations/second").await.expect(200);
         tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
         assert!(other.calls.session().end().is_none());

@@ -19,21 +19,16 @@ async fn a_hundred_idle_daemons_cost_heartbeats_and_one_look_a_second_only() {
             tokio::spawn(async move { calls.acquire(std::future::pending()).await })
         })
         .collect();
-    let joined = async {
-        while server.app.scheduler.size() != (100, 10) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(SOON, joined).await.unwrap();
+    all_wait(&server, (100, 10)).await;
     coder_server::tasks::start(&server.app);
-    settle(&server).await;
+    quiet(&server).await;
     let before = server.app.store.statements();
     for _ in 0..12 {
         server.advance(5);
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(5)).await;
         tokio::time::resume();
-        settle(&server).await;
+        quiet(&server).await;
     }
     let after = server.app.store.statements();
     assert_eq!(after.work - before.work, 0, "{before:?} {after:?}");
@@ -46,18 +41,6 @@ async fn a_hundred_idle_daemons_cost_heartbeats_and_one_look_a_second_only() {
     }
 }
 
-/// Real time until no statement has been run for a while.
-async fn settle(server: &TestServer) {
-    let mut quiet = 0;
-    let mut last = server.app.store.statements();
-    while quiet < 4 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        let now = server.app.store.statements();
-        quiet = if now == last { quiet + 1 } else { 0 };
-        last = now;
-    }
-}
-
 #[tokio::test]
 async fn daemons_are_seen_while_they_are_connected_and_rows_of_long_gone_ones_removed() {
     use coder_server::tasks::driver::Task;
@@ -66,12 +49,7 @@ async fn daemons_are_seen_while_they_are_connected_and_rows_of_long_gone_ones_re
     let gone = Daemon::untagged(&server, "gone").await;
     let id = gone.id;
     gone.calls.session().close().await;
-    let left = async {
-        while server.app.scheduler.connected().len() != 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(SOON, left).await.unwrap();
+    eventually("it has left", || server.app.scheduler.connected().len() == 1).await;
     server.advance(7 * 24 * 3600 + 1);
     coder_server::tasks::heartbeat::Heartbeat.run(&server.app).await.unwrap();
     coder_server::tasks::purge::Purge.run(&server.app).await.unwrap();

@@ -7,6 +7,7 @@ mod audited;
 mod away;
 mod builtin;
 mod clock;
+mod crowd;
 mod explain;
 mod extended;
 mod faults;
@@ -16,6 +17,7 @@ mod join;
 mod keys;
 mod lists;
 mod metrics;
+mod of_user;
 mod parked;
 mod presence;
 mod reap;
@@ -38,6 +40,7 @@ use coder_domain::tags::TagSet;
 use coder_server::provisioning::serve::Session;
 use coder_store::daemons::{self, Join};
 use coder_store::jobs::{self, Job};
+use coder_testkit::wait::{SOON, eventually, found, settled};
 use coder_wire::daemon::{Client, Error};
 use coder_wire::messages::provisioner::{LogLevel, Resource, TemplateVariable};
 use coder_wire::messages::provisionerd::{
@@ -47,9 +50,6 @@ use coder_wire::mux;
 use serde_json::{Value, json};
 
 use crate::harness::TestServer;
-
-/// Everything that is expected happens within this time.
-const SOON: Duration = Duration::from_secs(30);
 
 /// A daemon over memory.
 struct Daemon {
@@ -162,16 +162,30 @@ async fn job(server: &TestServer, id: JobId) -> Job {
 
 /// Waits until a job satisfies a condition.
 async fn until(server: &TestServer, id: JobId, done: impl Fn(&Job) -> bool) -> Job {
-    let looking = async {
-        loop {
-            let found = job(server, id).await;
-            if done(&found) {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(SOON, looking).await.unwrap()
+    found("the job as it should be", async || Some(job(server, id).await).filter(&done)).await
+}
+
+/// Waits until so many daemons wait, in so many domains.
+async fn all_wait(server: &TestServer, size: (usize, usize)) {
+    eventually("so many wait", || server.app.scheduler.size() == size).await;
+}
+
+/// Waits until no daemon is connected.
+async fn all_gone(server: &TestServer) {
+    eventually("all have left", || server.app.scheduler.connected().is_empty()).await;
+}
+
+/// Waits until nobody asks the database any more.
+async fn quiet(server: &TestServer) {
+    settled(|| server.app.store.statements()).await;
+}
+
+/// The timers of a server on SQLite go on by so many seconds, each in its turn and with all that follows from it: the
+/// paused clock of the runtime moves when nothing is left to do.
+async fn pass(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
 }
 
 /// An import that waits, with these tags.

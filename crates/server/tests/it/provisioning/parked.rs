@@ -20,15 +20,6 @@ fn waiting(line: &Line) -> tokio::task::JoinHandle<AcquiredJob> {
     tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() })
 }
 
-async fn size(server: &TestServer, waiters: usize) {
-    let looking = async {
-        while server.app.scheduler.size().0 != waiters {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(SOON, looking).await.unwrap();
-}
-
 async fn is_draining(server: &TestServer, line: &Line) -> bool {
     let mut tx = server.app.store.reader().await.unwrap();
     daemons::find(&mut tx, line.id).await.unwrap().unwrap().draining
@@ -39,9 +30,9 @@ on_both_engines! {
         let owner = first.owner().await;
         let line = official(&first, KeyId::USER_AUTH).await;
         let acquiring = waiting(&line);
-        size(&first, 1).await;
+        all_wait(&first, (1, 1)).await;
         assert_eq!(first.post(&owner, DRAIN, Value::Null).await.expect(200)["told"], 1);
-        size(&first, 0).await;
+        all_wait(&first, (0, 0)).await;
         assert!(!acquiring.is_finished(), "an empty answer would make it ask again at once");
         let posted = import(&first, &owner, json!({})).await.1;
 
@@ -96,12 +87,53 @@ on_both_engines! {
         let line = Line::open(&server.app, wanted).await;
         line.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
         let acquiring = waiting(&line);
-        size(&server, 1).await;
+        all_wait(&server, (1, 1)).await;
         server.post(&owner, DRAIN, Value::Null).await.expect(200);
-        size(&server, 0).await;
+        all_wait(&server, (0, 0)).await;
         let report = coder_wire::extension::messages::SlotsReport { slots: 2, busy: 0, draining: false };
         line.ext.report_slots(&report).await.unwrap();
         assert!(is_draining(&server, &line).await, "whatever it says of itself");
         assert!(!acquiring.is_finished());
+    }
+
+    /// A daemon joins while somebody drains it, or takes that back: its row was read just before.
+    async fn what_comes_while_a_daemon_joins_holds(server: TestServer) {
+        let owner = server.owner().await;
+        let line = official(&server, KeyId::USER_AUTH).await;
+        for drains in [true, false] {
+            let join = Join {
+                organization_id: server.app.default_organization,
+                name: "official".to_owned(),
+                key_id: KeyId::USER_AUTH,
+                provisioners: vec!["terraform".to_owned()],
+                tags: TagSet::untagged(),
+                version: String::new(),
+                api_version: protocol::CURRENT.to_string(),
+            };
+            let session = Session::new(server.app.clone(), line.id, &join, "http://coder.test".to_owned());
+            let heard = session.drains_heard();
+            let was_drained = is_draining(&server, &line).await;
+            assert_eq!(was_drained, !drains);
+            if drains {
+                server.post(&owner, DRAIN, Value::Null).await.expect(200);
+            } else {
+                server.delete(&owner, DRAIN).await.expect(200);
+            }
+            session.set_drained(was_drained, heard);
+            let (near, far) = tokio::io::duplex(64 << 10);
+            server.app.lifecycle.spawn("session", session.run(near));
+            let calls = Client::new(mux::Session::client(far, mux::Config::default()));
+            let taking = tokio::spawn(async move { calls.acquire(std::future::pending()).await });
+            let posted = import(&server, &owner, json!({})).await.1;
+            if drains {
+                let healthy = Daemon::untagged(&server, "healthy").await;
+                healthy.take(posted).await;
+                assert!(!taking.is_finished(), "it is drained");
+                taking.abort();
+            } else {
+                let taken = tokio::time::timeout(SOON, taking).await.unwrap().unwrap().unwrap();
+                assert_eq!(taken.unwrap().job_id, posted.to_string());
+            }
+        }
     }
 }

@@ -14,12 +14,7 @@ async fn shown(server: &TestServer, owner: &str, query: &str) -> Option<String> 
 }
 
 async fn soon_shown(server: &TestServer, owner: &str, want: &str) {
-    let looking = async {
-        while shown(server, owner, "?offline=true").await.as_deref() != Some(want) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    assert!(tokio::time::timeout(SOON, looking).await.is_ok(), "never {want}");
+    found(want, async || shown(server, owner, "?offline=true").await.filter(|shown| shown == want)).await;
 }
 
 async fn open(server: &TestServer) -> Line {
@@ -72,12 +67,7 @@ on_both_engines! {
         for line in [&older, &here] {
             line.calls.session().close().await;
         }
-        let gone = async {
-            while !server.app.scheduler.connected().is_empty() {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        tokio::time::timeout(SOON, gone).await.unwrap();
+        all_gone(&server).await;
         assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("idle"));
         newest.cut();
         soon_shown(&server, &owner, "offline").await;

@@ -20,25 +20,18 @@ async fn pair() -> Option<(TestServer, TestServer)> {
         let app = server.app.clone();
         server.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
     }
-    soon("both know of each other", || [&a, &b].iter().all(|server| server.app.events.outbox().peers() == 1))
-        .await;
+    eventually("both know of each other", || {
+        [&a, &b].iter().all(|server| server.app.events.outbox().peers() == 1)
+    })
+    .await;
     Some((a, b))
-}
-
-async fn soon(what: &str, done: impl Fn() -> bool) {
-    let waiting = async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    assert!(tokio::time::timeout(SOON, waiting).await.is_ok(), "{what}");
 }
 
 /// A daemon that waits for a job on this server.
 async fn waiting(server: &TestServer) -> tokio::task::JoinHandle<AcquiredJob> {
     let daemon = Daemon::untagged(server, "waits").await;
     let acquiring = tokio::spawn(async move { daemon.acquire().await });
-    soon("it waits", || server.app.scheduler.size() == (1, 1)).await;
+    eventually("it waits", || server.app.scheduler.size() == (1, 1)).await;
     acquiring
 }
 
@@ -204,7 +197,7 @@ async fn followers_on_one_server_get_the_lines_of_the_other_in_order_and_once() 
     let (address, stop) = a.listening().await;
     let app = a.app.clone();
     a.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
-    soon("they know of each other", || a.app.events.outbox().peers() == 1).await;
+    eventually("they know of each other", || a.app.events.outbox().peers() == 1).await;
     let owner = a.owner().await;
     let (version, posted) = import(&a, &owner, json!({})).await;
     // One follows from before the start, the other joins in the middle.

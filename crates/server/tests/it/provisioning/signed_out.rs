@@ -1,19 +1,11 @@
 //! Daemons that joined with a user's token: they go with it.
 
-use bytes::Bytes;
 use coder_server::provisioning::revoke;
-use coder_wire::extension::messages::notice::Notice;
 use http::Method;
 
-use super::extended::{Line, Wanted, heard};
+use super::of_user::{Two, joined};
 use super::*;
 use crate::harness::{PASSWORD, on_both_engines, settings};
-
-async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> Line {
-    let line = Line::open(&server.app, Wanted { name, user: Some(user), token, ..Wanted::default() }).await;
-    line.attach(&Bytes::new(), vec![]).await.unwrap();
-    line
-}
 
 on_both_engines! {
     async fn a_token_that_goes_takes_its_daemons_along(server: TestServer) {
@@ -30,40 +22,11 @@ on_both_engines! {
             ("b", &out, &out, Method::POST, "/api/v2/users/logout".to_owned(), Value::Null),
             ("c", &other, &kept, Method::PUT, "/api/v2/users/me/password".to_owned(), password),
         ] {
-            let line = joined(&server, name, id, token).await;
-            let away = joined(&server, &format!("{name}-away"), id, token).await;
-            let posted = import(&server, &owner, json!({})).await.1;
-            line.take(posted).await;
-            let lost = import(&server, &owner, json!({})).await.1;
-            away.take(lost).await;
-            away.cut();
-            until(&server, lost, |job| job.lost_at.is_some()).await;
+            let two = Two::with_jobs(&server, &owner, name, id, token).await;
             revoke::token(&server.app, id).await;
-            assert!(line.calls.session().end().is_none(), "nothing has happened to {name} yet");
-            let mut notices = line.ext.notices().await.unwrap();
-            let (answer, notice) = tokio::join!(server.ask(caller, method, &path, body), heard(&mut notices));
-            assert!(answer.status.is_success(), "{answer:?}");
-            let Notice::JobRevoked(revoked) = notice else { panic!("{notice:?}") };
-            assert_eq!(revoked.job_id, posted.to_string());
-            let closed = line.calls.session().closed();
-            tokio::time::timeout(Duration::from_secs(5), closed).await.unwrap();
-            for job_id in [posted, lost] {
-                assert_eq!(job(&server, job_id).await.error, revoke::TOKEN_GONE, "{name}");
-            }
+            two.end(&server, server.ask(caller, method, &path, body), revoke::TOKEN_GONE).await;
         }
         assert!(spared.calls.session().end().is_none());
-    }
-}
-
-/// Timers go on by so many seconds, with real time for connections and the database in between.
-async fn pass(mut seconds: u64) {
-    while seconds > 0 {
-        let step = seconds.min(20);
-        seconds -= step;
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(step)).await;
-        tokio::time::resume();
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

@@ -9,16 +9,6 @@ fn deaf() -> coder_server::Config {
     config
 }
 
-/// So many daemons wait, in so many domains.
-async fn waiting(server: &TestServer, size: (usize, usize)) {
-    let joined = async {
-        while server.app.scheduler.size() != size {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(SOON, joined).await.unwrap();
-}
-
 #[tokio::test]
 async fn acq_6_a_job_is_found_without_any_notification() {
     let server = TestServer::sqlite_with(deaf()).await;
@@ -28,7 +18,7 @@ async fn acq_6_a_job_is_found_without_any_notification() {
         let calls = daemon.calls.clone();
         tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() })
     };
-    waiting(&server, (1, 1)).await;
+    all_wait(&server, (1, 1)).await;
     let posted = import(&server, &owner, json!({})).await.1;
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -52,8 +42,8 @@ async fn a_look_wakes_only_those_who_could_take_what_waits_and_is_not_made_for_n
         let daemon = Daemon::tagged(&server, &format!("d{pool}"), &[("pool", &pool.to_string())]).await;
         acquiring.push(tokio::spawn(async move { daemon.acquire().await.job_id }));
     }
-    waiting(&server, (10, 10)).await;
-    settled(&server).await;
+    all_wait(&server, (10, 10)).await;
+    quiet(&server).await;
     server.app.scheduler.look().await.unwrap();
     let fitting = import(&server, &owner, json!({"pool": "3"})).await.1;
     import(&server, &owner, json!({"pool": "none of them"})).await;
@@ -65,16 +55,5 @@ async fn a_look_wakes_only_those_who_could_take_what_waits_and_is_not_made_for_n
     assert_eq!(server.app.scheduler.size(), (9, 9));
     for one in acquiring {
         one.abort();
-    }
-}
-
-/// Waits until nobody asks the database any more.
-async fn settled(server: &TestServer) {
-    let (mut quiet, mut last) = (0, server.app.store.statements());
-    while quiet < 5 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        let now = server.app.store.statements();
-        quiet = if now == last { quiet + 1 } else { 0 };
-        last = now;
     }
 }

@@ -1,0 +1,59 @@
+//! Daemons that joined with the token of a user, and what must become of them when the right to that goes.
+
+use bytes::Bytes;
+use coder_wire::extension::messages::notice::Notice;
+
+use super::extended::{Line, Wanted, heard};
+use super::*;
+use crate::harness::Answer;
+
+/// A daemon that joined with this token of this user; without one, with another of the user's.
+pub(super) async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> Line {
+    let line = Line::open(&server.app, Wanted { name, user: Some(user), token, ..Wanted::default() }).await;
+    line.attach(&Bytes::new(), vec![]).await.unwrap();
+    line
+}
+
+/// Two daemons of a user: one has a job, and the other one is away with its own.
+pub(super) struct Two {
+    pub(super) here: Line,
+    _away: Line,
+    held: JobId,
+    lost: JobId,
+}
+
+impl Two {
+    pub(super) async fn with_jobs(
+        server: &TestServer,
+        owner: &str,
+        name: &str,
+        user: UserId,
+        token: &str,
+    ) -> Self {
+        let here = joined(server, name, user, token).await;
+        let away = joined(server, &format!("{name}-away"), user, token).await;
+        let held = import(server, owner, json!({})).await.1;
+        here.take(held).await;
+        let lost = import(server, owner, json!({})).await.1;
+        away.take(lost).await;
+        away.cut();
+        until(server, lost, |job| job.lost_at.is_some()).await;
+        Self { here, _away: away, held, lost }
+    }
+
+    /// A request ends both at once: the one that is there hears it first, and the jobs fail with this reason.
+    pub(super) async fn end(self, server: &TestServer, request: impl Future<Output = Answer>, why: &str) {
+        assert!(self.here.calls.session().end().is_none(), "nothing has happened to it yet");
+        let mut notices = self.here.ext.notices().await.unwrap();
+        let started = std::time::Instant::now();
+        let (answer, notice) = tokio::join!(request, heard(&mut notices));
+        assert!(answer.status.is_success(), "{answer:?}");
+        let Notice::JobRevoked(revoked) = notice else { panic!("{notice:?}") };
+        assert_eq!(revoked.job_id, self.held.to_string());
+        tokio::time::timeout(SOON, self.here.calls.session().closed()).await.unwrap();
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        for id in [self.held, self.lost] {
+            assert_eq!(job(server, id).await.error, why);
+        }
+    }
+}
