@@ -160,10 +160,13 @@ async fn dry_run(
     input: Input,
 ) -> Result<acquired_job::Type, Error> {
     let version = job.template_version_id.ok_or(Error::Missing("template version"))?;
+    // An official daemon fetches them anew; ours plans with what builds will have.
+    let modules = version_details::find_module_file(tx, version).await?;
     let metadata = Metadata {
         coder_url: session.url.clone(),
         workspace_name: input.workspace_name,
         workspace_owner_groups: vec![EVERYONE.to_owned()],
+        template_version_modules_file: modules.map(|file| file.to_string()).unwrap_or_default(),
         ..Metadata::default()
     };
     let mut variable_values = variables(tx, version).await?;

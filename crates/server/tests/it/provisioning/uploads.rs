@@ -2,6 +2,7 @@
 
 use coder_store::{job_uploads, version_details};
 use coder_wire::messages::provisioner::DataUploadType::UploadTypeModuleFiles as MODULES;
+use coder_wire::messages::provisionerd::acquired_job;
 
 use super::*;
 use crate::harness::on_both_engines;
@@ -57,6 +58,23 @@ on_both_engines! {
         server.advance(1);
         let mut tx = server.app.store.single().await.unwrap();
         assert_eq!(job_uploads::purge(&mut tx, server.app.now()).await.unwrap(), 2);
+    }
+
+    async fn a_dry_run_has_the_modules_of_its_version(server: TestServer) {
+        let owner = server.owner().await;
+        let data = bytes::Bytes::from_static(b"modules");
+        let (version, posted) = import(&server, &owner, json!({})).await;
+        let daemon = Daemon::untagged(&server, "d").await;
+        daemon.take(posted).await;
+        daemon.calls.upload_file(MODULES, data.clone()).await.unwrap();
+        daemon.calls.complete_job(&with(posted, &coder_wire::file::hash(&data))).await.unwrap();
+        let path = format!("/api/v2/templateversions/{version}/dry-run");
+        let dry_run = server.post(&owner, &path, json!({ "workspace_name": "w" })).await.expect(201);
+        let message = daemon.acquire().await;
+        assert_eq!(message.job_id, dry_run["id"].as_str().unwrap());
+        let Some(acquired_job::Type::TemplateDryRun(dry_run)) = message.r#type else { panic!("no dry run") };
+        let file = modules_of(&server, version).await.unwrap();
+        assert_eq!(dry_run.metadata.unwrap().template_version_modules_file, file.to_string());
     }
 
     async fn a_job_has_room_for_so_many_archives(server: TestServer) {
