@@ -122,3 +122,47 @@ async fn processes_that_hide_in_a_session_of_their_own_end_with_the_job() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_canceled_in_any_phase_leaves_nothing_behind() {
+    let Some(real) = terraform() else { return };
+    let module = "module \"m\" {\n  source = \"./m\"\n}\n";
+    for phase in ["get", "init", "graph", "plan", "apply"] {
+        let marker = format!("phase-{}", uuid::Uuid::new_v4().simple());
+        // The shell that is interrupted leaves something behind that has no mark, no group and no session of the job.
+        let script = format!(
+            "if [ \"$1\" = {phase} ] && [ -e stays ]; then\n\
+             env -i setsid sh -c 'sleep 1000; : {marker}' >/dev/null 2>&1 &\n\
+             echo {marker} >&2\ntrap 'exit 1' INT\nwhile :; do sleep 0.05; done\nfi\nexec \"$REAL\" \"$@\""
+        );
+        let server = Server::new();
+        let (mut seen, wanted) = (false, marker.clone());
+        server.script(move |update| {
+            let was_seen = seen;
+            seen |= update.logs.iter().any(|line| line.output == wanted);
+            // Only the job that says so; the next one goes on.
+            (seen && !was_seen).then(Answer::canceled)
+        });
+        let running = Running::with(&server, |config, dir| {
+            config.terraform = TerraformSource::File(stand_in(dir, &real, &script));
+            config.exit_timeout = Duration::from_secs(5);
+        });
+        server.give(start(tar(&[("main.tf", module), ("m/main.tf", PLAIN), ("stays", "")])));
+        let (_, failed) = server.failed().await;
+        assert!(!failed.error.is_empty(), "{phase}");
+        server.give(start(tar(&[("main.tf", module), ("m/main.tf", PLAIN)])));
+        let record = server.wait_for("the next build", |record| !record.completed.is_empty()).await;
+        assert_eq!(record.failed.len(), 1, "after {phase}: {:?}", record.failed);
+        // The last directory goes when the server has the result.
+        let until = Instant::now() + Duration::from_secs(20);
+        while running.sessions() > 0 {
+            assert!(Instant::now() < until, "a directory is left after {phase}");
+            tokio::task::yield_now().await;
+        }
+        let left = running.dir.path().join("cache/installing").read_dir().unwrap().count();
+        assert_eq!(left, 0, "after {phase}");
+        if running.status.get().isolation == coder_provisioner::Level::Full {
+            assert!(!runs_with(&marker), "after {phase}");
+        }
+    }
+}
