@@ -107,6 +107,7 @@ impl Entry {
     /// Enters. With a namespace of processes this returns in another process than it was called in: the child of the
     /// same parent, whose number goes through `report`. A failure is reported there too, as a negative stage.
     pub(super) fn enter(&self, report: BorrowedFd<'_>) -> std::io::Result<()> {
+        close_inherited();
         let entered =
             self.limit().and_then(|()| self.cell.as_ref().map_or(Ok(()), |walls| walls.enter(report)));
         match entered {
@@ -279,6 +280,16 @@ fn unless_gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => other,
+    }
+}
+
+/// Whatever the daemon was started with open ends where the program begins; this process still needs its own.
+fn close_inherited() {
+    // SAFETY: marks descriptors, which takes effect when the program is run.
+    #[expect(unsafe_code, reason = "no library offers the call")]
+    unsafe {
+        // An older kernel does not know it, and what the daemon opens itself is closed anyway.
+        let _ = libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
 }
 

@@ -182,6 +182,25 @@ async fn a_job_does_not_see_the_jobs_of_another_daemon() {
     assert!(has(&lines, "others 0"), "{lines:#?}");
 }
 
+/// Descriptors that the daemon's parent left open: a job gets none.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_inherits_no_open_file_of_the_daemon() {
+    if terraform().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("left-open");
+    let file = std::fs::File::create(&path).unwrap();
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
+    for isolation in [Isolation::Auto, Isolation::None] {
+        let server = Server::new();
+        let _running = Running::with(&server, |config, _| config.isolation = isolation);
+        let lines = said(&server, "echo open $(ls -l /proc/self/fd)").await;
+        assert!(has(&lines, "open total") && !has(&lines, "left-open"), "{lines:#?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_a_job_started_outlives_it() {
     if terraform().is_none() {
