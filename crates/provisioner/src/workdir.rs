@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -30,6 +31,8 @@ pub(crate) struct WorkDir {
     root: PathBuf,
     /// The state may be nowhere else.
     precious: AtomicBool,
+    /// How many processes outlived the job, once they have been ended.
+    outlived: OnceLock<usize>,
     /// Says to other daemons that somebody works here.
     _lock: Lock,
 }
@@ -45,7 +48,7 @@ impl WorkDir {
             .ok_or_else(|| std::io::Error::other("somebody holds the lock of a new directory"))?;
         private_dirs(&root.join(TEMPLATE))?;
         private_dirs(&root.join("private"))?;
-        Ok(Self { root, precious: AtomicBool::new(false), _lock: lock })
+        Ok(Self { root, precious: AtomicBool::new(false), outlived: OnceLock::new(), _lock: lock })
     }
 
     /// What marks the processes of this job.
@@ -97,18 +100,25 @@ impl WorkDir {
         self.precious.store(true, Ordering::Relaxed);
     }
 
-    /// Removes everything but the state, if there is one, and what is needed to hand it over. Blocks, so call it off the
-    /// async threads.
-    pub(crate) fn leave(self) -> Option<Left> {
+    /// Removes everything but the state, if there is one, and what is needed to hand it over. With `is_alone` no process of
+    /// the job can be left, as each command was the first of a namespace and has ended. Blocks, so call it off the async threads.
+    pub(crate) fn leave(self, is_alone: bool) -> Option<Left> {
         self.precious.store(false, Ordering::Relaxed);
+        if is_alone {
+            let _ = self.outlived.set(0);
+        }
         self.move_out()
+    }
+
+    /// Terraform has ended, but what it started may not have. Looks for it once.
+    fn end_processes(&self) -> usize {
+        *self.outlived.get_or_init(|| strays::kill(&self.root))
     }
 
     fn move_out(&self) -> Option<Left> {
         let parent = self.root.parent()?;
         let left = left_in(&parent.join(format!("{PREFIX}{}", Uuid::new_v4())));
-        // Terraform has ended, but what it started may not have.
-        strays::kill(&self.root);
+        self.end_processes();
         let moved = self.state_file().length().is_ok().then(|| {
             private_dirs(&left.dir.join(TEMPLATE)).ok()?;
             private_dirs(&left.dir.join("private")).ok()?;
@@ -136,7 +146,7 @@ fn left_in(dir: &Path) -> Left {
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
-        let killed = strays::kill(&self.root);
+        let killed = self.end_processes();
         if self.precious.load(Ordering::Relaxed)
             && let Some(left) = self.move_out()
         {
@@ -344,7 +354,7 @@ mod tests {
         let other = parent.path().join("other");
         std::fs::write(&other, "SECRET").unwrap();
         std::os::unix::fs::symlink(&other, work.state_file().path()).unwrap();
-        assert!(work.leave().is_none() && other.exists());
+        assert!(work.leave(false).is_none() && other.exists());
         let left = parent.path().join("Session-left");
         std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
         std::os::unix::fs::symlink(&other, left.join(STATE)).unwrap();
@@ -359,13 +369,13 @@ mod tests {
         work.state_file().write(b"state").unwrap();
         work.record_file().write(b"record").unwrap();
         std::fs::write(work.private("values.tfvars"), "secret").unwrap();
-        let left = work.leave().unwrap();
+        let left = work.leave(false).unwrap();
         assert_eq!(std::fs::read_to_string(left.state.path()).unwrap(), "state");
         assert_eq!(std::fs::read_to_string(left.record.path()).unwrap(), "record");
         assert_eq!(sessions(parent.path()), std::slice::from_ref(&left.dir));
         assert!(!left.dir.join("private/values.tfvars").exists());
         let without = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
-        assert!(without.leave().is_none());
+        assert!(without.leave(false).is_none());
         assert_eq!(sessions(parent.path()), [left.dir]);
     }
 }
