@@ -14,6 +14,7 @@ pub mod daemons;
 pub mod deployment;
 pub mod error;
 pub mod explanations;
+pub mod external_auth;
 pub mod files;
 pub mod headers;
 pub mod health;

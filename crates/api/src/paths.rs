@@ -33,6 +33,12 @@ paths! {
     READYZ, readyz() = "/readyz";
     LATENCY_CHECK, latency_check() = "/latency-check";
     CLI_AUTH, cli_auth() = "/cli-auth";
+    EXTERNAL_AUTH_PAGE, external_auth_page(provider) = "/external-auth/{externalauth}";
+    EXTERNAL_AUTH_CALLBACK, external_auth_callback(provider) = "/external-auth/{externalauth}/callback";
+
+    EXTERNAL_AUTHS, external_auths() = "/api/v2/external-auth";
+    EXTERNAL_AUTH, external_auth(provider) = "/api/v2/external-auth/{externalauth}";
+    EXTERNAL_AUTH_DEVICE, external_auth_device(provider) = "/api/v2/external-auth/{externalauth}/device";
 
     BUILD_INFO, build_info() = "/api/v2/buildinfo";
     ENTITLEMENTS, entitlements() = "/api/v2/entitlements";

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coder_domain::external_auth::Provider;
 use coder_domain::secret::Secret;
 use coder_wire::extension::Extensions;
 use url::Url;
@@ -27,6 +28,8 @@ pub struct Config {
     pub provisioning: Provisioning,
     /// What workspaces may do.
     pub workspaces: Workspaces,
+    /// Accounts elsewhere.
+    pub external_auth: ExternalAuth,
     /// Where `/bin/` and `/install.sh` find our own executable; `None` turns both off.
     pub executable: Option<PathBuf>,
 }
@@ -232,6 +235,21 @@ impl Default for Provisioning {
             wake_ups: true,
             log_bytes: 64 << 20,
         }
+    }
+}
+
+/// Accounts elsewhere, whose tokens builds get.
+#[derive(Clone, Debug)]
+pub struct ExternalAuth {
+    /// Where people can have accounts; each id once.
+    pub providers: Vec<Provider>,
+    /// Time that a provider has for an answer.
+    pub timeout: Duration,
+}
+
+impl Default for ExternalAuth {
+    fn default() -> Self {
+        Self { providers: Vec::new(), timeout: Duration::from_secs(15) }
     }
 }
 

@@ -10,6 +10,7 @@ use coder_store::Store;
 use crate::authn::password::Hasher;
 use crate::config::Config;
 use crate::events::Events;
+use crate::external_auth::Accounts;
 use crate::http::limits::RateLimits;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
@@ -42,6 +43,8 @@ pub struct Ctx {
     pub passwords: Hasher,
     /// Requests per minute.
     pub rates: RateLimits,
+    /// Accounts elsewhere.
+    pub accounts: Accounts,
     /// What is counted for Prometheus.
     pub metrics: Metrics,
 }

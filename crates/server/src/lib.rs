@@ -8,6 +8,7 @@ pub mod builtin;
 pub mod config;
 pub mod context;
 pub mod events;
+pub mod external_auth;
 pub mod git_ssh_key;
 pub mod http;
 pub mod lifecycle;

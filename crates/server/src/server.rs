@@ -13,6 +13,7 @@ use crate::authn::password;
 use crate::config::Config;
 use crate::context::{App, Build, Ctx};
 use crate::events::Events;
+use crate::external_auth::{self, Accounts};
 use crate::http::connection::Shared;
 use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
@@ -44,6 +45,9 @@ pub enum Error {
     /// TLS settings.
     #[error("cannot set up TLS")]
     Tls(#[from] tls::Error),
+    /// Providers of accounts elsewhere.
+    #[error("cannot talk to providers of accounts elsewhere")]
+    ExternalAuth(#[from] external_auth::SetupError),
     /// An address that cannot be bound.
     #[error("cannot listen on {address}: choose another address or stop what uses it")]
     Bind {
@@ -162,6 +166,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let scheduler = Scheduler::new(store.clone(), clock.clone(), events.clone());
     let passwords = password::Hasher::new(config.sessions.password_concurrency);
     let rates = RateLimits::new(&config.limits);
+    let accounts = Accounts::new(&config.external_auth)?;
     Ok(Arc::new(Ctx {
         config,
         store,
@@ -174,6 +179,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         lifecycle: Lifecycle::new(),
         passwords,
         rates,
+        accounts,
         metrics: Metrics::default(),
     }))
 }

@@ -4,6 +4,19 @@ use http::header::HeaderValue;
 
 use crate::config::{SameSite, Sessions};
 
+/// What the browser must come back with from a provider of accounts (http-api 1.4).
+pub const OAUTH_STATE: &str = "oauth_state";
+/// Where the browser goes after that.
+pub const OAUTH_REDIRECT: &str = "oauth_redirect";
+/// What proves that the one who comes back with a code asked for it.
+pub const OAUTH_VERIFIER: &str = "oauth_pkce_verifier";
+
+/// Sets one of the cookies for the way to a provider and back; an empty value removes it.
+pub fn oauth(name: &str, value: &str, sessions: &Sessions) -> Option<HeaderValue> {
+    let lifetime = if value.is_empty() { "; Max-Age=0" } else { "; Max-Age=900" };
+    write(name, value, true, sessions, lifetime)
+}
+
 /// Sets the session cookie.
 pub fn session(token: &str, sessions: &Sessions) -> Option<HeaderValue> {
     write(coder_api::headers::SESSION_COOKIE, token, true, sessions, "")

@@ -16,7 +16,7 @@ use super::table::{Row, Table};
 use crate::context::App;
 use crate::pages;
 use crate::routes::{
-    audit, builds, dry_runs, files, job_logs, keys, meta, organizations, provisioner_daemons,
+    audit, builds, dry_runs, external_auth, files, job_logs, keys, meta, organizations, provisioner_daemons,
     provisioner_jobs, provisioner_keys, templates, users, versions, workspaces,
 };
 
@@ -33,6 +33,9 @@ fn table(app: App) -> Table {
         .post_limited(Login, Public, "/login", pages::submit_login)
         .get(Public, paths::CLI_AUTH, pages::cli_auth)
         .post_limited(Login, Public, paths::CLI_AUTH, pages::make_cli_token)
+        .get(Public, paths::EXTERNAL_AUTH_PAGE, pages::external_auth)
+        .post_limited(Login, Public, paths::EXTERNAL_AUTH_PAGE, pages::submit_external_auth)
+        .get_limited(Login, Public, paths::EXTERNAL_AUTH_CALLBACK, pages::external_auth_callback)
         .get(Public, paths::HEALTHZ, meta::healthz)
         .get(Public, paths::READYZ, meta::readyz)
         .get(Public, paths::LATENCY_CHECK, meta::healthz)
@@ -79,6 +82,11 @@ fn table(app: App) -> Table {
         .get(Signed, paths::USER_WORKSPACE, workspaces::get::by_name)
         .get(Signed, paths::USER_WORKSPACE_BUILD, builds::get::by_number)
         .post(Signed, paths::USER_WORKSPACES, workspaces::create::create)
+        .get(Signed, paths::EXTERNAL_AUTHS, external_auth::list)
+        .get(Signed, paths::EXTERNAL_AUTH, external_auth::get)
+        .delete(Signed, paths::EXTERNAL_AUTH, external_auth::delete)
+        .get_limited(Login, Signed, paths::EXTERNAL_AUTH_DEVICE, external_auth::device)
+        .post_limited(Login, Signed, paths::EXTERNAL_AUTH_DEVICE, external_auth::redeem_device)
         .get(Public, paths::AUTH_SCOPES, keys::get::scopes)
         .get(Signed, paths::AUDIT, audit::list)
         // Organizations
@@ -138,7 +146,7 @@ fn table(app: App) -> Table {
         .get(Signed, paths::VERSION_VARIABLES, versions::content::variables)
         .get(Signed, paths::VERSION_RICH_PARAMETERS, versions::content::parameters)
         .get(Signed, paths::VERSION_PRESETS, versions::content::presets)
-        .get(Signed, paths::VERSION_EXTERNAL_AUTH, versions::content::external_auth)
+        .get(Signed, paths::VERSION_EXTERNAL_AUTH, versions::content::accounts)
         .get(Signed, paths::VERSION_SCHEMA, versions::content::nothing)
         .get(Signed, paths::VERSION_PARAMETERS, versions::content::nothing)
         .post(Signed, paths::DRY_RUNS, dry_runs::create)

@@ -62,7 +62,7 @@ pub async fn submit(State(app): State<App>, request: Request) -> Result<Response
 }
 
 /// A path on this server, or the start page: a link must not send people elsewhere after they signed in.
-fn local(path: &str) -> &str {
+pub(super) fn local(path: &str) -> &str {
     let inside = path.starts_with('/') && !path.starts_with("//") && !path.contains(['\\', '\r', '\n']);
     if inside { path } else { "/" }
 }

@@ -1,11 +1,15 @@
-//! The few HTML pages: home, sign-in, and a session token for the command line.
+//! The few HTML pages: home, sign-in, a session token for the command line, and accounts elsewhere.
 
 mod cli_auth;
+mod external_auth;
 mod form;
 mod home;
 mod login;
 
 pub use cli_auth::{make as make_cli_token, show as cli_auth};
+pub use external_auth::{
+    callback as external_auth_callback, show as external_auth, submit as submit_external_auth,
+};
 pub use home::home;
 pub use login::{show as login, submit as submit_login};
 

@@ -21,6 +21,7 @@ use super::results::Results;
 use super::serve::Session;
 use super::{files, update};
 use crate::audit;
+use crate::external_auth::Accounts;
 
 /// Where the hash of the accepted message is kept in the job's private input.
 const ACCEPTED: &str = "completed_sha256";
@@ -75,7 +76,8 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
         return Err(Refusal::invalid(format!("the job is a {}, not a {}", row.kind.as_str(), kind.as_str())));
     }
     let now = app.now();
-    let checked = check(&row, build.as_ref().map(|build| build.transition), request.clone(), now)?;
+    let transition = build.as_ref().map(|build| build.transition);
+    let checked = check(&app.accounts, &row, transition, request.clone(), now)?;
     let input = remember(&row.input, &digest);
     let error = checked.error.as_deref().unwrap_or_default();
     let workspace = transaction!(app.store, Refusal, |tx| {
@@ -169,6 +171,7 @@ pub fn remember(input: &Document, digest: &str) -> Document {
 }
 
 fn check(
+    accounts: &Accounts,
     row: &jobs::Job,
     transition: Option<Transition>,
     request: CompletedJob,
@@ -214,7 +217,7 @@ fn check(
         }
     };
     let error = match &arm {
-        Arm::Import(import) => import.external_auth.first().map(not_configured),
+        Arm::Import(import) => import.external_auth.iter().find_map(|auth| not_configured(accounts, auth)),
         Arm::DryRun | Arm::Build { .. } => None,
     };
     Ok(Checked { results, arm, error })
@@ -257,13 +260,15 @@ fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
     })
 }
 
-/// The error of an import that asks for an account elsewhere (wire-protocol 5.6). No provider of such accounts can be
-/// configured here, so each is unknown, also an optional one: nobody could ever connect it.
-fn not_configured(auth: &ExternalAuth) -> String {
-    format!(
-        "external auth provider {:?} is not configured on this server, which knows none: remove it from the template",
-        auth.provider_id
-    )
+/// The error of an import that asks for an account at a provider that is not configured, also for an optional one: nobody
+/// could ever connect it (wire-protocol 5.6).
+fn not_configured(accounts: &Accounts, auth: &ExternalAuth) -> Option<String> {
+    let id = &auth.provider_id;
+    accounts.find(id).is_none().then(|| {
+        format!(
+            "external auth provider {id:?} is not configured on this server: set it up there (docs/operations.md), or remove it from the template"
+        )
+    })
 }
 
 fn unique<T>(all: Vec<T>, name: impl Fn(&T) -> &str, what: &str) -> Result<Vec<T>, Refusal> {

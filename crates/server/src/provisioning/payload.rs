@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coder_domain::build::Transition;
-use coder_domain::ids::{JobId, TemplateId, TemplateVersionId};
+use coder_domain::ids::{JobId, TemplateId, TemplateVersionId, UserId};
 use coder_domain::job::Type;
 use coder_store::assignments::{self, Around, Assignment};
-use coder_store::version_details::{self, Variable};
+use coder_store::version_details::{self, ExternalAuth, Variable};
 use coder_store::{Tx, jobs, templates};
 use coder_wire::drpc::MESSAGE as MAX_MESSAGE;
 use coder_wire::messages::provisioner::{
-    Metadata, RichParameterValue, Role, VariableValue, WorkspaceTransition,
+    ExternalAuthProvider, Metadata, RichParameterValue, Role, VariableValue, WorkspaceTransition,
 };
 use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job};
+use futures_util::future::try_join_all;
 use prost::Message;
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::serve::Session;
 use super::{bundle, session_token, update};
-use crate::git_ssh_key;
+use crate::context::App;
+use crate::{external_auth, git_ssh_key};
 
 /// The group that everybody is in.
 const EVERYONE: &str = "Everyone";
@@ -43,6 +45,16 @@ pub enum Error {
         size: usize,
         /// Bytes that a message may have.
         limit: usize,
+    },
+    /// A token that the template needs has ended, and there is no other one now.
+    #[error(
+        "the owner's token of the external auth provider {provider:?} cannot be refreshed, try again: {source}"
+    )]
+    Account {
+        /// The provider's id.
+        provider: String,
+        /// What the provider did.
+        source: external_auth::Error,
     },
     /// The connection does not take it.
     #[error("the job cannot be sent: {0}")]
@@ -203,9 +215,15 @@ async fn build(
     let (parameters, previous) = assignments::list_parameters(&mut tx, &around).await?;
     let variable_values =
         if around.has_variables { variables(&mut tx, around.version_id).await? } else { Vec::new() };
-    drop(tx);
-
     let app = &session.app;
+    let asked = if app.accounts.is_empty() {
+        Vec::new()
+    } else {
+        version_details::list_external_auth(&mut tx, around.version_id).await?
+    };
+    drop(tx);
+    let accounts = accounts(app, around.owner_id, asked).await?;
+
     let (workspace, owner) = (around.workspace_id, around.owner_id);
     let owner_name = around.username.ok_or(Error::Missing("workspace's owner"))?;
     let login_type = around.login_type.ok_or(Error::Missing("workspace's owner"))?;
@@ -264,12 +282,36 @@ async fn build(
         workspace_name: around.workspace_name,
         rich_parameter_values: stored(parameters),
         variable_values,
-        external_auth_providers: Vec::new(),
+        external_auth_providers: accounts,
         metadata: Some(metadata),
         state: state.unwrap_or_default().into(),
         log_level: if input.log_level == "debug" { input.log_level } else { String::new() },
         previous_parameter_values: stored(previous),
     }))
+}
+
+/// The tokens of the owner's accounts elsewhere that work now; others are left out (wire-protocol 5.4). A provider that is
+/// away is an error only where the token is needed.
+async fn accounts(
+    app: &App,
+    owner: UserId,
+    asked: Vec<ExternalAuth>,
+) -> Result<Vec<ExternalAuthProvider>, Error> {
+    let token = async |asked: ExternalAuth| {
+        let Some((provider, _)) = app.accounts.find(&asked.provider_id) else { return Ok(None) };
+        match external_auth::token(app, owner, provider).await? {
+            Ok(link) => Ok(link.map(|link| ExternalAuthProvider {
+                id: asked.provider_id,
+                access_token: link.tokens.access.expose().to_owned(),
+            })),
+            Err(error) if asked.optional => {
+                tracing::warn!(%owner, provider = provider.id, %error, "a build goes without an account");
+                Ok(None)
+            }
+            Err(source) => Err(Error::Account { provider: asked.provider_id, source }),
+        }
+    };
+    Ok(try_join_all(asked.into_iter().map(token)).await?.into_iter().flatten().collect())
 }
 
 const fn transition(transition: Transition) -> WorkspaceTransition {

@@ -4,6 +4,7 @@ pub mod announce;
 pub mod audit;
 pub mod builds;
 pub mod dry_runs;
+pub mod external_auth;
 pub mod files;
 pub mod job_logs;
 pub mod jobs;

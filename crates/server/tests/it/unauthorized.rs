@@ -45,6 +45,7 @@ impl Things {
             ("fileid", server.file(owner).await.to_string()),
             ("keyid", owner.split_once('-').unwrap().0.to_owned()),
             ("keyname", "none".to_owned()),
+            ("externalauth", "none".to_owned()),
             ("provisionerkey", "none".to_owned()),
             ("daemon", "none".to_owned()),
             ("name", "coder-plan9-mips".to_owned()),

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use anyhow::{Context as _, bail, ensure};
+use coder_domain::external_auth;
 use coder_domain::secret::Secret;
 use coder_server::Config;
 use coder_server::config::{
-    CertificateFiles, ClientAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite, Sessions,
-    TlsVersion, Workspaces,
+    CertificateFiles, ClientAuth, ExternalAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite,
+    Sessions, TlsVersion, Workspaces,
 };
 
 use super::flags::{Args, Network, Tls};
@@ -25,6 +26,10 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
         args.provisioning.provisioner_types.iter().all(|kind| kind == "terraform"),
         "--provisioner-types knows terraform only"
     );
+    let variables = std::env::vars_os();
+    let variables =
+        variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let providers = external_auth::read(variables)?;
     Ok(Config {
         access_url,
         redirect_to_access_url: args.network.redirect_to_access_url,
@@ -48,6 +53,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             renames: args.provisioning.allow_workspace_renames,
             terraform_debug: args.provisioning.enable_terraform_debug_mode,
         },
+        external_auth: ExternalAuth { providers, ..ExternalAuth::default() },
         executable: std::env::current_exe().ok(),
     })
 }

@@ -1,6 +1,7 @@
 //! What an import found: resources, variables, parameters, presets, outside accounts.
 
 use axum::extract::State;
+use coder_api::paths;
 use coder_api::resources::WorkspaceResource;
 use coder_api::versions::{
     Preset, PresetParameter, REDACTED, TemplateVersionExternalAuth, TemplateVersionParameter,
@@ -11,13 +12,15 @@ use coder_domain::rbac::Action;
 use coder_store::version_details as details;
 use coder_store::versions::Version;
 use coder_store::{Tx, jobs};
-use http::StatusCode;
+use futures_util::future::try_join_all;
+use http::{HeaderMap, StatusCode};
 
 use super::find;
 use crate::context::App;
+use crate::external_auth;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, Result};
-use crate::routes::resources as shown;
+use crate::routes::{meta, resources as shown};
 
 /// A version whose import has ended; another status says "not yet" on each route (http-api 1.6).
 async fn ended(tx: &mut Tx, caller: &Caller, id: TemplateVersionId, early: StatusCode) -> Result<Version> {
@@ -152,21 +155,39 @@ pub async fn presets(
     Ok(Json(details::list_presets(&mut tx, version.id).await?.into_iter().map(view).collect()))
 }
 
-/// `GET /templateversions/{version}/external-auth`. No provider can be configured here, so nobody is linked to one.
-pub async fn external_auth(
+/// `GET /templateversions/{version}/external-auth`. There is no address for a provider that is not configured.
+pub async fn accounts(
     State(app): State<App>,
     caller: Caller,
+    headers: HeaderMap,
     Id(id): Id<TemplateVersionId>,
 ) -> Result<Json<Vec<TemplateVersionExternalAuth>>> {
     let mut tx = app.store.reader().await?;
     let version = find::by_id(&mut tx, &caller, id, Action::Read).await?;
-    let view = |row: details::ExternalAuth| TemplateVersionExternalAuth {
-        display_name: row.provider_id.clone(),
-        id: row.provider_id,
-        optional: row.optional,
-        ..TemplateVersionExternalAuth::default()
+    let asked = details::list_external_auth(&mut tx, version.id).await?;
+    drop(tx);
+    let base = meta::external_url(&app, &headers);
+    let view = async |row: details::ExternalAuth| {
+        let Some((provider, _)) = app.accounts.find(&row.provider_id) else {
+            return Ok::<_, Error>(TemplateVersionExternalAuth {
+                display_name: row.provider_id.clone(),
+                id: row.provider_id,
+                optional: row.optional,
+                ..TemplateVersionExternalAuth::default()
+            });
+        };
+        let page = paths::external_auth_page(&provider.id);
+        Ok(TemplateVersionExternalAuth {
+            id: provider.id.clone(),
+            kind: provider.kind.clone(),
+            display_name: provider.display_name.clone(),
+            display_icon: provider.display_icon.clone(),
+            authenticate_url: format!("{}{page}", base.trim_end_matches('/')),
+            authenticated: external_auth::is_connected(&app, caller.user.id, provider).await?,
+            optional: row.optional,
+        })
     };
-    Ok(Json(details::list_external_auth(&mut tx, version.id).await?.into_iter().map(view).collect()))
+    Ok(Json(try_join_all(asked.into_iter().map(view)).await?))
 }
 
 /// `GET /templateversions/{version}/schema`, `/parameters`: always empty, for older clients.

@@ -1,0 +1,255 @@
+//! How we talk to providers: codes and refresh tokens for access tokens (RFC 6749), device codes (RFC 8628), and whether a
+//! token works. What they answer is bounded in time and size, and no error repeats it.
+
+use coder_api::client::{Proxies, TlsError, tls_config};
+use coder_domain::external_auth::Provider;
+use coder_domain::secret::Secret;
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use crate::config::ExternalAuth;
+
+/// Largest answer that is read.
+const ANSWER_BYTES: usize = 64 << 10;
+const DEVICE_GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
+
+/// Why providers cannot be talked to at all.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// No certificate authorities.
+    #[error("connections to providers of accounts elsewhere cannot be checked")]
+    Tls(#[from] TlsError),
+    /// The HTTP client refuses its settings.
+    #[error("the HTTP client for providers of accounts elsewhere cannot be set up")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Why a provider gave nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It said no.
+    #[error("the provider refused: {0}")]
+    Refused(String),
+    /// It said nothing that can be used; the same may succeed later.
+    #[error("the provider cannot be used now: {0}")]
+    Away(String),
+}
+
+/// What a provider gave.
+pub struct Grant {
+    /// The token.
+    pub access: Secret,
+    /// What gets the next one; empty when there is none.
+    pub refresh: Secret,
+    /// Seconds that the token lives, if that is limited.
+    pub lifetime: Option<i64>,
+}
+
+/// A code that people type in at the provider's.
+#[derive(Debug, Deserialize)]
+pub struct DeviceCode {
+    /// What we ask with.
+    pub device_code: String,
+    /// What people type in.
+    pub user_code: String,
+    /// Where.
+    #[serde(alias = "verification_url")]
+    pub verification_uri: String,
+    /// Seconds that it is good for.
+    #[serde(default)]
+    pub expires_in: i64,
+    /// Seconds between two questions.
+    #[serde(default)]
+    pub interval: i64,
+}
+
+/// The answer of a token endpoint; lifetimes come as numbers and as texts.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Answer {
+    access_token: String,
+    refresh_token: String,
+    expires_in: serde_json::Value,
+    error: String,
+}
+
+/// The HTTP client for providers. Redirects are not followed: secrets go where the configuration says.
+pub struct Talk {
+    http: reqwest::Client,
+}
+
+impl Talk {
+    pub(super) fn new(settings: &ExternalAuth) -> Result<Self, SetupError> {
+        let proxies = Proxies::from_env();
+        let proxy = reqwest::Proxy::custom(move |url| proxies.for_url(url).cloned());
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls_config(&[])?)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent("coder")
+            .timeout(settings.timeout)
+            .proxy(proxy)
+            .build();
+        Ok(Self { http: http.map_err(|error| SetupError::Client(error.without_url()))? })
+    }
+
+    /// Turns the code with which the browser came back into tokens.
+    pub async fn redeem(
+        &self,
+        provider: &Provider,
+        code: &str,
+        callback: &str,
+        verifier: &str,
+    ) -> Result<Grant, Error> {
+        let mut form = vec![("grant_type", "authorization_code"), ("code", code), ("redirect_uri", callback)];
+        if !verifier.is_empty() {
+            form.push(("code_verifier", verifier));
+        }
+        self.grant(provider, form).await
+    }
+
+    /// Gets the next token. The refresh token stays the same unless there is another one.
+    pub async fn refresh(&self, provider: &Provider, refresh: &Secret) -> Result<Grant, Error> {
+        let form = vec![("grant_type", "refresh_token"), ("refresh_token", refresh.expose())];
+        let grant = self.grant(provider, form).await?;
+        let is_new = !grant.refresh.expose().is_empty();
+        Ok(if is_new { grant } else { Grant { refresh: refresh.clone(), ..grant } })
+    }
+
+    /// Asks for a code that people type in.
+    pub async fn device(&self, provider: &Provider, code_url: &Url) -> Result<DeviceCode, Error> {
+        let scopes = provider.scopes.join(" ");
+        let form = [("client_id", provider.client_id.as_str()), ("scope", scopes.as_str())];
+        let (status, body) = self.post(code_url, &form).await?;
+        if !status.is_success() {
+            return Err(unexpected(status));
+        }
+        parse(&body).ok_or_else(not_understood)
+    }
+
+    /// Turns a device code into tokens, once its user has agreed.
+    pub async fn redeem_device(&self, provider: &Provider, code: &str) -> Result<Grant, Error> {
+        self.grant(provider, vec![("grant_type", DEVICE_GRANT), ("device_code", code)]).await
+    }
+
+    /// Whether a token works. A provider that does not say counts as yes: the token was good when we got it.
+    pub async fn is_valid(&self, provider: &Provider, token: &Secret) -> bool {
+        let Some(url) = &provider.validate_url else { return true };
+        let request = self.http.get(url.clone()).bearer_auth(token.expose());
+        match request.header(header::ACCEPT, "application/json").send().await {
+            Ok(answer) => match answer.status() {
+                StatusCode::UNAUTHORIZED => false,
+                StatusCode::FORBIDDEN => is_limited(answer.headers()),
+                _ => true,
+            },
+            Err(error) => {
+                tracing::warn!(provider = provider.id, error = %error.without_url(), "a token could not be checked");
+                true
+            }
+        }
+    }
+
+    async fn grant(&self, provider: &Provider, mut form: Vec<(&str, &str)>) -> Result<Grant, Error> {
+        form.push(("client_id", &provider.client_id));
+        if !provider.client_secret.expose().is_empty() {
+            form.push(("client_secret", provider.client_secret.expose()));
+        }
+        let (status, body) = self.post(&provider.token_url, &form).await?;
+        let answer: Option<Answer> = parse(&body);
+        let refused = answer.as_ref().map(|answer| word(&answer.error)).filter(|word| !word.is_empty());
+        match (answer, refused) {
+            _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                Err(unexpected(status))
+            }
+            (_, Some(word)) => Err(Error::Refused(word)),
+            _ if status.is_client_error() => Err(Error::Refused(format!("status {}", status.as_u16()))),
+            (Some(answer), None) if status.is_success() && !answer.access_token.is_empty() => Ok(Grant {
+                lifetime: lifetime(&answer.expires_in),
+                access: Secret::new(answer.access_token),
+                refresh: Secret::new(answer.refresh_token),
+            }),
+            _ if status.is_success() => Err(not_understood()),
+            _ => Err(unexpected(status)),
+        }
+    }
+
+    async fn post(&self, url: &Url, form: &[(&str, &str)]) -> Result<(StatusCode, Vec<u8>), Error> {
+        let away = |error: reqwest::Error| {
+            let why = if error.is_timeout() { "it did not answer in time" } else { "it cannot be reached" };
+            tracing::warn!(host = url.host_str(), error = %error.without_url(), "a provider of accounts {why}");
+            Error::Away(why.to_owned())
+        };
+        let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let request = self.http.post(url.clone()).header(header::ACCEPT, "application/json");
+        let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body);
+        let mut answer = request.send().await.map_err(away)?;
+        let mut read = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(away)? {
+            if read.len() + chunk.len() > ANSWER_BYTES {
+                return Err(Error::Away(format!("its answer is longer than {ANSWER_BYTES} bytes")));
+            }
+            read.extend_from_slice(&chunk);
+        }
+        Ok((answer.status(), read))
+    }
+}
+
+/// Reads JSON, or a form, which some providers answer with.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Some(value);
+    }
+    let pairs = url::form_urlencoded::parse(body).into_owned();
+    let object = pairs.map(|(name, value)| (name, serde_json::Value::from(value))).collect();
+    serde_json::from_value(serde_json::Value::Object(object)).ok()
+}
+
+/// Seconds; nothing, zero and what is no number is no limit.
+fn lifetime(value: &serde_json::Value) -> Option<i64> {
+    let number = value.as_i64().or_else(|| value.as_str()?.parse().ok());
+    number.filter(|seconds| *seconds > 0)
+}
+
+/// An error code as far as it is one: it is shown to people.
+fn word(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')).take(64).collect()
+}
+
+fn unexpected(status: StatusCode) -> Error {
+    Error::Away(format!("it answered with status {}", status.as_u16()))
+}
+
+fn not_understood() -> Error {
+    Error::Away("its answer has no token that we understand".to_owned())
+}
+
+/// Whether a 403 says no more than that we ask too often.
+fn is_limited(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::RETRY_AFTER)
+        || headers.get("x-ratelimit-remaining").is_some_and(|left| left.as_bytes() == b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_as_json_and_as_forms() {
+        let json: Answer = parse(br#"{"access_token":"a","expires_in":60,"scope":"x"}"#).unwrap();
+        assert_eq!((json.access_token.as_str(), lifetime(&json.expires_in)), ("a", Some(60)));
+        let form: Answer = parse(b"access_token=a%2Bb&refresh_token=r&expires_in=60").unwrap();
+        assert_eq!((form.access_token.as_str(), form.refresh_token.as_str()), ("a+b", "r"));
+        assert_eq!(lifetime(&form.expires_in), Some(60));
+        assert_eq!(lifetime(&serde_json::json!(0)), None);
+        assert_eq!(parse::<Answer>(b"<html>").unwrap().access_token, "");
+        assert!(parse::<DeviceCode>(b"<html>").is_none());
+    }
+
+    #[test]
+    fn error_codes_are_words() {
+        assert_eq!(word("invalid_grant"), "invalid_grant");
+        assert_eq!(word("<b>\n\u{202e}no"), "bno");
+    }
+}

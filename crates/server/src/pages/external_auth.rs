@@ -1,0 +1,245 @@
+//! Connecting an account elsewhere in a browser: to the provider, back with a code, and a page that says what came of it.
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use coder_api::paths;
+use coder_domain::external_auth::{Flow, Provider};
+use coder_domain::key::same_secret;
+use coder_domain::rbac::Action;
+use http::{HeaderMap, StatusCode, header};
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::form::Form;
+use super::login::local;
+use crate::audit::Origin;
+use crate::authn::{cookies, session, token};
+use crate::context::App;
+use crate::external_auth::{self, DeviceCode, Talk};
+use crate::http::params::{Names, Query};
+use crate::http::{Caller, Error};
+use crate::routes::{external_auth as routes, meta};
+
+#[derive(Template)]
+#[template(path = "external_auth.html")]
+struct Page<'a> {
+    name: &'a str,
+    again: &'a str,
+    refusal: &'a str,
+    csrf: &'a str,
+    device: Option<&'a DeviceCode>,
+}
+
+fn provider(app: &App, names: Names) -> Result<(&Provider, &Talk), Error> {
+    let [id] = names.take()?;
+    app.accounts.find(&id).ok_or_else(Error::not_found)
+}
+
+/// Who is signed in, or the way to sign in and back here.
+async fn visitor(
+    app: &App,
+    headers: &HeaderMap,
+    origin: Origin,
+    provider: &Provider,
+) -> Result<Caller, Response> {
+    let Some(caller) = super::visitor(app, headers, origin).await else {
+        let here = paths::external_auth_page(&provider.id);
+        let here: String = url::form_urlencoded::byte_serialize(here.as_bytes()).collect();
+        return Err(Redirect::to(&format!("/login?redirect={here}")).into_response());
+    };
+    routes::require(&caller, Action::UpdatePersonal).map_err(IntoResponse::into_response)?;
+    Ok(caller)
+}
+
+/// `GET /external-auth/{id}`: to the provider, unless the account is connected.
+pub async fn show(
+    State(app): State<App>,
+    origin: Origin,
+    headers: HeaderMap,
+    names: Names,
+    query: Query,
+) -> Result<Response, Error> {
+    let (provider, talk) = provider(&app, names)?;
+    let caller = match visitor(&app, &headers, origin, provider).await {
+        Ok(caller) => caller,
+        Err(response) => return Ok(response),
+    };
+    if external_auth::is_connected(&app, caller.user.id, provider).await? {
+        return page(StatusCode::OK, provider, "");
+    }
+    start(&app, &headers, provider, talk, query.text("redirect")).await
+}
+
+/// `GET /external-auth/{id}/callback`: where the provider sends the browser. Without a code the way begins here.
+pub async fn callback(
+    State(app): State<App>,
+    origin: Origin,
+    headers: HeaderMap,
+    names: Names,
+    query: Query,
+) -> Result<Response, Error> {
+    let (provider, talk) = provider(&app, names)?;
+    let caller = match visitor(&app, &headers, origin, provider).await {
+        Ok(caller) => caller,
+        Err(response) => return Ok(response),
+    };
+    let (code, error) = (query.text("code"), query.text("error"));
+    if (code.is_empty() && error.is_empty()) || provider.is_device() {
+        return start(&app, &headers, provider, talk, query.text("redirect")).await;
+    }
+    let expected = session::cookie(&headers, cookies::OAUTH_STATE).unwrap_or_default();
+    let is_ours = expected.starts_with(&format!("{}.", provider.id));
+    if !is_ours || !same_secret(expected, query.text("state")) {
+        return page(
+            StatusCode::BAD_REQUEST,
+            provider,
+            "This answer belongs to another attempt. Please try again.",
+        );
+    }
+    let outcome = if error.is_empty() {
+        let verifier = session::cookie(&headers, cookies::OAUTH_VERIFIER).unwrap_or_default();
+        talk.redeem(provider, code, &callback_url(&app, &headers, provider), verifier).await
+    } else {
+        Err(external_auth::Error::Refused("you did not agree, or may not".to_owned()))
+    };
+    let response = match outcome {
+        Ok(grant) => {
+            external_auth::connect(&app, caller.user.id, provider, grant).await?;
+            tracing::info!(user = %caller.user.id, provider = provider.id, "account connected");
+            let wanted = session::cookie(&headers, cookies::OAUTH_REDIRECT).unwrap_or_default();
+            let wanted =
+                url::form_urlencoded::parse(wanted.as_bytes()).next().map(|(path, _)| path.into_owned());
+            let back = paths::external_auth_page(&provider.id);
+            Redirect::to(wanted.as_deref().map(local).filter(|path| *path != "/").unwrap_or(&back))
+                .into_response()
+        }
+        Err(error @ external_auth::Error::Refused(_)) => {
+            page(StatusCode::BAD_REQUEST, provider, &error.to_string())?
+        }
+        Err(error @ external_auth::Error::Away(_)) => {
+            page(StatusCode::BAD_GATEWAY, provider, &error.to_string())?
+        }
+    };
+    let used = [cookies::OAUTH_STATE, cookies::OAUTH_VERIFIER, cookies::OAUTH_REDIRECT];
+    let sessions = &app.config.sessions;
+    Ok(used
+        .iter()
+        .fold(response, |response, name| super::with_cookie(response, cookies::oauth(name, "", sessions))))
+}
+
+/// `POST /external-auth/{id}`: the device code was typed in.
+pub async fn submit(State(app): State<App>, names: Names, request: Request) -> Result<Response, Error> {
+    let (provider, talk) = provider(&app, names)?;
+    let headers = request.headers().clone();
+    let origin = Origin::of(request.extensions(), &headers);
+    let form = Form::read(request.into_body()).await?;
+    let caller = match visitor(&app, &headers, origin, provider).await {
+        Ok(caller) => caller,
+        Err(response) => return Ok(response),
+    };
+    if !provider.is_device() || !super::is_own_form(&headers, form.get("csrf_token")) {
+        return Ok(Redirect::to(&paths::external_auth_page(&provider.id)).into_response());
+    }
+    match talk.redeem_device(provider, form.get("device_code")).await {
+        Ok(grant) => {
+            external_auth::connect(&app, caller.user.id, provider, grant).await?;
+            Ok(Redirect::to(&paths::external_auth_page(&provider.id)).into_response())
+        }
+        Err(external_auth::Error::Refused(word))
+            if word == "authorization_pending" || word == "slow_down" =>
+        {
+            let device = DeviceCode {
+                device_code: form.get("device_code").to_owned(),
+                user_code: form.get("user_code").to_owned(),
+                verification_uri: address(form.get("verification_uri")),
+                expires_in: 0,
+                interval: 0,
+            };
+            let (csrf, cookie) = super::csrf(&app, &headers);
+            let refusal = "The provider has not seen the code yet.";
+            let page =
+                Page { name: &provider.display_name, again: "", refusal, csrf: &csrf, device: Some(&device) };
+            Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie))
+        }
+        Err(error) => page(StatusCode::BAD_REQUEST, provider, &error.to_string()),
+    }
+}
+
+/// Sends the browser to the provider, or shows a device code.
+async fn start(
+    app: &App,
+    headers: &HeaderMap,
+    provider: &Provider,
+    talk: &Talk,
+    redirect: &str,
+) -> Result<Response, Error> {
+    let auth_url = match &provider.flow {
+        Flow::Browser { auth_url } => auth_url,
+        Flow::Device { code_url } => {
+            let device = match talk.device(provider, code_url).await {
+                Ok(device) => device,
+                Err(error) => return page(StatusCode::BAD_GATEWAY, provider, &error.to_string()),
+            };
+            let device = DeviceCode { verification_uri: address(&device.verification_uri), ..device };
+            let (csrf, cookie) = super::csrf(app, headers);
+            let page = Page {
+                name: &provider.display_name,
+                again: "",
+                refusal: "",
+                csrf: &csrf,
+                device: Some(&device),
+            };
+            return Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie));
+        }
+    };
+    // The provider's id in it keeps the answer of one provider from being taken for another's.
+    let state = format!("{}.{}", provider.id, token::csrf().expose());
+    let verifier = format!("{}{}", token::csrf().expose(), token::csrf().expose());
+    let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
+    let mut url: Url = auth_url.clone();
+    url.query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("client_id", &provider.client_id)
+        .append_pair("redirect_uri", &callback_url(app, headers, provider))
+        .append_pair("state", &state)
+        .append_pair("code_challenge", &challenge)
+        .append_pair("code_challenge_method", "S256");
+    if !provider.scopes.is_empty() {
+        url.query_pairs_mut().append_pair("scope", &provider.scopes.join(" "));
+    }
+    let redirect: String = url::form_urlencoded::byte_serialize(redirect.as_bytes()).collect();
+    let sessions = &app.config.sessions;
+    let mut response = Redirect::to(url.as_str()).into_response();
+    response.headers_mut().insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    let set = [
+        (cookies::OAUTH_STATE, state.as_str()),
+        (cookies::OAUTH_VERIFIER, &verifier),
+        (cookies::OAUTH_REDIRECT, &redirect),
+    ];
+    Ok(set.iter().fold(response, |response, (name, value)| {
+        super::with_cookie(response, cookies::oauth(name, value, sessions))
+    }))
+}
+
+/// The address that the provider sends browsers to; it is part of what is agreed with it.
+fn callback_url(app: &App, headers: &HeaderMap, provider: &Provider) -> String {
+    let base = meta::external_url(app, headers);
+    format!("{}{}", base.trim_end_matches('/'), paths::external_auth_callback(&provider.id))
+}
+
+/// An address that may be a link in a page, or nothing.
+fn address(text: &str) -> String {
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    url.map(String::from).unwrap_or_default()
+}
+
+fn page(status: StatusCode, provider: &Provider, refusal: &str) -> Result<Response, Error> {
+    let again = paths::external_auth_callback(&provider.id);
+    super::render(
+        status,
+        &Page { name: &provider.display_name, again: &again, refusal, csrf: "", device: None },
+    )
+}
