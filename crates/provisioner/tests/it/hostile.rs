@@ -105,6 +105,31 @@ async fn what_init_makes_a_link_of_is_not_read() {
     assert_eq!(kept.filter(|entry| entry.path().is_dir()).count(), 0, "nothing is kept for the next job");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_that_is_moved_away_is_not_looked_for_elsewhere() {
+    let Some(real) = terraform() else { return };
+    let server = Server::new();
+    let _running = Running::with(&server, |config, dir| {
+        let elsewhere = dir.join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::write(
+            elsewhere.join("main.tf"),
+            format!("variable \"v\" {{\n  default = \"{SECRET}\"\n}}\n"),
+        )
+        .unwrap();
+        let script = format!(
+            "if [ \"$1\" = init ]; then\n\"$REAL\" \"$@\" || exit 1\nmv ../template ../moved; ln -s {} ../template\nexit 0\nfi\nexec \"$REAL\" \"$@\"",
+            elsewhere.display()
+        );
+        config.terraform = coder_provisioner::TerraformSource::File(stand_in(dir, &real, &script));
+    });
+    server.give(import(tar(&[("main.tf", PLAIN)]), &[]));
+    let (record, failed) = server.failed().await;
+    assert!(failed.error.contains("moved away"), "{}", failed.error);
+    let told = format!("{} {:?}", told(&record), record.updates);
+    assert!(!told.contains(SECRET));
+}
+
 const NEEDS_ONE: &str =
     "terraform {\n  required_providers {\n    one = { source = \"example.test/acme/one\" }\n  }\n}\n";
 

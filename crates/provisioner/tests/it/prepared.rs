@@ -42,6 +42,46 @@ async fn the_second_job_of_a_template_starts_without_init_and_as_few_programs_as
     assert!(!commands(running.dir.path()).contains(&"init".to_owned()));
 }
 
+/// Modules come before providers, and a backend after them, each by a process of its own; nothing else takes more than one.
+#[tokio::test(flavor = "multi_thread")]
+async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
+    let Some(real) = terraform() else { return };
+    let noted = "case \"$1\" in get|init) echo \"$*\" >> \"$(dirname \"$0\")/commands\";; esac; exec \"$REAL\" \"$@\"";
+    let module = "module \"m\" {\n  source = \"./m\"\n}\n";
+    let backend = "terraform {\n  backend \"local\" {}\n}\n";
+    let init = "init -no-color -input=false -json";
+    let apart = |backend: bool| if backend { format!("{init} -backend=false") } else { init.to_owned() };
+    for (main, wanted) in [
+        (PLAIN.to_owned(), vec![apart(false)]),
+        (module.to_owned(), vec!["get -no-color".to_owned(), format!("{init} -get=false -backend=false")]),
+        (format!("{backend}{PLAIN}"), vec![apart(true), init.to_owned()]),
+        (
+            format!("{backend}{module}"),
+            vec!["get -no-color".to_owned(), format!("{init} -get=false -backend=false"), init.to_owned()],
+        ),
+    ] {
+        let server = Server::new();
+        let running = Running::with_stand_in(&server, &real, noted);
+        server.give(start(tar(&[("main.tf", &main), ("m/main.tf", PLAIN)])));
+        let record = server.wait_for("a build", crate::server::Record::is_over).await;
+        assert!(record.failed.is_empty(), "{main}: {:?}", record.failed);
+        assert_eq!(commands(running.dir.path()), wanted, "{main}");
+        // An official daemon tells the same times.
+        let state = record.completed[0].r#type.clone();
+        let Some(coder_wire::messages::provisionerd::completed_job::Type::WorkspaceBuild(build)) = state
+        else {
+            panic!("no build")
+        };
+        let loads: Vec<&str> = ["backend", "modules", "provider plugins"]
+            .into_iter()
+            .filter(|wanted| build.timings.iter().any(|timing| timing.resource == *wanted))
+            .collect();
+        let has_modules = main.contains("module");
+        assert_eq!(loads.contains(&"modules"), has_modules, "{main}: {loads:?}");
+        assert!(loads.contains(&"provider plugins") && loads.contains(&"backend"), "{main}: {loads:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_job_does_to_its_directory_no_other_job_sees() {
     if terraform().is_none() {

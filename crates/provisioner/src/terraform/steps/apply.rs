@@ -1,6 +1,7 @@
 //! Applies, and what the state holds after them.
 
 use bytes::Bytes;
+use coder_wire::extension::STATE;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 use tokio_util::sync::CancellationToken;
@@ -12,8 +13,8 @@ use crate::terraform::run::Observer;
 use crate::terraform::state::{self, ShownState};
 use crate::terraform::timings::Step;
 
-/// A longer state is not read; a job could have made it so.
-const LARGEST_STATE: u64 = 256 * 1024 * 1024;
+/// A longer state could not be sent, and a job may have made it so.
+const LARGEST_STATE: u64 = STATE as u64;
 
 pub(crate) struct Applied {
     pub(crate) state: Bytes,

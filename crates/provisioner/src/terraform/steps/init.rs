@@ -162,6 +162,9 @@ impl Steps<'_> {
         if self.root.is_none() {
             let reader = self.binary.as_ref().map_or(Reader::Terraform, Binary::reader);
             let dir = self.work.template();
+            if !self.work.is_plain("") {
+                return Err(StepError::from("the template's folder was moved away while it was initialized"));
+            }
             self.root =
                 Some(blocking(move || RootModule::read(&dir, reader).map_err(StepError::from)).await?);
         }
