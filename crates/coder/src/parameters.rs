@@ -1,6 +1,6 @@
 //! Values for the parameters of a template version: from flags, a file, earlier builds, or by asking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -17,20 +17,34 @@ use crate::{prompt, variables};
 #[group(skip)]
 pub(crate) struct Flags {
     /// Parameter value as name=value; may be repeated.
-    #[arg(long = "parameter", env = env::RICH_PARAMETER, value_delimiter = ',', value_name = "NAME=VALUE")]
+    #[arg(long = "parameter", env = env::RICH_PARAMETER, value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
     /// YAML file with parameter values.
     #[arg(long, env = env::RICH_PARAMETER_FILE, value_name = "FILE")]
     pub(crate) rich_parameter_file: Option<PathBuf>,
     /// Default offered at the question as name=value; may be repeated.
-    #[arg(long = "parameter-default", env = env::RICH_PARAMETER_DEFAULT, value_delimiter = ',', value_name = "NAME=VALUE")]
+    #[arg(long = "parameter-default", env = env::RICH_PARAMETER_DEFAULT, value_name = "NAME=VALUE")]
     pub(crate) defaults: Vec<String>,
     /// Value of an ephemeral parameter, for this build only, as name=value; may be repeated.
-    #[arg(long = "ephemeral-parameter", env = env::EPHEMERAL_PARAMETER, value_delimiter = ',', value_name = "NAME=VALUE")]
+    #[arg(long = "ephemeral-parameter", env = env::EPHEMERAL_PARAMETER, value_name = "NAME=VALUE")]
     pub(crate) ephemeral: Vec<String>,
+    /// Parameters for which nothing counts as given.
+    #[arg(skip)]
+    without: BTreeSet<String>,
 }
 
 impl Flags {
+    /// Takes back what was given for these parameters, and tells for which of them something was.
+    pub(crate) fn drop_all<'n>(
+        &mut self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> anyhow::Result<Vec<&'n str>> {
+        let given = self.given()?;
+        let dropped: Vec<_> = names.filter(|name| given.contains_key(*name)).collect();
+        self.without.extend(dropped.iter().map(|name| (*name).to_owned()));
+        Ok(dropped)
+    }
+
     /// Given values, flags over file.
     fn given(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut given = BTreeMap::new();
@@ -39,12 +53,50 @@ impl Flags {
         }
         given.extend(pairs(&self.parameters)?);
         given.extend(pairs(&self.ephemeral)?);
+        given.retain(|name, _| !self.without.contains(name));
         Ok(given)
     }
 }
 
 fn pairs(list: &[String]) -> anyhow::Result<Vec<(String, String)>> {
-    list.iter().map(|text| variables::pair(text).map_err(anyhow::Error::msg)).collect()
+    let fields = list.iter().flat_map(|text| fields(text));
+    fields.map(|field| variables::pair(&field).map_err(anyhow::Error::msg)).collect()
+}
+
+/// The fields of a line of comma-separated values, each of which may be in quotes with quotes in it doubled, as official
+/// clients read them. What is no such line, as a bare JSON list, is one field.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = Vec::new();
+    let mut rest = line;
+    loop {
+        let field = if let Some(mut quoted) = rest.strip_prefix('"') {
+            let mut field = String::new();
+            loop {
+                let Some((text, behind)) = quoted.split_once('"') else { return vec![line.to_owned()] };
+                field.push_str(text);
+                let Some(more) = behind.strip_prefix('"') else {
+                    rest = behind;
+                    break;
+                };
+                field.push('"');
+                quoted = more;
+            }
+            field
+        } else {
+            let (field, _) = rest.split_once(',').unwrap_or((rest, ""));
+            if field.contains('"') {
+                return vec![line.to_owned()];
+            }
+            rest = &rest[field.len()..];
+            field.to_owned()
+        };
+        fields.push(field);
+        match rest.strip_prefix(',') {
+            Some(more) => rest = more,
+            None if rest.is_empty() => return fields,
+            None => return vec![line.to_owned()],
+        }
+    }
 }
 
 /// How values are found that were not given.
@@ -166,6 +218,33 @@ mod tests {
         assert!(
             run(&["size=2", "x=1"], &[], Asking::New).unwrap_err().to_string().contains("no parameter \"x\"")
         );
+    }
+
+    #[test]
+    fn values_are_read_as_comma_separated() {
+        for (line, wanted) in [
+            ("a=1", vec!["a=1"]),
+            ("a=1,b=", vec!["a=1", "b="]),
+            (r#""a=[""x"",""y""]",b=2"#, vec![r#"a=["x","y"]"#, "b=2"]),
+            (r#""a=1,2""#, vec!["a=1,2"]),
+            // These are no such lines.
+            (r#"a=["x","y"]"#, vec![r#"a=["x","y"]"#]),
+            (r#""a=1"b"#, vec![r#""a=1"b"#]),
+            (r#""a"#, vec![r#""a"#]),
+        ] {
+            assert_eq!(fields(line), wanted, "{line}");
+        }
+        assert_eq!(run(&["size=2,zone=us"], &[], Asking::New).unwrap(), "size=2 zone=us ");
+    }
+
+    #[test]
+    fn what_a_preset_sets_is_not_taken_from_flags() {
+        let list = ["zone=us", "size=2"].map(str::to_owned).to_vec();
+        let mut flags = Flags { parameters: list, ..Flags::default() };
+        assert_eq!(flags.drop_all(["size", "other"].into_iter()).unwrap(), ["size"]);
+        let open = [parameter("zone", None)];
+        let values = resolve(&Printer::plain(), &flags, &open, &[], Asking::New, false).unwrap();
+        assert_eq!(values, [NameValue::new("zone", "us")]);
     }
 
     #[test]

@@ -198,10 +198,14 @@ fn values(
     let set: Vec<NameValue> = preset
         .map(|preset| preset.parameters.iter().map(|pair| NameValue::new(&pair.name, &pair.value)).collect())
         .unwrap_or_default();
-    // The preset's values are the strongest (http-api 7.1), so they are not asked for.
-    let open: Vec<_> =
-        declared.iter().filter(|p| set.iter().all(|pair| pair.name != p.name)).cloned().collect();
-    let mut values = parameters::resolve(&ctx.printer, &args.parameters, &open, &[], Asking::New, may_ask)?;
+    // The preset's values are the strongest (http-api 7.1), so they are not asked for, and others count for nothing.
+    let (fixed, open): (Vec<_>, Vec<_>) =
+        declared.iter().cloned().partition(|p| set.iter().any(|pair| pair.name == p.name));
+    let mut flags = args.parameters.clone();
+    for name in flags.drop_all(fixed.iter().map(|p| p.name.as_str()))? {
+        ctx.printer.note(&format!("The preset sets {name:?}; the value given for it is not used."));
+    }
+    let mut values = parameters::resolve(&ctx.printer, &flags, &open, &[], Asking::New, may_ask)?;
     values.extend(set);
     Ok(values)
 }
