@@ -230,6 +230,10 @@ statements! { "provisioner_daemons";
     LEAVE = sql("update provisioner_daemons set left_us = $3,
         last_seen_us = case when last_seen_us > $3 then last_seen_us else $3 end
         where id = $1 and connection = $2");
+    GO_ON = sql("update provisioner_daemons set connection = $3, left_us = null where id = $1
+        and (connection = $2 or (cast($2 as text) is null and left_us is not null))");
+    LIST_LEFT = sql("select id from provisioner_daemons
+        where id in (select value from json_each($1)) and left_us is not null");
     LIST_JOINED = sql("select distinct organization_id, owner_tag <> '' as is_personal from provisioner_daemons
         where joined_by = $1 and key_id = $2");
     SET_SESSION = sql("update provisioner_daemons set session_hash = $2 where id = $1");
@@ -386,6 +390,30 @@ pub async fn delete_drain(tx: &mut Tx, id: DaemonId) -> Result<()> {
 /// Only when the database fails.
 pub async fn update_left(tx: &mut Tx, id: DaemonId, connection: &str, now: Timestamp) -> Result<()> {
     tx.execute(&LEAVE, values![id, connection.to_owned(), now]).await.map(|_| ())
+}
+
+/// Another connection of the daemon goes on: from now on its end is what [`update_left`] notes. Only where the row names
+/// `ended`; without that, only where it says that the daemon has left.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_connection(
+    tx: &mut Tx,
+    id: DaemonId,
+    ended: Option<&str>,
+    connection: &str,
+) -> Result<()> {
+    let row = values![id, ended.map(str::to_owned), connection.to_owned()];
+    tx.execute(&GO_ON, row).await.map(|_| ())
+}
+
+/// Those of these daemons that have left, as far as their rows know.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_left(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DaemonId>> {
+    let rows = tx.fetch(&LIST_LEFT, vec![list_value(ids.iter().copied())]).await?;
+    rows.iter().map(|row| row.get("id")).collect()
 }
 
 /// Those of these daemons that were ever asked to leave.

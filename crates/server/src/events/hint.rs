@@ -19,6 +19,8 @@ pub enum Hint {
     Followed(JobId),
     /// A daemon was asked to leave.
     Drained(DaemonId),
+    /// A connection of a daemon has ended.
+    Left(DaemonId),
     /// A key was deleted, has expired, or has other terms now.
     Key(KeyId),
     /// What a user may do has changed.
@@ -51,6 +53,7 @@ impl Hint {
             Self::Changed(id) => ('l', id.0),
             Self::Followed(id) => ('f', id.0),
             Self::Drained(id) => ('d', id.0),
+            Self::Left(id) => ('g', id.0),
             Self::Key(id) => ('k', id.0),
             Self::User(id) => ('u', id.0),
             Self::Tokens(id) => ('t', id.0),
@@ -72,6 +75,7 @@ impl Hint {
             "l" => Self::Changed(JobId(id)),
             "f" => Self::Followed(JobId(id)),
             "d" => Self::Drained(DaemonId(id)),
+            "g" => Self::Left(DaemonId(id)),
             "k" => Self::Key(KeyId(id)),
             "u" => Self::User(UserId(id)),
             "t" => Self::Tokens(UserId(id)),
@@ -122,6 +126,7 @@ mod tests {
             Hint::Changed(JobId::random()),
             Hint::Followed(JobId::random()),
             Hint::Drained(DaemonId::random()),
+            Hint::Left(DaemonId::random()),
             Hint::Key(KeyId::random()),
             Hint::User(UserId::random()),
             Hint::Tokens(UserId::random()),

@@ -40,6 +40,8 @@ struct Entry {
     who: Who,
     close: CancellationToken,
     hand: Arc<Hand>,
+    /// What the daemon's row calls this connection while it names it, until it ends.
+    row: Option<Arc<str>>,
     /// Fires when the terms of its key are to be looked at again.
     recheck: Arc<tokio::sync::Notify>,
 }
@@ -63,7 +65,7 @@ impl Connected {
         entries.last += 1;
         let number = entries.last;
         let recheck = Arc::default();
-        entries.sessions.insert(number, Entry { who, close, hand, recheck: Arc::clone(&recheck) });
+        entries.sessions.insert(number, Entry { who, close, hand, row: None, recheck: Arc::clone(&recheck) });
         Connection { number, recheck, list: self.clone() }
     }
 
@@ -126,11 +128,20 @@ impl Connected {
         self.len() == 0
     }
 
-    /// Whether another connection than `except` belongs to this row.
+    /// What the daemon's row calls this connection; none when that has ended.
+    pub fn set_row(&self, connection: &Connection, row: Option<Arc<str>>) {
+        if let Some(entry) = self.entries().sessions.get_mut(&connection.number) {
+            entry.row = row;
+        }
+    }
+
+    /// What the daemon's row calls, or may call, its newest connection here.
     #[must_use]
-    pub fn is_elsewhere(&self, daemon: DaemonId, except: &Connection) -> bool {
+    pub fn row(&self, daemon: DaemonId) -> Option<Arc<str>> {
         let entries = self.entries();
-        entries.sessions.iter().any(|(number, entry)| entry.who.daemon == daemon && *number != except.number)
+        let of_daemon = entries.sessions.iter().filter(|(_, entry)| entry.who.daemon == daemon);
+        let named = of_daemon.filter_map(|(number, entry)| Some((number, entry.row.clone()?)));
+        named.max_by_key(|(number, _)| *number).map(|(_, row)| row)
     }
 
     /// The connection becomes that of this daemon process, which got its session at `since`; an older one is closed, and

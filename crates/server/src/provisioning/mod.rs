@@ -18,6 +18,7 @@ pub mod logs;
 pub mod lost;
 mod notices;
 pub mod payload;
+pub mod presence;
 pub mod quota;
 pub mod refuse;
 pub mod results;

@@ -32,8 +32,9 @@ use super::hand::Hand;
 use super::key_end::Shown;
 use super::refuse::Refusal;
 use super::waiting::Domain;
-use super::{complete, fail, files, key_end, lost, payload, quota, update};
+use super::{complete, fail, files, key_end, lost, payload, presence, quota, update};
 use crate::context::App;
+use crate::events::hint::Hint;
 
 /// How long a call waits for a database that is away; daemons give an update 30 s and repeat the others for ever.
 const DATABASE_AWAY: Duration = Duration::from_secs(60);
@@ -66,7 +67,7 @@ pub struct Session {
     pub(super) preset: Option<Bytes>,
     pub(super) connection: Connection,
     /// What its row calls this connection.
-    row_connection: Option<String>,
+    row_connection: Option<Arc<str>>,
     domain: Arc<Domain>,
     close: CancellationToken,
     /// Fires when the connection has ended, for handlers that still run.
@@ -130,7 +131,9 @@ impl Session {
             self.hand.park(true);
             self.hand.drain(&drain.reason);
         }
-        Self { row_connection: Some(joined.connection.clone()), ..self }
+        let row: Arc<str> = joined.connection.as_str().into();
+        self.app.scheduler.connected().set_row(&self.connection, Some(Arc::clone(&row)));
+        Self { row_connection: Some(row), ..self }
     }
 
     /// How often drains and their ends were heard of over this connection; ask before its row is read.
@@ -193,16 +196,23 @@ impl Session {
     /// moment.
     pub(crate) async fn note_left(&self) {
         let Some(connection) = &self.row_connection else { return };
-        let is_elsewhere = self.app.scheduler.connected().is_elsewhere(self.daemon, &self.connection);
-        if is_elsewhere || self.app.lifecycle.soft().is_cancelled() {
+        let (app, daemon, connected) = (&self.app, self.daemon, self.app.scheduler.connected());
+        // Whoever lets it go on for the row from here on sees that it has ended.
+        connected.set_row(&self.connection, None);
+        if app.lifecycle.soft().is_cancelled() {
             return;
         }
-        let now = self.app.now();
         let noted = async {
-            daemons::update_left(&mut self.app.store.single().await?, self.daemon, connection, now).await
+            if let Some(another) = connected.row(daemon) {
+                return presence::go_on(app, daemon, Some(Arc::clone(connection)), another).await;
+            }
+            daemons::update_left(&mut app.store.single().await?, daemon, connection, app.now()).await?;
+            // It may be connected to another server, too.
+            app.events.tell(Hint::Left(daemon));
+            Ok(())
         };
         if let Err(error) = noted.await {
-            tracing::debug!(daemon = %self.daemon, %error, "that a daemon left shows when it was not seen for long");
+            tracing::debug!(%daemon, %error, "that a daemon left shows when it was not seen for long");
         }
     }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::context::App;
 use crate::events::hint::{self, Hint, Said};
-use crate::provisioning::revoke;
+use crate::provisioning::{presence, revoke};
 
 /// A sign of life, and which jobs are followed here.
 const HELLO: Duration = Duration::from_secs(20);
@@ -121,6 +121,7 @@ struct Heard {
     posted: Vec<JobId>,
     held: BTreeSet<JobId>,
     drained: BTreeSet<DaemonId>,
+    left: BTreeSet<DaemonId>,
     keys: Vec<KeyId>,
     users: Vec<UserId>,
     tokens: Vec<UserId>,
@@ -141,6 +142,7 @@ pub(super) async fn heed(app: &App, hints: &[Hint]) -> Result<(), Error> {
             Hint::Changed(job) => app.events.job_changed_elsewhere(job),
             Hint::Followed(job) => app.events.outbox().follow(job),
             Hint::Drained(daemon) => drop(heard.drained.insert(daemon)),
+            Hint::Left(daemon) => drop(heard.left.insert(daemon)),
             Hint::Key(key) => heard.keys.push(key),
             Hint::User(user) => heard.users.push(user),
             Hint::Tokens(user) => heard.tokens.push(user),
@@ -158,6 +160,8 @@ pub(super) async fn heed(app: &App, hints: &[Hint]) -> Result<(), Error> {
     let here: BTreeSet<_> = app.scheduler.connected().daemons().into_iter().collect();
     let drained: Vec<_> = heard.drained.intersection(&here).copied().collect();
     tell_of_drains(app, &drained).await?;
+    let left: Vec<_> = heard.left.intersection(&here).copied().collect();
+    presence::elsewhere_left(app, &left).await?;
     for key in heard.keys {
         app.scheduler.connected().recheck_key(key);
     }

@@ -130,6 +130,7 @@ on_both_engines! {
                 healthy.take(posted).await;
                 assert!(!taking.is_finished(), "it is drained");
                 taking.abort();
+                eventually("it has left", || server.app.scheduler.connected().len() == 2).await;
             } else {
                 let taken = tokio::time::timeout(SOON, taking).await.unwrap().unwrap().unwrap();
                 assert_eq!(taken.unwrap().job_id, posted.to_string());

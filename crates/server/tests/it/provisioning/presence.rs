@@ -73,6 +73,16 @@ on_both_engines! {
         soon_shown(&server, &owner, "offline").await;
     }
 
+    async fn the_end_of_the_newest_connection_says_nothing_of_an_older_one(server: TestServer) {
+        let owner = server.owner().await;
+        let (older, newest) = (open(&server).await, open(&server).await);
+        newest.cut();
+        eventually("one has left", || server.app.scheduler.connected().len() == 1).await;
+        assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("idle"));
+        older.cut();
+        soon_shown(&server, &owner, "offline").await;
+    }
+
     async fn one_that_left_with_a_job_in_hand_is_busy_until_that_ends(server: TestServer) {
         let owner = server.owner().await;
         let line = open(&server).await;

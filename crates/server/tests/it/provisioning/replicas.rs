@@ -27,6 +27,24 @@ async fn pair() -> Option<(TestServer, TestServer)> {
     Some((a, b))
 }
 
+#[tokio::test]
+async fn a_daemon_that_is_on_two_servers_is_there_until_both_have_lost_it() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let shown = async |status: &str| {
+        let list =
+            a.get(&owner, "/api/v2/organizations/default/provisionerdaemons?offline=true").await.expect(200);
+        (list[0]["status"] == status).then_some(())
+    };
+    let (there, newest) = (Line::fresh(&b.app, "twin").await.0, Line::fresh(&a.app, "twin").await.0);
+    newest.cut();
+    eventually("one has left", || a.app.scheduler.connected().is_empty()).await;
+    // No heartbeat runs here, and the end of the other one is noted only when the row names it.
+    found("the one that is there shows", async || shown("idle").await).await;
+    there.cut();
+    found("and then none is", async || shown("offline").await).await;
+}
+
 /// A daemon that waits for a job on this server.
 async fn waiting(server: &TestServer) -> tokio::task::JoinHandle<AcquiredJob> {
     let daemon = Daemon::untagged(server, "waits").await;
