@@ -129,14 +129,6 @@ pub struct AutostartRequirement {
     pub days_of_week: Vec<String>,
 }
 
-impl AutostartRequirement {
-    /// All seven days, what a new template has.
-    #[must_use]
-    pub fn every_day() -> Self {
-        Self { days_of_week: WEEKDAYS.map(str::to_owned).to_vec() }
-    }
-}
-
 /// The words of weekday lists.
 pub const WEEKDAYS: [&str; 7] =
     ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];

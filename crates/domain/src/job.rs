@@ -222,20 +222,6 @@ impl Facts {
             (None, None) => life::Life::Waiting,
         }
     }
-
-    /// Whether `daemon` may report on this job now (scheduling-and-auth 3.3, and CONF-16: ended jobs refuse).
-    pub fn require_owner(&self, daemon: DaemonId) -> Result<(), InvalidTransition> {
-        match self.worker {
-            None if self.completed_at.is_some() => Err(InvalidTransition::AlreadyCompleted),
-            None => Err(InvalidTransition::NotRunning),
-            Some(owner) if owner != daemon => Err(InvalidTransition::NotOwner),
-            Some(_) => self.require_open(),
-        }
-    }
-
-    fn require_open(&self) -> Result<(), InvalidTransition> {
-        if self.completed_at.is_some() { Err(InvalidTransition::AlreadyCompleted) } else { Ok(()) }
-    }
 }
 
 /// Error code: the template wants values for required variables; clients ask for them.

@@ -44,20 +44,6 @@ record! {
     }
 }
 
-record! {
-    /// What would be left behind by an organization that is deleted.
-    pub struct Dependants {
-        /// Templates that are not deleted.
-        pub templates: i64,
-        /// Workspaces that are not deleted.
-        pub workspaces: i64,
-        /// Provisioner keys that are not deleted, without the reserved ones.
-        pub provisioner_keys: i64,
-        /// Members.
-        pub members: i64,
-    }
-}
-
 macro_rules! columns {
     () => {
         "id, name, display_name, description, icon, is_default, created_us, updated_us"
@@ -78,13 +64,6 @@ statements! { "organizations";
         updated_us = $7 where id = $1 and not deleted");
     DELETE = sql("update organizations set deleted = true, updated_us = $2
         where id = $1 and not deleted and not is_default");
-    DEPENDANTS = sql("select
-        (select count(*) from templates where organization_id = $1 and not deleted) as templates,
-        (select count(*) from workspaces where organization_id = $1 and not deleted) as workspaces,
-        (select count(*) from provisioner_keys where organization_id = $1 and revoked_us is null
-            and length(hashed_secret) > 0) as provisioner_keys,
-        (select count(*) from organization_members as member join users as person on person.id = member.user_id
-            where member.organization_id = $1 and not person.deleted and not person.is_system) as members");
     INSERT_MEMBER = sql("insert into organization_members (organization_id, user_id, roles, created_us, updated_us)
         values ($1, $2, $3, $4, $5)");
     FIND_MEMBER = sql("select organization_id, user_id, roles, created_us, updated_us from organization_members
@@ -174,14 +153,6 @@ pub async fn update(tx: &mut Tx, changed: &Organization) -> Result<()> {
 /// [`crate::Error::Stale`] when it is gone or is the default one.
 pub async fn delete(tx: &mut Tx, id: OrganizationId, now: Timestamp) -> Result<()> {
     tx.change_one(&DELETE, values![id, now]).await
-}
-
-/// What belongs to an organization: one that still has anything but its creator is not deleted officially.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn count_dependants(tx: &mut Tx, id: OrganizationId) -> Result<Dependants> {
-    Dependants::from_row(&tx.fetch_one(&DEPENDANTS, values![id]).await?)
 }
 
 /// Adds a member.

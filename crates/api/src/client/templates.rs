@@ -103,11 +103,6 @@ impl Client {
         self.order(Method::PATCH, &paths::version_cancel(version)).await
     }
 
-    /// Archives a version.
-    pub async fn archive_version(&self, version: TemplateVersionId) -> Result<(), Error> {
-        self.order(Method::POST, &paths::version_archive(version)).await
-    }
-
     /// What builds of a version would make, for starts and stops.
     pub async fn version_resources(
         &self,

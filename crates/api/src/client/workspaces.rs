@@ -10,9 +10,7 @@ use crate::builds::{
 use crate::json::Blob;
 use crate::paths;
 use crate::resources::WorkspaceResource;
-use crate::workspaces::{
-    CreateWorkspaceRequest, UpdateDormancyRequest, UpdateWorkspaceRequest, Workspace, WorkspacesResponse,
-};
+use crate::workspaces::{CreateWorkspaceRequest, Workspace, WorkspacesResponse};
 
 /// Every method fails with what [`Error`] describes.
 #[expect(clippy::missing_errors_doc, reason = "said once for the block")]
@@ -39,17 +37,6 @@ impl Client {
         request: &CreateWorkspaceRequest,
     ) -> Result<Workspace, Error> {
         self.send(Method::POST, &paths::user_workspaces(owner), request).await
-    }
-
-    /// Renames a workspace.
-    pub async fn rename_workspace(&self, workspace: WorkspaceId, name: &str) -> Result<(), Error> {
-        let request = UpdateWorkspaceRequest { name: name.to_owned() };
-        self.tell(Method::PATCH, &paths::workspace(workspace), &request).await
-    }
-
-    /// Puts a workspace to sleep, or wakes it.
-    pub async fn set_dormant(&self, workspace: WorkspaceId, dormant: bool) -> Result<(), Error> {
-        self.tell(Method::PUT, &paths::workspace_dormant(workspace), &UpdateDormancyRequest { dormant }).await
     }
 
     /// A workspace's builds, newest first.
