@@ -2,6 +2,7 @@
 //!
 //! Nothing is started before the command is known: `coder version` opens neither a runtime nor TLS.
 
+mod accounts;
 mod args;
 mod building;
 mod cmd;

@@ -13,12 +13,12 @@ use coder_api::workspaces::{AutomaticUpdates, CreateWorkspaceRequest};
 use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::names;
 
-use super::{build, start};
+use super::build;
 use crate::context::Context;
 use crate::follow;
 use crate::output::Look;
 use crate::parameters::{self, Asking};
-use crate::{args, duration, env, prompt, remote, resources};
+use crate::{accounts, args, duration, env, prompt, remote, resources};
 
 /// How long `--no-wait` looks whether a daemon takes the plan.
 const MOMENT: Duration = Duration::from_millis(1500);
@@ -71,7 +71,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let preset = preset(ctx, &client, version, args.preset.as_deref()).await?;
     let version = client.version(version).await?;
     let declared = client.rich_parameters(version.id).await?;
-    start::require_accounts(&client.external_auth(version.id).await?)?;
+    accounts::connect(ctx, &client, version.id).await?;
     let values = values(ctx, &args, &declared, preset.as_ref(), may_ask)?;
     dry_run(ctx, &client, version.id, &name, &values, args.no_wait).await?;
     if !args.yes {

@@ -3,14 +3,13 @@
 use coder_api::builds::{CreateWorkspaceBuildRequest, Reason, Transition, WorkspaceBuild, WorkspaceStatus};
 use coder_api::client::Client;
 use coder_api::json::NameValue;
-use coder_api::versions::TemplateVersionExternalAuth;
 use coder_api::workspaces::{AutomaticUpdates, Workspace};
 use coder_domain::ids::TemplateVersionId;
 
 use super::build;
 use crate::context::Context;
 use crate::parameters::{self, Asking};
-use crate::{env, prompt, remote};
+use crate::{accounts, env, prompt, remote};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -100,27 +99,11 @@ async fn chosen(
     let earlier = client.build_parameters(latest.id).await?;
     let version = client.version(version).await?;
     let parameters = client.rich_parameters(version.id).await?;
-    require_accounts(&client.external_auth(version.id).await?)?;
+    accounts::connect(ctx, client, version.id).await?;
     let asking = if values.always_prompt { Asking::All } else { Asking::Missing };
     let mut flags = values.flags.clone();
     flags.ephemeral.extend(values.build_options.iter().cloned());
     parameters::resolve(&ctx.printer, &flags, &parameters, &earlier, asking, prompt::is_interactive() && !yes)
-}
-
-/// Refuses a build that needs an outside account nobody has connected.
-pub(crate) fn require_accounts(accounts: &[TemplateVersionExternalAuth]) -> anyhow::Result<()> {
-    match accounts.iter().find(|account| !account.authenticated && !account.optional) {
-        Some(account) if account.authenticate_url.is_empty() => anyhow::bail!(
-            "the template needs your {} account, which cannot be connected on this server: the template has to do without it",
-            account.display_name
-        ),
-        Some(account) => anyhow::bail!(
-            "the template needs your {} account: connect it at {} and try again",
-            account.display_name,
-            account.authenticate_url
-        ),
-        None => Ok(()),
-    }
 }
 
 /// Asks for the build; a template that insists on its active version gets it (http-api 1.6).
@@ -141,26 +124,5 @@ pub(crate) async fn request_start(
             Ok(build::request(ctx, client, workspace.id, &request).await?)
         }
         other => Ok(other?),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_account_is_named_with_where_to_connect_it_if_there_is_such_a_place() {
-        let account = |address: &str, optional| TemplateVersionExternalAuth {
-            id: "github".to_owned(),
-            display_name: "github".to_owned(),
-            authenticate_url: address.to_owned(),
-            optional,
-            ..TemplateVersionExternalAuth::default()
-        };
-        let said = |accounts: &[_]| require_accounts(accounts).unwrap_err().to_string();
-        assert!(require_accounts(&[account("", true)]).is_ok());
-        assert!(said(&[account("https://x/auth", false)]).contains("connect it at https://x/auth and"));
-        let nowhere = said(&[account("", true), account("", false)]);
-        assert!(nowhere.contains("your github account") && !nowhere.contains(" at "), "{nowhere}");
     }
 }
