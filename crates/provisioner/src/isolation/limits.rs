@@ -2,11 +2,10 @@
 //! of processes, as far as they go.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
+
+use super::groups::{self, Groups, PREFIX};
 
 /// What one job may use; none for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -22,12 +21,6 @@ pub struct Limits {
 /// The time over which a share of processors is counted.
 const PERIOD_US: f64 = 100_000.0;
 
-/// How long the end of a group is waited for, and how often it is looked.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-
-/// Beginning of the names of groups.
-const PREFIX: &str = "coder-job-";
 /// Where a daemon moves, since a group with processes of its own can have none below it.
 const OWN: &str = "coder-daemon";
 
@@ -121,7 +114,7 @@ impl Applied {
             }
         }
         for parent in &applied.parents {
-            remove_left(&parent.dir);
+            groups::remove_left(&parent.dir);
         }
         applied
     }
@@ -145,88 +138,12 @@ impl Applied {
         let name = format!("{PREFIX}{}", Uuid::new_v4());
         for parent in &self.parents {
             let dir = parent.dir.join(&name);
-            std::fs::create_dir(&dir)?;
-            let lock = std::fs::File::open(&dir);
-            groups.dirs.push(dir.clone());
-            // Says to daemons that start that this one lives.
-            let lock = lock?;
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            groups.locks.push(lock);
+            groups.add(&dir)?;
             for (file, content) in &parent.files {
                 std::fs::write(dir.join(file), content)?;
             }
         }
         Ok(groups)
-    }
-}
-
-/// The control groups of a job. When dropped they end what is left in them, and go.
-#[derive(Debug, Default)]
-pub(crate) struct Groups {
-    dirs: Vec<PathBuf>,
-    locks: Vec<std::fs::File>,
-}
-
-impl Groups {
-    /// The files by which a process joins.
-    pub(super) fn entrances(&self) -> impl Iterator<Item = PathBuf> {
-        self.dirs.iter().map(|dir| dir.join("cgroup.procs"))
-    }
-}
-
-impl Drop for Groups {
-    fn drop(&mut self) {
-        if self.dirs.is_empty() {
-            return;
-        }
-        let (dirs, locks) = (std::mem::take(&mut self.dirs), std::mem::take(&mut self.locks));
-        let ending = move || {
-            for dir in &dirs {
-                if let Err(error) = end(dir) {
-                    tracing::warn!(dir = %dir.display(), %error, "a job's control group cannot be removed; the next daemon tries again");
-                }
-            }
-            drop(locks);
-        };
-        // It may take a moment, which no async thread has.
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(ending)),
-            Err(_) => ending(),
-        }
-    }
-}
-
-/// Ends the processes of a group, and removes it. A process that was killed leaves its group a moment later.
-fn end(dir: &Path) -> std::io::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match std::fs::remove_dir(dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(_) if Instant::now() < until => {}
-            other => return other,
-        }
-        // Version 2 ends all at once; of version 1 each is ended by its number.
-        if std::fs::write(dir.join("cgroup.kill"), "1").is_err() {
-            let processes = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            for pid in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-        std::thread::sleep(LOOK_AGAIN);
-    }
-}
-
-/// Ends and removes groups of daemons that are no more.
-fn remove_left(parent: &Path) {
-    for entry in parent.read_dir().into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            continue;
-        }
-        let is_nobodys = std::fs::File::open(entry.path())
-            .is_ok_and(|group| flock(&group, FlockOperation::NonBlockingLockExclusive).is_ok());
-        if is_nobodys && let Err(error) = end(&entry.path()) {
-            tracing::warn!(dir = %entry.path().display(), %error, "a control group of an earlier daemon cannot be removed");
-        }
     }
 }
 
@@ -446,7 +363,7 @@ mod tests {
         let parent = Parent { dir: base.to_owned(), files: vec![(file, content.to_owned())] };
         let applied = Applied { parents: vec![parent], ..Applied::default() };
         let groups = applied.open().unwrap();
-        let dir = groups.dirs[0].clone();
+        let dir = groups.dirs()[0].clone();
         assert_eq!(std::fs::read_to_string(dir.join(file)).unwrap().trim(), content);
         let mut job = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         for entrance in groups.entrances() {
@@ -459,9 +376,9 @@ mod tests {
         std::fs::create_dir(&stale).unwrap();
         let mut left = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         std::fs::write(stale.join("cgroup.procs"), left.id().to_string()).unwrap();
-        remove_left(base);
+        groups::remove_left(base);
         assert_eq!(left.wait().unwrap().signal(), Some(9));
-        assert!(!stale.exists() && dir.exists() && waiting.dirs[0].exists());
+        assert!(!stale.exists() && dir.exists() && waiting.dirs()[0].exists());
         assert!(job.try_wait().unwrap().is_none());
         // What is still running ends with its group, which waits for it.
         drop((groups, waiting));

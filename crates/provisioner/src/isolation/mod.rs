@@ -6,6 +6,7 @@
 
 #[cfg(target_os = "linux")]
 mod enter;
+mod groups;
 mod known;
 mod limits;
 mod process;
@@ -16,9 +17,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+pub(crate) use groups::Groups;
 pub(crate) use known::register;
+pub(crate) use limits::Applied;
 pub use limits::Limits;
-pub(crate) use limits::{Applied, Groups};
 pub(crate) use process::{Process, spawn};
 
 /// Whether jobs are kept apart.

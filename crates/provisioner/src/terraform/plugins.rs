@@ -12,6 +12,8 @@
 //! succeeded. What is for all jobs comes from an `init` in which no code of a template can have run
 //! (`steps/init.rs`); what comes from any other serves that template alone.
 
+mod staging;
+
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
@@ -20,8 +22,8 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
+pub(crate) use self::staging::Staging;
 use super::prepared::{Key, Seen};
-use crate::job_files::JobFile;
 
 /// A provider that no job has used for so long is removed.
 const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -77,10 +79,10 @@ impl Plugins {
             flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             lock
         };
-        let staging = Staging { dir, root: self.root.clone(), _lock: lock };
+        let staging = Staging::new(dir, self.root.clone(), lock);
         for package in packages(&self.root) {
             if is_untouched(&package) {
-                let link = staging.dir.join(below(&package, &self.root)?);
+                let link = staging.dir().join(below(&package, &self.root)?);
                 fs::create_dir_all(link.parent().ok_or(ErrorKind::InvalidInput)?)?;
                 std::os::unix::fs::symlink(&package, link)?;
             } else {
@@ -132,78 +134,6 @@ impl Plugins {
         for bundle in bundles {
             // Fails unless it is empty.
             let _ = fs::remove_dir(bundle);
-        }
-    }
-}
-
-/// What one `init` fills; removed when dropped.
-#[derive(Debug)]
-pub(crate) struct Staging {
-    dir: PathBuf,
-    root: PathBuf,
-    _lock: File,
-}
-
-impl Staging {
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// After `init` has succeeded and all its programs have ended: moves what is new to its place, and lets the links of
-    /// the job's directory, whose template is at `template`, lead there. Blocks.
-    pub(crate) fn settle(self, template: &Path, now: SystemTime) -> Result<()> {
-        for new in packages(&self.dir) {
-            self.move_in(&new)?;
-        }
-        let providers = Path::new(super::prepared::DATA).join(super::prepared::PROVIDERS);
-        if !crate::job_files::is_plain_dir(template, &providers) {
-            // There are none.
-            return Ok(());
-        }
-        for link in links(&template.join(&providers)) {
-            let target = fs::read_link(&link)?;
-            let Ok(of_package) = target.strip_prefix(&self.dir) else { continue };
-            let staged = self.dir.join(of_package);
-            // Terraform links to packages of a mirror in a folder.
-            let target = fs::read_link(&staged).unwrap_or_else(|_| self.root.join(of_package));
-            JobFile::new(template, below(&link, template)?).link_to(&target)?;
-            if target.starts_with(&self.root) {
-                used(&target, now);
-            }
-        }
-        Ok(())
-    }
-
-    /// It is whole from the moment it is there, and the record of its files is there before.
-    fn move_in(&self, new: &Path) -> Result<()> {
-        let place = self.root.join(below(new, &self.dir)?);
-        fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
-        if place.symlink_metadata().is_ok() {
-            // It was not linked to, so it is not what was installed, or another daemon was faster.
-            if is_untouched(&place) {
-                return Ok(());
-            }
-            let _ = fs::remove_file(record(&place));
-            fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place))?;
-        }
-        fs::rename(new, &place)?;
-        let written = seen(&place).and_then(|seen| {
-            let unfinished = record(&place).with_extension("new");
-            fs::write(&unfinished, serde_json::to_vec(&seen)?)?;
-            fs::rename(unfinished, record(&place))
-        });
-        if written.is_err() {
-            // Without its record it is of no use.
-            fs::remove_dir_all(&place)?;
-        }
-        written
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!(dir = %self.dir.display(), %error, "a directory for downloads could not be removed");
         }
     }
 }

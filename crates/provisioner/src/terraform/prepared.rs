@@ -17,8 +17,8 @@ use super::environment::Environment;
 use super::plugins;
 use crate::job_files::{JobFile, is_plain_dir};
 
-pub(super) const DATA: &str = ".terraform";
-pub(super) const PROVIDERS: &str = "providers";
+pub(crate) const DATA: &str = ".terraform";
+pub(crate) const PROVIDERS: &str = "providers";
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 const MANIFEST: &str = "manifest.json";
 

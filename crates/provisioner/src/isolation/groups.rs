@@ -1,0 +1,100 @@
+//! The control groups of a job, from their making to their end.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long the end of a group is waited for, and how often it is looked.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Beginning of the names of groups.
+pub(super) const PREFIX: &str = "coder-job-";
+
+/// The control groups of a job. When dropped they end what is left in them, and go.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    dirs: Vec<PathBuf>,
+    locks: Vec<std::fs::File>,
+}
+
+impl Groups {
+    /// Makes one more.
+    pub(super) fn add(&mut self, dir: &Path) -> std::io::Result<()> {
+        std::fs::create_dir(dir)?;
+        self.dirs.push(dir.to_owned());
+        // Says to daemons that start that this one lives.
+        let lock = std::fs::File::open(dir)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        self.locks.push(lock);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
+    /// The files by which a process joins.
+    pub(super) fn entrances(&self) -> impl Iterator<Item = PathBuf> {
+        self.dirs.iter().map(|dir| dir.join("cgroup.procs"))
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        if self.dirs.is_empty() {
+            return;
+        }
+        let (dirs, locks) = (std::mem::take(&mut self.dirs), std::mem::take(&mut self.locks));
+        let ending = move || {
+            for dir in &dirs {
+                if let Err(error) = end(dir) {
+                    tracing::warn!(dir = %dir.display(), %error, "a job's control group cannot be removed; the next daemon tries again");
+                }
+            }
+            drop(locks);
+        };
+        // It may take a moment, which no async thread has.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(ending)),
+            Err(_) => ending(),
+        }
+    }
+}
+
+/// Ends the processes of a group, and removes it. A process that was killed leaves its group a moment later.
+fn end(dir: &Path) -> std::io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match std::fs::remove_dir(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(_) if Instant::now() < until => {}
+            other => return other,
+        }
+        // Version 2 ends all at once; of version 1 each is ended by its number.
+        if std::fs::write(dir.join("cgroup.kill"), "1").is_err() {
+            let processes = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            for pid in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Ends and removes groups of daemons that are no more.
+pub(super) fn remove_left(parent: &Path) {
+    for entry in parent.read_dir().into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let is_nobodys = std::fs::File::open(entry.path())
+            .is_ok_and(|group| flock(&group, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if is_nobodys && let Err(error) = end(&entry.path()) {
+            tracing::warn!(dir = %entry.path().display(), %error, "a control group of an earlier daemon cannot be removed");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Where one `init` puts its downloads, and how they get from there to their place.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Result};
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+use super::{below, is_untouched, links, packages, record, seen, used};
+use crate::job_files::{JobFile, is_plain_dir};
+use crate::terraform::prepared::{DATA, PROVIDERS};
+
+/// What one `init` fills; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    dir: PathBuf,
+    root: PathBuf,
+    _lock: File,
+}
+
+impl Staging {
+    pub(super) fn new(dir: PathBuf, root: PathBuf, lock: File) -> Self {
+        Self { dir, root, _lock: lock }
+    }
+
+    /// What Terraform is told to be its plugin cache.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// After `init` has succeeded and all its programs have ended: moves what is new to its place, and lets the links of
+    /// the job's directory, whose template is at `template`, lead there. Blocks.
+    pub(crate) fn settle(self, template: &Path, now: SystemTime) -> Result<()> {
+        for new in packages(&self.dir) {
+            self.move_in(&new)?;
+        }
+        let providers = Path::new(DATA).join(PROVIDERS);
+        if !is_plain_dir(template, &providers) {
+            // There are none.
+            return Ok(());
+        }
+        for link in links(&template.join(&providers)) {
+            let target = fs::read_link(&link)?;
+            let Ok(of_package) = target.strip_prefix(&self.dir) else { continue };
+            if !of_package.components().all(|part| matches!(part, Component::Normal(_))) {
+                continue;
+            }
+            let staged = self.dir.join(of_package);
+            // Terraform links to packages of a mirror in a folder.
+            let target = fs::read_link(&staged).unwrap_or_else(|_| self.root.join(of_package));
+            JobFile::new(template, below(&link, template)?).link_to(&target)?;
+            if target.starts_with(&self.root) {
+                used(&target, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// It is whole from the moment it is there, and nobody uses it before its files are written down.
+    fn move_in(&self, new: &Path) -> Result<()> {
+        let place = self.root.join(below(new, &self.dir)?);
+        fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
+        if place.symlink_metadata().is_ok() {
+            // It was not linked to, so it is not what was installed, or another daemon was faster.
+            if is_untouched(&place) {
+                return Ok(());
+            }
+            let _ = fs::remove_file(record(&place));
+            fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place))?;
+        }
+        fs::rename(new, &place)?;
+        let written = seen(&place).and_then(|seen| {
+            let unfinished = record(&place).with_extension("new");
+            fs::write(&unfinished, serde_json::to_vec(&seen)?)?;
+            fs::rename(unfinished, record(&place))
+        });
+        if written.is_err() {
+            // Without its record it is of no use.
+            fs::remove_dir_all(&place)?;
+        }
+        written
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!(dir = %self.dir.display(), %error, "a directory for downloads could not be removed");
+        }
+    }
+}
