@@ -5,6 +5,7 @@ mod audit;
 mod audit_routes;
 mod builds;
 mod dashboards;
+mod external_auth;
 mod files;
 mod harness;
 mod limits;

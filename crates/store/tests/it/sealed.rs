@@ -6,9 +6,10 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::key::Hashed;
 use coder_domain::secret::Secret;
+use coder_store::external_auth_links::{self as links, Link, Tokens};
 use coder_store::journals::{self, Entry, Version};
 use coder_store::state_rotation::{self, Rotated};
-use coder_store::{Config, Error, StateKeys, Store, builds};
+use coder_store::{Config, Error, StateKeys, Store, builds, users};
 
 use crate::fixture::{Fixture, at, on_both_engines};
 use crate::templates::{new_template, new_version};
@@ -16,7 +17,8 @@ use crate::workspaces::{end, new_build, new_workspace};
 
 on_both_engines!(
     states_are_encrypted_at_rest_and_follow_their_builds,
-    a_rotation_brings_all_states_under_the_first_key_and_back
+    a_rotation_brings_all_states_under_the_first_key_and_back,
+    accounts_elsewhere_are_encrypted_at_rest_and_refreshed_once
 );
 
 const STATE: &[u8] = br#"{"version":4,"password":"hunter2"}"#;
@@ -126,4 +128,53 @@ async fn a_rotation_brings_all_states_under_the_first_key_and_back(fixture: Fixt
     let mut tx = fixture.store.begin().await.unwrap();
     assert!(journals::apply(&mut tx, job, second).await.unwrap());
     tx.rollback().await;
+}
+
+fn tokens(access: &str) -> Tokens {
+    let (access, refresh) = (Secret::new(access), Secret::new("hunter2"));
+    Tokens { access, refresh, expires_at: Some(at(60)) }
+}
+
+async fn accounts_elsewhere_are_encrypted_at_rest_and_refreshed_once(fixture: Fixture) {
+    let user = fixture.user;
+    let find = async |store: &Store| -> Result<Option<Link>, Error> {
+        links::find(&mut store.reader().await.unwrap(), user, "github").await
+    };
+    let old = with_keys(&fixture, &[1]).await;
+    let mut tx = old.begin().await.unwrap();
+    links::put(&mut tx, user, "github", &tokens("first"), at(1)).await.unwrap();
+    tx.commit().await.unwrap();
+    let first = find(&old).await.unwrap().unwrap();
+    assert_eq!((&first.tokens, first.generation, first.created_at), (&tokens("first"), 1, at(1)));
+    assert!(!format!("{first:?}").contains("hunter2"));
+    let locked = find(&fixture.store).await.unwrap_err();
+    assert!(matches!(locked, Error::Locked { table: "external_auth_links", .. }), "{locked}");
+
+    let new = with_keys(&fixture, &[2, 1]).await;
+    let rotated = Rotated { changed: 1, total: 1 };
+    assert_eq!(state_rotation::unreadable(&fixture.store).await.unwrap().len(), 1);
+    assert_eq!(state_rotation::rotate(&new, &keys(&[2, 1])).await.unwrap(), rotated);
+    assert!(matches!(find(&old).await, Err(Error::Locked { .. })));
+    assert_eq!(state_rotation::rotate(&new, &StateKeys::default()).await.unwrap(), rotated);
+    assert_eq!(find(&fixture.store).await.unwrap().unwrap(), first);
+
+    // Whoever refreshed what is no longer there changes nothing.
+    let mut tx = fixture.store.begin().await.unwrap();
+    assert!(links::update_refreshed(&mut tx, &first, &tokens("second"), at(2)).await.unwrap());
+    assert!(!links::update_refreshed(&mut tx, &first, &tokens("third"), at(3)).await.unwrap());
+    assert!(!links::update_failed(&mut tx, &first, "invalid_grant").await.unwrap());
+    let second = links::find(&mut tx, user, "github").await.unwrap().unwrap();
+    assert_eq!((&second.tokens, second.generation), (&tokens("second"), 2));
+    assert!(links::update_failed(&mut tx, &second, "invalid_grant").await.unwrap());
+    assert_eq!(links::find(&mut tx, user, "github").await.unwrap().unwrap().refresh_failure, "invalid_grant");
+    links::put(&mut tx, user, "github", &tokens("fourth"), at(4)).await.unwrap();
+    let fourth = links::find(&mut tx, user, "github").await.unwrap().unwrap();
+    assert_eq!((fourth.refresh_failure.as_str(), fourth.generation, fourth.created_at), ("", 3, at(1)));
+    assert_eq!(links::list_providers(&mut tx, user).await.unwrap(), ["github"]);
+    assert!(links::delete(&mut tx, user, "github").await.unwrap());
+    assert!(!links::delete(&mut tx, user, "github").await.unwrap());
+    links::put(&mut tx, user, "github", &tokens("fifth"), at(5)).await.unwrap();
+    users::delete(&mut tx, user, at(6)).await.unwrap();
+    assert_eq!(links::find(&mut tx, user, "github").await.unwrap(), None, "deleted with the user");
+    tx.commit().await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! What daemons do: joining, waiting, reporting. Daemons here speak the real protocol over memory.
 
+mod accounts;
 mod acquire;
 mod adversity;
 mod asked;

@@ -1,0 +1,362 @@
+//! Accounts elsewhere: connecting one in the browser, what builds get, refreshing, and providers that behave badly.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::{get, post};
+use coder_domain::external_auth;
+use coder_server::Config;
+use coder_server::config::ExternalAuth;
+use coder_store::version_details;
+use http::{HeaderMap, Request, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, TestServer, settings};
+
+/// What a provider is asked, as pairs.
+type Asked = Vec<(String, String)>;
+
+/// How a provider answers at its token endpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Good,
+    /// As a form instead of JSON.
+    AsForm,
+    Refuses,
+    Slow,
+    Endless,
+    Broken,
+}
+
+struct Inner {
+    mood: Mutex<Mood>,
+    asked: Mutex<Vec<Asked>>,
+    tokens: AtomicUsize,
+    revoked: AtomicBool,
+    lifetime: AtomicUsize,
+}
+
+/// A small OAuth 2 server.
+#[derive(Clone)]
+pub(crate) struct Provider {
+    base: String,
+    state: Arc<Inner>,
+}
+
+impl Provider {
+    pub(crate) async fn start() -> Self {
+        let state = Arc::new(Inner {
+            mood: Mutex::new(Mood::Good),
+            asked: Mutex::default(),
+            tokens: AtomicUsize::new(0),
+            revoked: AtomicBool::new(false),
+            lifetime: AtomicUsize::new(3600),
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new()
+            .route("/token", post(token))
+            .route("/user", get(user))
+            .route("/device", post(device))
+            .with_state(Arc::clone(&state));
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { base, state }
+    }
+
+    pub(crate) fn is(&self, mood: Mood) {
+        *self.state.mood.lock().unwrap() = mood;
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.state.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn config(&self, more: &[(&str, &str)]) -> Config {
+        let base = &self.base;
+        let mut variables = vec![
+            ("0_ID".to_owned(), "corp".to_owned()),
+            ("0_CLIENT_ID".to_owned(), "us".to_owned()),
+            ("0_CLIENT_SECRET".to_owned(), "hunter2".to_owned()),
+            ("0_AUTH_URL".to_owned(), format!("{base}/authorize?tenant=1")),
+            ("0_TOKEN_URL".to_owned(), format!("{base}/token")),
+            ("0_VALIDATE_URL".to_owned(), format!("{base}/user")),
+            ("0_SCOPES".to_owned(), "read write".to_owned()),
+            ("0_DISPLAY_NAME".to_owned(), "Corp".to_owned()),
+        ];
+        variables.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.replace("BASE", base))));
+        let named =
+            variables.into_iter().map(|(name, value)| (format!("{}{name}", external_auth::PREFIX), value));
+        let providers = external_auth::read(named).unwrap();
+        let access_url = Some("https://coder.test".parse().unwrap());
+        let external_auth = ExternalAuth { providers, timeout: Duration::from_millis(500) };
+        Config { access_url, external_auth, ..settings() }
+    }
+}
+
+async fn token(State(state): State<Arc<Inner>>, body: String) -> axum::response::Response {
+    let form = url::form_urlencoded::parse(body.as_bytes()).into_owned().collect();
+    state.asked.lock().unwrap().push(form);
+    let mood = *state.mood.lock().unwrap();
+    let number = state.tokens.fetch_add(1, Ordering::SeqCst) + 1;
+    let lifetime = state.lifetime.load(Ordering::SeqCst);
+    let body = match mood {
+        Mood::Good => Body::from(
+            json!({ "access_token": format!("access-{number}"), "refresh_token": format!("refresh-{number}"),
+                "expires_in": lifetime, "token_type": "bearer" })
+            .to_string(),
+        ),
+        Mood::AsForm => Body::from(format!("access_token=access-{number}&expires_in={lifetime}")),
+        Mood::Refuses => {
+            Body::from(json!({ "error": "invalid_grant", "error_description": "hunter2" }).to_string())
+        }
+        Mood::Slow => std::future::pending().await,
+        Mood::Endless => Body::from_stream(futures_util::stream::repeat_with(|| {
+            Ok::<_, std::io::Error>(vec![b' '; 16 << 10])
+        })),
+        Mood::Broken => Body::from("<html>"),
+    };
+    let status = if mood == Mood::Refuses { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    http::Response::builder().status(status).body(body).unwrap()
+}
+
+async fn user(State(state): State<Arc<Inner>>, headers: HeaderMap) -> StatusCode {
+    let is_token = headers["authorization"].to_str().unwrap().starts_with("Bearer access-");
+    let works = is_token && !state.revoked.load(Ordering::SeqCst);
+    if works { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
+}
+
+async fn device() -> axum::Json<Value> {
+    axum::Json(
+        json!({ "device_code": "d-1", "user_code": "ABCD", "verification_uri": "https://corp.test/device",
+        "expires_in": 900, "interval": 5 }),
+    )
+}
+
+/// A browser of somebody who is signed in.
+pub(crate) struct Browser<'a> {
+    server: &'a TestServer,
+    cookies: Vec<(String, String)>,
+}
+
+impl<'a> Browser<'a> {
+    pub(crate) fn new(server: &'a TestServer, session: &str) -> Self {
+        Self { server, cookies: vec![("coder_session_token".to_owned(), session.to_owned())] }
+    }
+
+    async fn get(&mut self, path: &str) -> Answer {
+        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let request = Request::get(path).header("cookie", cookies.join("; ")).body(Body::empty()).unwrap();
+        let answer = self.server.send(request).await;
+        for line in answer.headers.get_all("set-cookie") {
+            let (name, value) = line.to_str().unwrap().split_once(';').unwrap().0.split_once('=').unwrap();
+            self.cookies.retain(|(known, _)| known != name);
+            if !value.is_empty() {
+                self.cookies.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        answer
+    }
+
+    /// Goes to the provider; what the address there says.
+    async fn leave(&mut self) -> url::Url {
+        let answer = self.get("/external-auth/corp/callback").await;
+        assert_eq!(answer.status, 303);
+        answer.headers["location"].to_str().unwrap().parse().unwrap()
+    }
+
+    /// Goes to the provider and comes back with a code.
+    pub(crate) async fn connect(&mut self) -> Answer {
+        let state = pair(&self.leave().await, "state");
+        self.get(&format!("/external-auth/corp/callback?code=c-1&state={state}")).await
+    }
+}
+
+fn pair(url: &url::Url, name: &str) -> String {
+    url.query_pairs().find(|(key, _)| key == name).unwrap().1.into_owned()
+}
+
+fn value<'a>(asked: &'a Asked, name: &str) -> &'a str {
+    asked.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+}
+
+async fn authenticated(server: &TestServer, token: &str) -> bool {
+    server.get(token, "/api/v2/external-auth/corp").await.expect(200)["authenticated"].as_bool().unwrap()
+}
+
+#[tokio::test]
+async fn an_account_is_connected_in_the_browser_and_forgotten() {
+    let provider = Provider::start().await;
+    let server = TestServer::sqlite_with(provider.config(&[])).await;
+    let owner = server.owner().await;
+    let anonymous = server.get("", "/external-auth/corp").await;
+    assert_eq!(anonymous.headers["location"], "/login?redirect=%2Fexternal-auth%2Fcorp");
+    assert_eq!(server.get(&owner, "/api/v2/external-auth/other").await.status, 404);
+    assert!(!authenticated(&server, &owner).await);
+
+    let mut browser = Browser::new(&server, &owner);
+    let there = browser.get("/external-auth/corp?redirect=/cli-auth").await;
+    let there: url::Url = there.headers["location"].to_str().unwrap().parse().unwrap();
+    assert!(there.as_str().starts_with(&format!("{}/authorize?tenant=1&", provider.base)));
+    let callback = "https://coder.test/external-auth/corp/callback";
+    assert_eq!(
+        (pair(&there, "redirect_uri"), pair(&there, "scope")),
+        (callback.to_owned(), "read write".to_owned())
+    );
+    let back = format!("/external-auth/corp/callback?code=c-1&state={}", pair(&there, "state"));
+    let back = browser.get(&back).await;
+    assert_eq!((back.status.as_u16(), back.headers["location"].to_str().unwrap()), (303, "/cli-auth"));
+    let asked = provider.asked().remove(0);
+    let secret =
+        ["grant_type", "code", "redirect_uri", "client_id", "client_secret"].map(|name| value(&asked, name));
+    assert_eq!(secret, ["authorization_code", "c-1", callback, "us", "hunter2"]);
+    assert_eq!(value(&asked, "code_verifier").len(), 64);
+    assert!(!browser.cookies.iter().any(|(name, _)| name.starts_with("oauth")), "used once");
+
+    assert!(authenticated(&server, &owner).await);
+    let page = browser.get("/external-auth/corp").await;
+    assert!(page.status == 200 && page.text().contains("is connected"), "no way to the provider again");
+    let all = server.get(&owner, "/api/v2/external-auth").await;
+    assert!(!all.text().contains("access-") && !all.text().contains("refresh-1"));
+    let all = all.expect(200);
+    assert_eq!(all["providers"][0]["display_name"], "Corp");
+    assert_eq!(
+        (&all["links"][0]["provider_id"], &all["links"][0]["has_refresh_token"]),
+        (&json!("corp"), &json!(true))
+    );
+    let member = server.user(&owner, "dev", &[]).await;
+    assert!(!authenticated(&server, &member).await, "somebody else's");
+
+    server.delete(&owner, "/api/v2/external-auth/corp").await.expect(200);
+    assert_eq!(server.delete(&owner, "/api/v2/external-auth/corp").await.status, 404);
+    assert!(!authenticated(&server, &owner).await);
+}
+
+#[tokio::test]
+async fn answers_to_another_attempt_and_refused_codes_connect_nothing() {
+    let provider = Provider::start().await;
+    let more =
+        [("1_ID", "two"), ("1_CLIENT_ID", "us"), ("1_AUTH_URL", "BASE/a"), ("1_TOKEN_URL", "BASE/token")];
+    let server = TestServer::sqlite_with(provider.config(&more)).await;
+    let owner = server.owner().await;
+    let mut browser = Browser::new(&server, &owner);
+    for wrong in ["/external-auth/corp/callback?code=c-1", "/external-auth/corp/callback?code=c-1&state="] {
+        assert_eq!(browser.get(wrong).await.status, 400, "no attempt");
+    }
+    browser.leave().await;
+    assert_eq!(browser.get("/external-auth/corp/callback?code=c-1&state=corp.other").await.status, 400);
+    let state = pair(&browser.leave().await, "state");
+    let elsewhere = browser.get(&format!("/external-auth/two/callback?code=c-1&state={state}")).await;
+    assert_eq!(elsewhere.status, 400, "the answer of another provider");
+    let denied =
+        browser.get(&format!("/external-auth/corp/callback?error=access_denied&state={state}")).await;
+    assert_eq!(denied.status, 400);
+    assert!(provider.asked().is_empty(), "the provider was not asked");
+    for (mood, status) in [(Mood::Refuses, 400), (Mood::Slow, 502), (Mood::Endless, 502), (Mood::Broken, 502)]
+    {
+        provider.is(mood);
+        let answer = browser.connect().await;
+        assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
+        assert!(!answer.text().contains("hunter2"));
+    }
+    assert!(!authenticated(&server, &owner).await);
+    provider.is(Mood::AsForm);
+    assert_eq!(browser.connect().await.status, 303);
+    assert!(authenticated(&server, &owner).await);
+}
+
+#[tokio::test]
+async fn tokens_are_refreshed_until_the_provider_refuses() {
+    let provider = Provider::start().await;
+    let server = TestServer::sqlite_with(provider.config(&[])).await;
+    let owner = server.owner().await;
+    let mut browser = Browser::new(&server, &owner);
+    browser.connect().await;
+    server.advance(3600 - 299);
+    assert!(authenticated(&server, &owner).await && authenticated(&server, &owner).await);
+    let asked = provider.asked();
+    assert_eq!(asked.len(), 2, "refreshed once, shortly before its end");
+    let refresh = ["grant_type", "refresh_token", "client_secret"].map(|name| value(&asked[1], name));
+    assert_eq!(refresh, ["refresh_token", "refresh-1", "hunter2"]);
+
+    provider.is(Mood::Slow);
+    server.advance(3600 - 299);
+    assert!(authenticated(&server, &owner).await, "the provider is away, but the token still works");
+    server.advance(300);
+    assert!(!authenticated(&server, &owner).await, "now it does not");
+    provider.is(Mood::Good);
+    assert!(authenticated(&server, &owner).await, "a provider that was away has refused nothing");
+
+    provider.is(Mood::Refuses);
+    server.advance(3600);
+    assert!(!authenticated(&server, &owner).await);
+    let (count, links) =
+        (provider.asked().len(), server.get(&owner, "/api/v2/external-auth").await.expect(200));
+    assert_eq!(links["links"][0]["validate_error"], "invalid_grant");
+    provider.is(Mood::Good);
+    assert!(!authenticated(&server, &owner).await);
+    assert_eq!(provider.asked().len(), count, "nobody asks again for a token that was refused");
+    browser.connect().await;
+    assert!(authenticated(&server, &owner).await);
+    provider.state.revoked.store(true, Ordering::SeqCst);
+    assert!(!authenticated(&server, &owner).await, "the provider says that it does not work");
+}
+
+#[tokio::test]
+async fn many_who_need_a_token_at_once_refresh_it_once() {
+    let provider = Provider::start().await;
+    let server = TestServer::sqlite_with(provider.config(&[])).await;
+    let owner = server.owner().await;
+    Browser::new(&server, &owner).connect().await;
+    server.advance(3600);
+    let all = futures_util::future::join_all((0..8).map(|_| authenticated(&server, &owner))).await;
+    assert!(all.into_iter().all(|works| works));
+    assert_eq!(provider.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn a_version_tells_where_accounts_are_connected() {
+    let provider = Provider::start().await;
+    let server = TestServer::sqlite_with(provider.config(&[])).await;
+    let owner = server.owner().await;
+    let (_, version) = server.template(&owner, "hello").await;
+    let asked = ["corp", "gone"]
+        .map(|id| version_details::ExternalAuth { provider_id: id.to_owned(), optional: id == "gone" });
+    let mut tx = server.app.store.begin().await.unwrap();
+    version_details::insert_external_auth(&mut tx, version, &asked).await.unwrap();
+    tx.commit().await.unwrap();
+    let path = format!("/api/v2/templateversions/{version}/external-auth");
+    let told = server.get(&owner, &path).await.expect(200);
+    assert_eq!(
+        told[0],
+        json!({ "id": "corp", "type": "corp", "display_name": "Corp", "display_icon": "/emojis/1f511.png",
+            "authenticate_url": "https://coder.test/external-auth/corp", "authenticated": false })
+    );
+    assert_eq!((&told[1]["authenticate_url"], &told[1]["optional"]), (&json!(""), &json!(true)));
+    Browser::new(&server, &owner).connect().await;
+    assert_eq!(server.get(&owner, &path).await.expect(200)[0]["authenticated"], true);
+}
+
+#[tokio::test]
+async fn an_account_is_connected_with_a_device_code() {
+    let provider = Provider::start().await;
+    let more = [("0_DEVICE_FLOW", "true"), ("0_DEVICE_CODE_URL", "BASE/device")];
+    let server = TestServer::sqlite_with(provider.config(&more)).await;
+    let owner = server.owner().await;
+    let path = "/api/v2/external-auth/corp/device";
+    let code = server.get(&owner, path).await.expect(200);
+    assert_eq!((&code["user_code"], &code["interval"]), (&json!("ABCD"), &json!(5)));
+    let page = Browser::new(&server, &owner).get("/external-auth/corp").await.text();
+    assert!(page.contains("ABCD") && page.contains("https://corp.test/device"), "{page}");
+    let redeem = json!({ "device_code": code["device_code"] });
+    provider.is(Mood::Refuses);
+    let refused = server.post(&owner, path, redeem.clone()).await.expect(400);
+    assert_eq!(refused["detail"], "invalid_grant");
+    provider.is(Mood::Good);
+    server.post(&owner, path, redeem).await.expect(204);
+    assert!(authenticated(&server, &owner).await);
+    assert_eq!(value(&provider.asked()[1], "device_code"), "d-1");
+}
