@@ -198,6 +198,8 @@ fn values(
     let set: Vec<NameValue> = preset
         .map(|preset| preset.parameters.iter().map(|pair| NameValue::new(&pair.name, &pair.value)).collect())
         .unwrap_or_default();
+    // What a preset sets beyond the template's parameters changes nothing (terraform 4.9).
+    let set: Vec<_> = set.into_iter().filter(|pair| declared.iter().any(|p| p.name == pair.name)).collect();
     // The preset's values are the strongest (http-api 7.1), so they are not asked for, and others count for nothing.
     let (fixed, open): (Vec<_>, Vec<_>) =
         declared.iter().cloned().partition(|p| set.iter().any(|pair| pair.name == p.name));
