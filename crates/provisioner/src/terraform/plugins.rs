@@ -12,6 +12,7 @@
 //! succeeded. What is for all jobs comes from an `init` in which no code of a template can have run
 //! (`steps/init.rs`); what comes from any other serves that template alone.
 
+mod locked;
 mod staging;
 
 use std::fs::{self, File};
@@ -22,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
+use self::locked::Locked;
 pub(crate) use self::staging::Staging;
 use super::prepared::{Key, Seen};
 
@@ -66,8 +68,10 @@ impl Plugins {
         fs::create_dir_all(self.installing.with_file_name("init"))
     }
 
-    /// A directory for one `init`, with links to the providers that are there. Blocks.
-    pub(crate) fn stage(&self) -> Result<Staging> {
+    /// A directory for one `init`, with links to the providers that are there and that the template's lock file allows, if
+    /// it has one. Blocks.
+    pub(crate) fn stage(&self, lock_file: Option<&str>) -> Result<Staging> {
+        let locked = lock_file.map(Locked::read).unwrap_or_default();
         self.prepare()?;
         let dir = self.installing.join(Uuid::new_v4().to_string());
         let lock = {
@@ -82,7 +86,11 @@ impl Plugins {
         let staging = Staging::new(dir, self.root.clone(), lock);
         for package in packages(&self.root) {
             if is_untouched(&package) {
-                let link = staging.dir().join(below(&package, &self.root)?);
+                let below = below(&package, &self.root)?;
+                if !locked.allows(&package, below) {
+                    continue;
+                }
+                let link = staging.dir().join(below);
                 fs::create_dir_all(link.parent().ok_or(ErrorKind::InvalidInput)?)?;
                 std::os::unix::fs::symlink(&package, link)?;
             } else {
@@ -260,11 +268,11 @@ mod tests {
     fn what_one_init_brings_the_next_one_links_to() {
         let dir = tempfile::tempdir().unwrap();
         let (plugins, one, two) = (plugins(&dir), template(&dir), template(&dir));
-        let staging = plugins.stage().unwrap();
+        let staging = plugins.stage(None).unwrap();
         assert!(!init(&staging, &one, PACKAGE, "program"));
         assert!(!plugins.root.join(PACKAGE).exists(), "it is no other job's before init has ended");
         staging.settle(&one, NOW).unwrap();
-        let staging = plugins.stage().unwrap();
+        let staging = plugins.stage(None).unwrap();
         assert!(init(&staging, &two, PACKAGE, "another"));
         staging.settle(&two, NOW).unwrap();
         for template in [&one, &two] {
@@ -279,15 +287,15 @@ mod tests {
     fn a_failed_or_killed_init_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let (plugins, one) = (plugins(&dir), template(&dir));
-        let staging = plugins.stage().unwrap();
+        let staging = plugins.stage(None).unwrap();
         init(&staging, &one, PACKAGE, "half");
         drop(staging);
         assert!(packages(&plugins.root).is_empty());
         // Of a killed daemon the lock is gone and the directory is there.
         let left = dir.path().join("installing/left");
         fs::create_dir_all(left.join(PACKAGE)).unwrap();
-        let running = plugins.stage().unwrap();
-        let _other = plugins.stage().unwrap();
+        let running = plugins.stage(None).unwrap();
+        let _other = plugins.stage(None).unwrap();
         assert!(!left.exists() && running.dir().exists());
     }
 
@@ -296,7 +304,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let plugins = plugins(&dir);
         let install = |content: &str| {
-            let (template, staging) = (template(&dir), plugins.stage().unwrap());
+            let (template, staging) = (template(&dir), plugins.stage(None).unwrap());
             let was_there = init(&staging, &template, PACKAGE, content);
             staging.settle(&template, NOW).unwrap();
             (was_there, provider(&template))
@@ -321,7 +329,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (plugins, one) = (plugins(&dir), template(&dir));
         let own = plugins.of_template(&Key::for_test("key"));
-        let staging = own.stage().unwrap();
+        let staging = own.stage(None).unwrap();
         init(&staging, &one, PACKAGE, "hostile");
         staging.settle(&one, NOW).unwrap();
         assert_eq!(provider(&one), "hostile");
@@ -335,13 +343,42 @@ mod tests {
         let mirror = dir.path().join("mirror").join(PACKAGE);
         fs::create_dir_all(&mirror).unwrap();
         fs::write(mirror.join("provider"), "mirrored").unwrap();
-        let staging = plugins.stage().unwrap();
+        let staging = plugins.stage(None).unwrap();
         let link = staging.dir().join(PACKAGE);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&mirror, &link).unwrap();
         init(&staging, &one, PACKAGE, "");
         staging.settle(&one, NOW).unwrap();
         assert_eq!(fs::read_link(one.join(".terraform/providers").join(PACKAGE)).unwrap(), mirror);
+    }
+
+    #[test]
+    fn what_a_lock_file_does_not_allow_is_not_taken_from_the_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let plugins = plugins(&dir);
+        let install = |lock: Option<&str>, content: &str| {
+            let (template, staging) = (template(&dir), plugins.stage(lock).unwrap());
+            let was_there = init(&staging, &template, PACKAGE, content);
+            staging.settle(&template, NOW).map(|()| (was_there, provider(&template)))
+        };
+        assert_eq!(install(None, "program").unwrap(), (false, "program".to_owned()));
+        // As `terraform providers lock` would say of a package with this one file.
+        let own = locked::hash(&plugins.root.join(PACKAGE)).unwrap();
+        assert_eq!(own, "h1:pmtQDONBf4T2uhvy0t2XYRzB7Yuo894ux05h6U08iJw=");
+        let lock = |version: &str, hash: &str| {
+            format!(
+                "provider \"registry/ns/one\" {{\n  version     = \"{version}\"\n  constraints = \">= 1.0.0\"\n  hashes = [\n    \"{hash}\",\n    \"zh:00\",\n  ]\n}}\n"
+            )
+        };
+        assert_eq!(install(Some(&lock("1.0.0", &own)), "").unwrap(), (true, "program".to_owned()));
+        assert_eq!(install(Some(&lock("1.1.0", "h1:other")), "").unwrap(), (true, "program".to_owned()));
+        // The lock was made on another platform: the same comes again, and is kept once.
+        let elsewhere = lock("1.0.0", "h1:of another platform");
+        assert_eq!(install(Some(&elsewhere), "program").unwrap(), (false, "program".to_owned()));
+        // It is another: no job gets what its lock file does not allow, nor what another's does not.
+        let error = install(Some(&elsewhere), "PROGRAM").unwrap_err().to_string();
+        assert!(error.contains("lock file"), "{error}");
+        assert_eq!(install(None, "").unwrap(), (true, "program".to_owned()));
     }
 
     #[test]

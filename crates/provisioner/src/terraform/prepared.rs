@@ -19,7 +19,7 @@ use crate::job_files::{JobFile, is_plain_dir};
 
 pub(crate) const DATA: &str = ".terraform";
 pub(crate) const PROVIDERS: &str = "providers";
-const LOCK_FILE: &str = ".terraform.lock.hcl";
+pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
 const MANIFEST: &str = "manifest.json";
 
 /// Entries that no job has used for so long are removed.
@@ -29,7 +29,7 @@ const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const MOST_FILES: usize = 100_000;
 
 /// A longer lock file is none.
-const LARGEST_LOCK_FILE: u64 = 16 * 1024 * 1024;
+pub(super) const LARGEST_LOCK_FILE: u64 = 16 * 1024 * 1024;
 
 /// Directories with more of their own are not kept; copying them is no gain.
 const LARGEST: u64 = 256 * 1024 * 1024;

@@ -130,7 +130,7 @@ async fn a_template_that_is_moved_away_is_not_looked_for_elsewhere() {
     assert!(!told.contains(SECRET));
 }
 
-const NEEDS_ONE: &str =
+pub(crate) const NEEDS_ONE: &str =
     "terraform {\n  required_providers {\n    one = { source = \"example.test/acme/one\" }\n  }\n}\n";
 
 const PACKAGE: &str = "example.test/acme/one/1.0.0";
@@ -143,16 +143,17 @@ fn for_all(cache: &Path) -> Vec<String> {
 }
 
 /// A network mirror is not needed: a packed mirror in a folder is unpacked into the cache just as well.
-fn packed_mirror(root: &Path) {
+pub(crate) fn packed_mirror(root: &Path) -> PathBuf {
     use std::io::Write as _;
     let dir = root.join("example.test/acme/one");
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join(format!("terraform-provider-one_1.0.0_{}.zip", platform()));
-    let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
     let options = zip::write::SimpleFileOptions::default().unix_permissions(0o755);
     zip.start_file(NAME, options).unwrap();
     zip.write_all(PROGRAM.as_bytes()).unwrap();
     zip.finish().unwrap();
+    path
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,7 +179,10 @@ async fn a_provider_that_a_template_brings_serves_no_other() {
     packed_mirror(&dir.path().join("mirror"));
     let mirror = format!("filesystem_mirror {{ path = \"{}\" }}", dir.path().join("mirror").display());
     let rc = configuration(dir.path(), &mirror);
+    let before = server.record().acquires;
     let _daemon = Child::start(&socket, &cache, &[("TF_CLI_CONFIG_FILE", &rc)]);
+    // Else the job could be given to the one that was killed a moment ago.
+    server.wait_for("the new daemon", |record| record.acquires > before).await;
     server.give(start(tar(&[("main.tf", NEEDS_ONE)])));
     ended(&server, 2).await;
     assert_eq!(for_all(&cache), [PROGRAM]);

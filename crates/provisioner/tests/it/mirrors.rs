@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::child::{Child, SLOTS, listen};
+use crate::hostile::{NEEDS_ONE, packed_mirror};
 use crate::remote::{Remote, Tls};
 use crate::server::{Record, Server};
 use crate::setup::{PLAIN, start, tar, terraform};
@@ -97,7 +98,10 @@ async fn parallel_cold_starts_download_each_provider_once() {
     }
     // Nor is anything downloaded again by a daemon that starts later.
     drop(children);
+    let before = server.record().acquires;
     let _child = Child::start(&socket, &cache, &variables);
+    // Else the job could be given to one that was killed a moment ago.
+    server.wait_for("the new daemon", |record| record.acquires > before).await;
     server.give(start(tar(&[("main.tf", &template(count))])));
     assert_eq!(initialised(&ended(&server, count + 1).await), count + 1);
     assert_eq!(remote.count(".zip"), PROVIDERS.len());
@@ -127,4 +131,30 @@ async fn a_mirror_in_a_folder_needs_no_network() {
     assert_eq!(initialised(&record), 1);
     let shown = format!("TF_CLI_CONFIG_FILE={}", rc.display());
     assert!(record.has_line(&shown), "a job says which configuration it uses");
+}
+
+/// Locks that were made on another platform name the archives of all, and what is unpacked on that one alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_another_platform_is_good_for_the_second_template_too() {
+    use sha2::Digest as _;
+    if terraform().is_none() {
+        return;
+    }
+    let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
+    let zip = packed_mirror(&dir.path().join("mirror"));
+    let sum: String =
+        sha2::Sha256::digest(std::fs::read(zip).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let mirror = format!("filesystem_mirror {{ path = \"{}\" }}", dir.path().join("mirror").display());
+    let rc = configuration(dir.path(), &mirror);
+    let socket = dir.path().join("socket");
+    listen(&server, &socket);
+    let _child = Child::start(&socket, &dir.path().join("cache"), &[("TF_CLI_CONFIG_FILE", &rc)]);
+    let lock = format!(
+        "provider \"example.test/acme/one\" {{\n  version = \"1.0.0\"\n  hashes = [\n    \"h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\",\n    \"zh:{sum}\",\n  ]\n}}\n"
+    );
+    for count in 1..=2 {
+        let main = format!("# {count}\n{NEEDS_ONE}");
+        server.give(start(tar(&[("main.tf", &main), (".terraform.lock.hcl", &lock)])));
+        assert_eq!(initialised(&ended(&server, count).await), count);
+    }
 }

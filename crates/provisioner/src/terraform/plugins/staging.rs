@@ -1,10 +1,11 @@
 //! Where one `init` puts its downloads, and how they get from there to their place.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
+use super::locked::hash;
 use super::{below, is_untouched, links, packages, record, seen, used};
 use crate::job_files::{JobFile, is_plain_dir};
 use crate::terraform::prepared::{DATA, PROVIDERS};
@@ -60,9 +61,15 @@ impl Staging {
         let place = self.root.join(below(new, &self.dir)?);
         fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
         if place.symlink_metadata().is_ok() {
-            // It was not linked to, so it is not what was installed, or another daemon was faster.
             if is_untouched(&place) {
-                return Ok(());
+                // The template's lock file did not allow what was there; it is the same unless somebody offers another.
+                if hash(&place)? == hash(new)? {
+                    return Ok(());
+                }
+                return Err(Error::other(format!(
+                    "{} in the plugin cache is not the provider that the template's lock file names: make the lock file anew, or remove the directory",
+                    place.display()
+                )));
             }
             let _ = fs::remove_file(record(&place));
             fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place))?;

@@ -125,11 +125,14 @@ impl Steps<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<(), StepError> {
         let now = SystemTime::from(self.tools.clock.now());
+        let lock_file = self.work.in_template(prepared::LOCK_FILE);
         let staging = blocking(move || {
             if is_in_turn {
                 plugins.remove_stale(now);
             }
-            plugins.stage().map_err(|error| failed("make the plugin cache", error))
+            let lock_file = lock_file.read(prepared::LARGEST_LOCK_FILE).ok();
+            let lock_file = lock_file.and_then(|text| String::from_utf8(text).ok());
+            plugins.stage(lock_file.as_deref()).map_err(|error| failed("make the plugin cache", error))
         })
         .await?;
         let mut variables = self.with_provider(Variables::new());
