@@ -1,6 +1,7 @@
 //! The real binary, driven as people and scripts drive it.
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
+mod accounts;
 mod apart;
 mod built_in;
 mod bundle;
