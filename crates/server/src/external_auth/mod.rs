@@ -14,13 +14,16 @@ use crate::config::ExternalAuth;
 pub use link::{connect, is_connected, known, token};
 pub use talk::{DeviceCode, Error, Grant, SetupError, Talk};
 
+/// Held by whoever refreshes a token.
+type Turn = tokio::sync::Mutex<()>;
+
 /// The configured providers.
 pub struct Accounts {
     providers: Vec<Provider>,
     /// None without providers.
     talk: Option<Talk>,
     /// Refreshing a token may end the one before it, so that it is done once at a time for each account.
-    refreshing: Mutex<HashMap<(UserId, String), Weak<tokio::sync::Mutex<()>>>>,
+    refreshing: Mutex<HashMap<(UserId, String), Weak<Turn>>>,
 }
 
 impl Accounts {
@@ -54,7 +57,7 @@ impl Accounts {
     }
 
     /// What whoever refreshes this account holds meanwhile.
-    fn turn(&self, user: UserId, provider: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn turn(&self, user: UserId, provider: &str) -> Arc<Turn> {
         let mut turns = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| turn.strong_count() > 0);
         let key = (user, provider.to_owned());

@@ -47,8 +47,8 @@ pub struct Grant {
     pub lifetime: Option<i64>,
 }
 
-/// A code that people type in at the provider's.
-#[derive(Debug, Deserialize)]
+/// A code that people type in at the provider's. No `Debug`: the device code is a secret.
+#[derive(Deserialize)]
 pub struct DeviceCode {
     /// What we ask with.
     pub device_code: String,
@@ -66,9 +66,8 @@ pub struct DeviceCode {
 }
 
 /// The answer of a token endpoint; lifetimes come as numbers and as texts.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 struct Answer {
     access_token: String,
     refresh_token: String,
