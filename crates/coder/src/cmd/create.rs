@@ -195,11 +195,7 @@ fn values(
     preset: Option<&Preset>,
     may_ask: bool,
 ) -> anyhow::Result<Vec<NameValue>> {
-    let set: Vec<NameValue> = preset
-        .map(|preset| preset.parameters.iter().map(|pair| NameValue::new(&pair.name, &pair.value)).collect())
-        .unwrap_or_default();
-    // What a preset sets beyond the template's parameters changes nothing (terraform 4.9).
-    let set: Vec<_> = set.into_iter().filter(|pair| declared.iter().any(|p| p.name == pair.name)).collect();
+    let set = set_by(preset, declared);
     // The preset's values are the strongest (http-api 7.1), so they are not asked for, and others count for nothing.
     let (fixed, open): (Vec<_>, Vec<_>) =
         declared.iter().cloned().partition(|p| set.iter().any(|pair| pair.name == p.name));
@@ -210,6 +206,13 @@ fn values(
     let mut values = parameters::resolve(&ctx.printer, &flags, &open, &[], Asking::New, may_ask)?;
     values.extend(set);
     Ok(values)
+}
+
+/// What a preset sets. Values beyond the template's parameters change nothing (terraform 4.9).
+fn set_by(preset: Option<&Preset>, declared: &[TemplateVersionParameter]) -> Vec<NameValue> {
+    let set = preset.into_iter().flat_map(|preset| &preset.parameters);
+    let known = set.filter(|pair| declared.iter().any(|parameter| parameter.name == pair.name));
+    known.map(|pair| NameValue::new(&pair.name, &pair.value)).collect()
 }
 
 async fn dry_run(
@@ -270,4 +273,21 @@ async fn skip(
     let left = if is_left { " The plan is still made, for nothing." } else { "" };
     ctx.printer.note(&format!("Not waiting for the plan: {}.{left}", reason.trim_end_matches('.')));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use coder_api::versions::PresetParameter;
+
+    use super::*;
+
+    #[test]
+    fn a_preset_sets_only_what_the_template_asks_for() {
+        let pair = |name: &str| PresetParameter { name: name.to_owned(), value: "v".to_owned() };
+        let preset = Preset { parameters: vec![pair("size"), pair("gone")], ..Preset::default() };
+        let size =
+            TemplateVersionParameter { name: "size".to_owned(), ..TemplateVersionParameter::default() };
+        assert_eq!(set_by(Some(&preset), std::slice::from_ref(&size)), [NameValue::new("size", "v")]);
+        assert!(set_by(None, &[size]).is_empty());
+    }
 }
