@@ -17,7 +17,12 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("POST", paths::WORKSPACE_BUILDS, "a build is written down when it ends, see provisioning/audited.rs"),
     ("POST", "/login", "opens its session as POST /users/login does"),
     ("POST", paths::CLI_AUTH, "makes its session as POST /users/{user}/keys does"),
+    ("POST", paths::EXTERNAL_AUTH_PAGE, ACCOUNTS),
+    ("POST", paths::EXTERNAL_AUTH_DEVICE, ACCOUNTS),
+    ("DELETE", paths::EXTERNAL_AUTH, ACCOUNTS),
 ];
+
+const ACCOUNTS: &str = "accounts elsewhere are none of what is written down (scheduling-and-auth 5.4)";
 
 const DEFAULT: &str = "/api/v2/organizations/default";
 

@@ -92,7 +92,7 @@ impl Provider {
             variables.into_iter().map(|(name, value)| (format!("{}{name}", external_auth::PREFIX), value));
         let providers = external_auth::read(named).unwrap();
         let access_url = Some("https://coder.test".parse().unwrap());
-        let external_auth = ExternalAuth { providers, timeout: Duration::from_millis(500) };
+        let external_auth = ExternalAuth { providers, timeout: Duration::from_secs(2) };
         Config { access_url, external_auth, ..settings() }
     }
 }
