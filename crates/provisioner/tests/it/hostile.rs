@@ -203,7 +203,7 @@ async fn a_module_that_is_fetched_has_no_hand_in_providers() {
     // What git does is done by what stands in for Terraform.
     let script = format!(
         "if [ \"$1\" = get ]; then\n\"$REAL\" \"$@\" || exit 1\n\
-         mkdir -p {link} ${{TF_PLUGIN_CACHE_DIR:-/nonexistent}} {shared} 2>/dev/null\n\
+         mkdir -p {link} ${{TF_PLUGIN_CACHE_DIR:-{link}}} {shared} 2>/dev/null\n\
          echo hostile > {link}/{NAME}; echo hostile > {shared}/{NAME}\n\
          echo '{{\"version\":3,\"backend\":{{\"type\":\"local\",\"config\":{{\"path\":\"/forged\"}}}}}}' > .terraform/terraform.tfstate\n\
          fi\nexec \"$REAL\" \"$@\"",

@@ -92,7 +92,8 @@ async fn starters_take_turns_postgres() {
 
 #[tokio::test]
 async fn a_missing_folder_is_named() {
-    let location = coder_store::Location::Sqlite("/nonexistent/coder.db".into());
+    let dir = tempfile::tempdir().unwrap();
+    let location = coder_store::Location::Sqlite(dir.path().join("missing/coder.db"));
     let refused = Store::open(&Config::new(location), at(0)).await.err().unwrap();
     assert!(refused.is_retryable(), "{refused:?}");
     assert!(refused.to_string().contains("cannot be read or written"), "{refused}");
