@@ -18,9 +18,8 @@ pub(crate) fn builds(setup: &Setup) -> Result<Vec<Row>> {
         Ok(Row::at_least(what, figure(&report, "per_second")?, 400.0, "/s"))
     };
     let mut rows = vec![measure(&Database::Sqlite, "SQLite")?];
-    match &setup.postgres {
-        Some(url) => rows.push(measure(&Database::Postgres(url.clone()), "Postgres")?),
-        None => eprintln!("no Postgres: its rows are left out"),
+    if let Some(database) = Database::on_postgres(setup)? {
+        rows.push(measure(&database, "Postgres")?);
     }
     Ok(rows)
 }
@@ -28,9 +27,8 @@ pub(crate) fn builds(setup: &Setup) -> Result<Vec<Row>> {
 /// Latency with one client, throughput with eight; on SQLite, and on Postgres when there is one.
 pub(crate) fn imports(setup: &Setup) -> Result<Vec<Row>> {
     let mut rows = measure(setup, &Database::Sqlite, "SQLite")?;
-    match &setup.postgres {
-        Some(url) => rows.extend(measure(setup, &Database::Postgres(url.clone()), "Postgres")?),
-        None => eprintln!("no Postgres: its rows are left out"),
+    if let Some(database) = Database::on_postgres(setup)? {
+        rows.extend(measure(setup, &database, "Postgres")?);
     }
     Ok(rows)
 }

@@ -36,8 +36,8 @@ const MEASUREMENTS: &[(&str, Measurement)] = &[
 pub(crate) struct Setup {
     /// The binary under test.
     coder: PathBuf,
-    /// A Postgres whose databases may be created, when there is one.
-    postgres: Option<String>,
+    /// Whether there is a Postgres to measure on.
+    has_postgres: bool,
     /// Where things that take long to make are kept between runs.
     cache: PathBuf,
 }
@@ -63,7 +63,11 @@ fn run() -> Result<()> {
         bail!("no measurement is called {unknown:?}; there are {}", names.join(", "));
     }
     std::fs::create_dir_all(&cache)?;
-    let setup = Setup { coder: coder.into(), postgres: std::env::var("CODER_TEST_PG_URL").ok(), cache };
+    let setup = Setup {
+        coder: coder.into(),
+        has_postgres: std::env::var_os(coder_store::testing::URL_VARIABLE).is_some(),
+        cache,
+    };
     let mut rows = Vec::new();
     for (name, measure) in MEASUREMENTS {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {

@@ -41,6 +41,20 @@ pub(crate) enum Database {
     Postgres(String),
 }
 
+impl Database {
+    /// One that nothing is in yet, when there is a Postgres.
+    pub(crate) fn on_postgres(setup: &Setup) -> Result<Option<Self>> {
+        if !setup.has_postgres {
+            eprintln!("no Postgres: its rows are left out");
+            return Ok(None);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let database = runtime.block_on(coder_store::testing::postgres()).context("no Postgres")?;
+        let coder_store::Location::Postgres(url) = &database.location else { bail!("that is no Postgres") };
+        Ok(Some(Self::Postgres(url.expose().to_owned())))
+    }
+}
+
 impl Deployment {
     /// Starts a server in a fresh directory and makes its first user.
     pub(crate) fn start(setup: &Setup, database: &Database, arguments: &[&str]) -> Result<Self> {
