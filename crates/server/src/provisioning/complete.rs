@@ -98,7 +98,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
                 let deadline = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
                 let ended = Ended {
                     has_ai_task: *has_ai_task,
-                    has_external_agent: false,
+                    has_external_agent: checked.results.has_external_agent(),
                     daily_cost: checked.results.daily_cost(),
                     deadline_at: deadline.filter(|_| build.transition == Transition::Start),
                 };

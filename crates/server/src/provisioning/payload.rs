@@ -243,10 +243,12 @@ async fn build(
         session_token::revoke(&app.store, owner, workspace).await?;
         String::new()
     };
-    let site = around.site_roles.unwrap_or_default().into_iter();
+    // With the roles that everybody has, as the official server tells them.
+    let site = around.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
     let site = site.map(|name| Role { name, org_id: String::new() });
     let organization = around.organization_id.to_string();
-    let local = around.member_roles.unwrap_or_default().into_iter();
+    let implied = around.member_roles.is_some().then(|| "organization-member".to_owned());
+    let local = around.member_roles.into_iter().flatten().chain(implied);
     let local = local.map(|name| Role { name, org_id: organization.clone() });
     let metadata = Metadata {
         coder_url: session.url.clone(),

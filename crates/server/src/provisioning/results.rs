@@ -145,6 +145,12 @@ impl Results {
         self.timings.extend(reported.into_iter().filter_map(timing));
     }
 
+    /// Whether an agent of this runs where somebody else started it.
+    #[must_use]
+    pub fn has_external_agent(&self) -> bool {
+        self.resources.iter().any(|resource| resource.kind == "coder_external_agent")
+    }
+
     /// What the transition costs a day.
     #[must_use]
     pub fn daily_cost(&self) -> i64 {
@@ -204,6 +210,8 @@ fn definition(agent: wire::Agent) -> Definition {
         timeout: item.timeout,
         order: item.order,
     };
+    let of_container = agent.devcontainers.iter().map(|container| container_script(&container.name));
+    let scripts = agent.scripts.into_iter().map(script).chain(of_container).collect();
     let container = |container: wire::Devcontainer| Devcontainer {
         workspace_folder: container.workspace_folder,
         config_path: container.config_path,
@@ -227,7 +235,7 @@ fn definition(agent: wire::Agent) -> Definition {
         troubleshooting_url: agent.troubleshooting_url,
         motd_file: agent.motd_file,
         display_apps: display_apps(agent.display_apps),
-        scripts: agent.scripts.into_iter().map(script).collect(),
+        scripts,
         metadata: agent.metadata.into_iter().map(item).collect(),
         memory_monitor: monitoring.memory.map(memory),
         volume_monitors: monitoring.volumes.into_iter().map(volume).collect(),
@@ -238,6 +246,22 @@ fn definition(agent: wire::Agent) -> Definition {
         } else {
             "all".to_owned()
         },
+    }
+}
+
+/// The script that stands for a dev container, so that what happens to it has a log source and a name of its own, as on the
+/// official server. It is run only by agents that do not look after dev containers.
+fn container_script(name: &str) -> Script {
+    Script {
+        id: ScriptId::random(),
+        log_source_id: LogSourceId::random(),
+        display_name: format!("Dev Container ({name})"),
+        icon: "/emojis/1f4e6.png".to_owned(),
+        script:
+            "echo 'This agent starts no dev containers: set CODER_AGENT_DEVCONTAINERS_ENABLE=true for it.'"
+                .to_owned(),
+        run_on_start: true,
+        ..Script::default()
     }
 }
 

@@ -51,10 +51,11 @@ async fn agents_of(
     if ids.is_empty() {
         return Ok(found);
     }
-    let rows = agents::list(tx, ids).await?;
+    let mut rows = agents::list(tx, ids).await?;
     if rows.is_empty() {
         return Ok(found);
     }
+    rows.sort_by(|a, b| (a.definition.order, &a.name).cmp(&(b.definition.order, &b.name)));
     let agent_ids: Vec<_> = rows.iter().map(|row| row.id).collect();
     let mut apps: HashMap<AgentId, Vec<_>> = HashMap::new();
     for row in agents::list_apps(tx, &agent_ids).await? {
@@ -63,10 +64,15 @@ async fn agents_of(
     let now = app.now();
     for row in rows.into_iter().filter(|row| !row.deleted) {
         let mut own = apps.remove(&row.id).unwrap_or_default();
-        own.sort_by_key(|app| (app.definition.order, app.position));
+        own.sort_by(|a, b| app_order(a).cmp(&app_order(b)));
         found.entry(row.resource_id).or_default().push(agent(row, own, now));
     }
     Ok(found)
+}
+
+/// Apps and agents stand as the template orders them, those of one place by their names, as on the official server.
+fn app_order(app: &agents::App) -> (i64, &str, &str) {
+    (app.definition.order, &app.definition.display_name, &app.slug)
 }
 
 fn resource(row: resources::Resource, agents: Vec<WorkspaceAgent>) -> WorkspaceResource {

@@ -192,9 +192,9 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     assert_eq!(metadata.workspace_owner_email, "admin@example.com");
     assert_eq!(metadata.workspace_owner_login_type, "password");
     assert_eq!(metadata.workspace_owner_groups, ["Everyone"]);
-    assert!(
-        metadata.workspace_owner_rbac_roles.iter().any(|role| role.name == "owner" && role.org_id.is_empty())
-    );
+    let roles = metadata.workspace_owner_rbac_roles.iter();
+    let roles: Vec<_> = roles.map(|role| (role.name.as_str(), role.org_id.is_empty())).collect();
+    assert_eq!(roles, [("owner", true), ("member", true), ("organization-member", false)]);
     assert_eq!((metadata.workspace_build_id, metadata.template_name.as_str()), (build, "example"));
     assert_eq!(metadata.template_id, template.to_string());
     assert_eq!(metadata.template_version_id, version.to_string());

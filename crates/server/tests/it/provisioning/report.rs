@@ -1,7 +1,9 @@
 //! Reports on jobs: who may make them, in which state, and what they change.
 
 use coder_store::{builds, job_logs, resources, version_details};
-use coder_wire::messages::provisioner::{Agent, ExternalAuthProviderResource, VariableValue};
+use coder_wire::messages::provisioner::{
+    Agent, App, Devcontainer, ExternalAuthProviderResource, Script, VariableValue,
+};
 use coder_wire::messages::provisionerd::{CommitQuotaRequest, failed_job};
 
 use super::*;
@@ -183,6 +185,50 @@ on_both_engines! {
         let mut tx = server.app.store.reader().await.unwrap();
         assert_eq!(builds::find_state(&mut tx, build.parse().unwrap()).await.unwrap().unwrap(), b"half");
     }
+}
+
+/// What the official server adds to a report, and the order in which it shows it.
+#[tokio::test]
+async fn a_build_shows_dev_containers_as_scripts_external_agents_and_the_templates_order() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (template, _) = server.template(&owner, "t").await;
+    let (_, build, posted) = server.workspace(&owner, template, "w").await;
+    let daemon = Daemon::untagged(&server, "d").await;
+    daemon.take(posted).await;
+    let app = |slug: &str, display_name: &str, order| App {
+        slug: slug.to_owned(),
+        display_name: display_name.to_owned(),
+        order,
+        ..App::default()
+    };
+    let agent = |name: &str, order| Agent { name: name.to_owned(), order, ..Agent::default() };
+    let container = Devcontainer { name: "repo".to_owned(), ..Devcontainer::default() };
+    let dev = Agent {
+        apps: vec![app("z", "A", 1), app("c", "B", 0), app("y", "A", 0), app("x", "A", 0)],
+        devcontainers: vec![container],
+        scripts: vec![Script { display_name: "clone".to_owned(), ..Script::default() }],
+        ..agent("dev", 1)
+    };
+    let external = Resource { r#type: "coder_external_agent".to_owned(), ..resource("e") };
+    let made = completed_job::WorkspaceBuild {
+        resources: vec![Resource { agents: vec![dev, agent("b", 0), agent("a", 0)], ..external }],
+        ..Default::default()
+    };
+    let result =
+        CompletedJob { job_id: posted.to_string(), r#type: Some(completed_job::Type::WorkspaceBuild(made)) };
+    daemon.calls.complete_job(&result).await.unwrap();
+    let shown = server.get(&owner, &format!("/api/v2/workspacebuilds/{build}")).await.expect(200);
+    assert_eq!(shown["has_external_agent"], true);
+    let names = |list: &Value, field: &str| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap().to_owned()).collect()
+    };
+    let agents = &shown["resources"][0]["agents"];
+    assert_eq!(names(agents, "name"), ["a", "b", "dev"]);
+    assert_eq!(names(&agents[2]["apps"], "slug"), ["x", "y", "c", "z"]);
+    assert_eq!(names(&agents[2]["scripts"], "display_name"), ["clone", "Dev Container (repo)"]);
+    assert_eq!(names(&agents[2]["log_sources"], "icon"), ["", "/emojis/1f4e6.png"]);
+    assert_eq!(agents[2]["scripts"][1]["run_on_start"], true);
 }
 
 #[tokio::test]
