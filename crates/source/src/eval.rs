@@ -40,11 +40,14 @@ pub(crate) struct Binding<'s> {
 }
 
 impl<'s> Scope<'s> {
+    /// Where attributes of the module's blocks stand.
+    pub(crate) const ROOT: Self = Self::new(Allowed::All);
+
     pub(crate) const fn new(allowed: Allowed) -> Self {
         Self { bindings: None, allowed }
     }
 
-    fn find(&self, name: &str) -> Option<Value> {
+    pub(crate) fn find(&self, name: &str) -> Option<Value> {
         let mut at = self.bindings;
         while let Some(binding) = at {
             if binding.name == name {

@@ -1,7 +1,9 @@
-//! A template's sources, read and partly evaluated without Terraform: which workspace tags they ask for.
+//! A template's sources, read and partly evaluated without Terraform: which workspace tags they ask for, and which
+//! parameters they have with given values.
 //!
 //! ```text
-//! archive ─▶ root module's files ─▶ syntax ─▶ coder_workspace_tags ─▶ tags, or an error for each
+//! archive ─▶ root module's files ─▶ syntax ─┬▶ coder_workspace_tags ─▶ tags, or an error for each
+//!                                           └▶ coder_parameter ─▶ parameters
 //! ```
 //!
 //! Everything is pure, in memory and bounded: entries, bytes, nesting and work. Sources are written by people who may do
@@ -17,6 +19,7 @@ mod functions;
 mod json;
 mod module;
 mod number;
+mod parameters;
 mod reference;
 pub mod syntax;
 mod tags;
@@ -29,6 +32,7 @@ use std::fmt;
 use coder_domain::Timestamp;
 
 pub use self::constant::{constant, json_constant};
+pub use self::parameters::Parameter;
 pub use self::tags::{Reason, TagError};
 
 /// Why an archive was not read.
@@ -106,6 +110,18 @@ impl Template {
     #[must_use]
     pub fn has_workspace_tags(&self) -> bool {
         !self.module.tags.is_empty()
+    }
+
+    /// Whether any parameter may depend on the value of another one. May say so where none does.
+    #[must_use]
+    pub fn has_dependent_parameters(&self) -> bool {
+        parameters::depend(&self.module)
+    }
+
+    /// The parameters of the root module with the given values; none when it is known only later which there are.
+    #[must_use]
+    pub fn parameters(&self, inputs: &Inputs) -> Option<Vec<Parameter>> {
+        parameters::evaluate(&self.module, inputs)
     }
 
     /// Evaluates `data "coder_workspace_tags"`.

@@ -12,6 +12,16 @@ use crate::archive::{self, Files};
 use crate::files::{Reader, read_by};
 use crate::syntax::{self, Effort, Parsed};
 
+/// A block in a parameter, or all that a `dynamic` block makes.
+pub(crate) struct Nested {
+    /// `option` or `validation`.
+    pub(crate) kind: String,
+    /// What a `dynamic` block runs over, with the name it gives to the element.
+    pub(crate) each: Option<Expression>,
+    pub(crate) iterator: String,
+    pub(crate) attributes: Attributes,
+}
+
 /// The attributes of a block by name; nested blocks are left out.
 pub(crate) type Attributes = BTreeMap<String, Expression>;
 
@@ -21,6 +31,8 @@ pub(crate) struct Module {
     pub(crate) variables: BTreeMap<String, Attributes>,
     pub(crate) locals: BTreeMap<String, Expression>,
     pub(crate) parameters: BTreeMap<String, Attributes>,
+    /// The blocks in parameters, by the parameter's label.
+    pub(crate) nested: BTreeMap<String, Vec<Nested>>,
     /// `coder_workspace_tags` blocks by label.
     pub(crate) tags: BTreeMap<String, TagBlock>,
     /// What the values files say, the strongest already chosen.
@@ -68,9 +80,19 @@ impl Module {
         for block in body.blocks() {
             let labels: Vec<_> = block.labels.iter().map(|label| label.as_str()).collect();
             self.merge(block.ident.as_str(), &labels, attributes(&block.body));
-            if let ("data", ["coder_workspace_tags", label]) = (block.ident.as_str(), labels.as_slice()) {
-                let found = self.tags.entry((*label).to_owned()).or_default();
-                found.place = format!("{file}:{}", line_of(&text, block));
+            match (block.ident.as_str(), labels.as_slice()) {
+                ("data", ["coder_workspace_tags", label]) => {
+                    let found = self.tags.entry((*label).to_owned()).or_default();
+                    found.place = format!("{file}:{}", line_of(&text, block));
+                }
+                ("data", ["coder_parameter", label]) => {
+                    let blocks: Vec<_> = block.body.blocks().filter_map(nested).collect();
+                    let all = self.nested.entry((*label).to_owned()).or_default();
+                    // Blocks of an override file stand for all of their kind.
+                    all.retain(|old| blocks.iter().all(|new| new.kind != old.kind));
+                    all.extend(blocks);
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -140,6 +162,27 @@ fn parse<'t>(text: &'t str, effort: &mut Effort) -> Result<Parsed<'t>, String> {
 
 fn attributes(body: &Body) -> Attributes {
     body.attributes().map(|attribute| (attribute.key.as_str().to_owned(), attribute.value.clone())).collect()
+}
+
+fn nested(block: &Block) -> Option<Nested> {
+    if block.ident.as_str() != "dynamic" {
+        let attributes = attributes(&block.body);
+        let kind = block.ident.as_str().to_owned();
+        return Some(Nested { iterator: String::new(), each: None, kind, attributes });
+    }
+    let kind = block.labels.first()?.as_str().to_owned();
+    let outer = attributes(&block.body);
+    let iterator = match outer.get("iterator") {
+        Some(Expression::Variable(name)) => name.as_str().to_owned(),
+        _ => kind.clone(),
+    };
+    let content = block.body.blocks().find(|inner| inner.ident.as_str() == "content")?;
+    Some(Nested {
+        kind,
+        each: outer.get("for_each").cloned(),
+        iterator,
+        attributes: attributes(&content.body),
+    })
 }
 
 fn line_of(text: &str, block: &Block) -> usize {

@@ -13,7 +13,7 @@ use coder_domain::job::Type;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::jobs::{self as store, Job, NewJob, queue::Place};
 use coder_store::versions::Version;
-use coder_store::{Document, Tx, transaction};
+use coder_store::{Document, Tx, templates, transaction};
 use http::StatusCode;
 use serde_json::json;
 
@@ -43,9 +43,16 @@ pub async fn create(
         return Err(Error::bad_request("Template version import job failed, so it cannot be tried out."));
     }
     let given = request.rich_parameter_values.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+    let template = match version.template_id {
+        Some(id) => templates::find(&mut tx, id).await?,
+        None => None,
+    };
+    let flow = versions::tags::flow(template.as_ref());
+    let source = builds::source::load(&mut tx, flow, version.id, import.file_id, app.now()).await?;
     let values = builds::parameters::resolve(
         &mut tx,
         version.id,
+        source.as_ref(),
         &builds::parameters::Given { request: given.collect(), ..Default::default() },
     )
     .await?;

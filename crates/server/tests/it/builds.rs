@@ -2,14 +2,51 @@
 
 use base64::Engine;
 use coder_domain::ids::JobId;
-use coder_store::version_details::{self, Parameter};
+use coder_store::version_details::{self, Parameter, ParameterOption};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, TestServer, on_both_engines};
+use crate::harness::{Answer, TestServer, on_both_engines, tar};
 
 async fn build(server: &TestServer, token: &str, workspace: &str, body: Value) -> Answer {
     server.post(token, &format!("/api/v2/workspaces/{workspace}/builds"), body).await
 }
+
+const DEPENDENT: &str = r#"
+data "coder_parameter" "region" {
+  name    = "region"
+  mutable = true
+  default = "eu"
+}
+locals { sizes = { eu = ["l"], us = ["s"] }[data.coder_parameter.region.value] }
+data "coder_parameter" "size" {
+  name    = "size"
+  mutable = true
+  default = local.sizes[0]
+  dynamic "option" {
+    for_each = local.sizes
+    content {
+      name  = option.value
+      value = option.value
+    }
+  }
+}
+data "coder_parameter" "threads" {
+  count   = data.coder_parameter.region.value == "us" ? 1 : 0
+  name    = "threads"
+  type    = "number"
+  mutable = true
+  default = 4
+  validation {
+    min = 1
+  }
+}
+data "coder_parameter" "only_eu" {
+  for_each = data.coder_parameter.region.value == "eu" ? toset(["only_eu"]) : []
+  name     = each.key
+  mutable  = true
+  default  = "x"
+}
+"#;
 
 fn job_of(build: &Value) -> JobId {
     build["job"]["id"].as_str().unwrap().parse().unwrap()
@@ -147,6 +184,58 @@ on_both_engines! {
         let grown = json!({ "transition": "start", "rich_parameter_values": [pair("size", "big")] });
         let grown = build(&server, &owner, id, grown).await.expect(201);
         assert_eq!(values(&grown["id"]).await, json!([pair("size", "big"), pair("zone", "eu")]));
+    }
+
+    async fn parameters_that_depend_on_others_follow_the_values_of_the_build(server: TestServer) {
+        let owner = server.owner().await;
+        let answer = server.upload(&owner, "application/x-tar", tar(&[("main.tf", DEPENDENT)])).await;
+        let (version, job) = server.version(&owner, json!({ "file_id": answer.json()["hash"] })).await;
+        // What an import finds with the defaults.
+        let parameter = |name: &str, default: &str, options: &[&str]| Parameter {
+            name: name.to_owned(),
+            kind: "string".to_owned(),
+            mutable: true,
+            default_value: default.to_owned(),
+            options: options.iter().map(|value| ParameterOption { value: (*value).to_owned(), ..Default::default() }).collect(),
+            ..Parameter::default()
+        };
+        let all = [parameter("region", "eu", &[]), parameter("size", "l", &["l"]), parameter("only_eu", "x", &[])];
+        let mut tx = server.app.store.begin().await.unwrap();
+        version_details::insert_parameters(&mut tx, version, &all).await.unwrap();
+        tx.commit().await.unwrap();
+        server.finish(job, "").await;
+        let request = json!({ "name": "t", "template_version_id": version });
+        let template = server.post(&owner, "/api/v2/organizations/default/templates", request).await.expect(201);
+
+        let pair = |name: &str, value: &str| json!({ "name": name, "value": value });
+        let make = async |name: &str, given: &[Value]| {
+            let request = json!({ "template_id": template["id"], "name": name, "rich_parameter_values": given });
+            server.post(&owner, "/api/v2/users/me/workspaces", request).await
+        };
+        let values = async |build: &Value| {
+            let path = format!("/api/v2/workspacebuilds/{}/parameters", build["id"].as_str().unwrap());
+            server.get(&owner, &path).await.expect(200)
+        };
+        let made = make("eu", &[]).await.expect(201);
+        assert_eq!(values(&made["latest_build"]).await, json!([pair("only_eu", "x"), pair("region", "eu"), pair("size", "l")]));
+        assert_eq!(make("b", &[pair("region", "us"), pair("size", "l")]).await.refused(400), "size");
+        assert_eq!(make("b", &[pair("region", "us"), pair("only_eu", "y")]).await.refused(400), "only_eu");
+        assert_eq!(make("b", &[pair("region", "us"), pair("threads", "0")]).await.refused(400), "threads");
+        let made = make("us", &[pair("region", "us"), pair("threads", "8")]).await.expect(201);
+        let us = json!([pair("region", "us"), pair("size", "s"), pair("threads", "8")]);
+        assert_eq!(values(&made["latest_build"]).await, us);
+        server.finish(job_of(&made["latest_build"]), "").await;
+        let id = made["id"].as_str().unwrap();
+        let stopped = build(&server, &owner, id, json!({ "transition": "stop" })).await.expect(201);
+        assert_eq!(values(&stopped).await, us, "what depends is carried over");
+        server.finish(job_of(&stopped), "").await;
+        let back = json!({ "transition": "start", "rich_parameter_values": [pair("region", "eu"), pair("size", "l")] });
+        let back = build(&server, &owner, id, back).await.expect(201);
+        assert_eq!(values(&back).await, json!([pair("only_eu", "x"), pair("region", "eu"), pair("size", "l")]));
+
+        let tried = json!({ "workspace_name": "w", "rich_parameter_values": [pair("region", "us"), pair("threads", "8")] });
+        let path = format!("/api/v2/templateversions/{version}/dry-run");
+        server.post(&owner, &path, tried).await.expect(201);
     }
 
     async fn cancel(server: TestServer) {

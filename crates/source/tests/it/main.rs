@@ -7,6 +7,7 @@ mod decoders;
 mod functions;
 mod hostile;
 mod language;
+mod parameters;
 mod workspace_tags;
 
 use std::collections::BTreeMap;

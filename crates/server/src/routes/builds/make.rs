@@ -20,11 +20,11 @@ use coder_store::{Document, Tx, builds, jobs, workspaces};
 use http::StatusCode;
 use serde_json::json;
 
-use super::{parameters, tags};
+use super::{parameters, source, tags};
 use crate::audit::ended::{self, Asked};
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
-use crate::routes::{matched, templates};
+use crate::routes::{matched, templates, versions};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -137,8 +137,10 @@ pub async fn make(
         request: wanted.parameters.iter().map(|pair| (pair.name.as_str(), pair.value.as_str())).collect(),
         last: last.map(|_| &values_before),
     };
-    let values = parameters::resolve_with(tx, version.id, definitions, &given).await?;
-    let tags = tags::resolve(tx, template, &version, &import, workspace.owner_id, &values, now).await?;
+    let flow = versions::tags::flow(Some(template));
+    let source = source::load(tx, flow, version.id, import.file_id, now).await?;
+    let values = parameters::resolve_with(tx, version.id, definitions, source.as_ref(), &given).await?;
+    let tags = tags::resolve(tx, source.as_ref(), &version, &import, workspace.owner_id, &values).await?;
     let build_id = BuildId::random();
     let mut input = json!({
         "workspace_build_id": build_id,

@@ -8,6 +8,7 @@ pub mod get;
 pub mod list;
 pub mod make;
 pub mod parameters;
+pub mod source;
 pub mod state;
 pub mod tags;
 pub mod view;

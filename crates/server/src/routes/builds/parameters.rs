@@ -8,6 +8,7 @@ use coder_domain::parameter::{self, Definition, Sources};
 use coder_store::Tx;
 use coder_store::version_details::{self as details, Parameter, Preset};
 
+use super::source::Source;
 use crate::http::{Error, Result};
 
 /// Where values may come from.
@@ -27,10 +28,11 @@ pub struct Given<'a> {
 pub async fn resolve(
     tx: &mut Tx,
     version: TemplateVersionId,
+    source: Option<&Source>,
     given: &Given<'_>,
 ) -> Result<BTreeMap<String, String>> {
     let definitions = details::list_parameters(tx, version).await?;
-    resolve_with(tx, version, definitions, given).await
+    resolve_with(tx, version, definitions, source, given).await
 }
 
 /// As [`resolve`], when the definitions have been read.
@@ -38,9 +40,10 @@ pub async fn resolve_with(
     tx: &mut Tx,
     version: TemplateVersionId,
     definitions: Vec<Parameter>,
+    source: Option<&Source>,
     given: &Given<'_>,
 ) -> Result<BTreeMap<String, String>> {
-    let definitions: Vec<_> = definitions.into_iter().map(definition).collect();
+    let mut definitions: Vec<_> = definitions.into_iter().map(definition).collect();
     let preset = match given.preset {
         Some(id) => Some(find_preset(tx, version, id).await?),
         None => None,
@@ -54,6 +57,10 @@ pub async fn resolve_with(
             .last
             .map(|last| last.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()),
     };
+    if let Some(source) = source {
+        let known = known(&definitions, &sources);
+        definitions = source.definitions(definitions, known).await?;
+    }
     let transition = given.transition.unwrap_or(Transition::Start);
     match parameter::resolve(&definitions, transition, &sources) {
         Ok(values) => Ok(values.into_iter().collect()),
@@ -62,6 +69,14 @@ pub async fn resolve_with(
             Err(invalid.into_iter().fold(error, |error, wrong| error.field(&wrong.field, wrong.detail)))
         }
     }
+}
+
+/// The values that are given before any default is looked at.
+fn known(definitions: &[Definition], sources: &Sources<'_>) -> BTreeMap<String, String> {
+    let is_ephemeral = |name: &str| definitions.iter().any(|one| one.ephemeral && one.name == name);
+    let last = sources.last.iter().flatten().filter(|(name, _)| !is_ephemeral(name));
+    let weakest_first = last.chain(&sources.request).chain(&sources.preset);
+    weakest_first.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 async fn find_preset(tx: &mut Tx, version: TemplateVersionId, id: PresetId) -> Result<Preset> {

@@ -2,6 +2,7 @@
 //! (scheduling-and-auth TAG-11 to TAG-16).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use coder_api::json::NameValue;
 use coder_domain::Timestamp;
@@ -32,26 +33,23 @@ pub struct Evaluated {
     pub tags: std::result::Result<BTreeMap<String, String>, Vec<TagError>>,
     /// Files that are not valid configuration.
     pub broken: Vec<String>,
-    /// Whether it has any workspace tags.
-    pub any: bool,
 }
 
-/// Reads and evaluates a source off the async threads.
-pub async fn evaluate(archive: Archive, inputs: Inputs) -> Result<Evaluated> {
-    let work = move || {
-        let template = Template::read(&archive.data, &archive.mimetype)?;
-        Ok(Evaluated {
-            tags: template.workspace_tags(&inputs),
-            broken: template.broken().to_vec(),
-            any: template.has_workspace_tags(),
-        })
-    };
-    let found: std::result::Result<_, ReadError> =
-        tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("Internal error.", e))?;
+/// Reads a source off the async threads.
+pub async fn read(archive: Archive) -> Result<Template> {
+    let work = move || Template::read(&archive.data, &archive.mimetype);
+    let found = tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("Internal error.", e))?;
     found.map_err(|error| match error {
         ReadError::Kind(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
         error => refused().field("file_id", error),
     })
+}
+
+/// Evaluates a source off the async threads.
+pub async fn evaluate(template: Arc<Template>, inputs: Inputs) -> Result<Evaluated> {
+    let work =
+        move || Evaluated { tags: template.workspace_tags(&inputs), broken: template.broken().to_vec() };
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("Internal error.", e))
 }
 
 /// The flow of a template's parameters; a new template has the dynamic one.
@@ -98,7 +96,7 @@ pub async fn for_import(
 ) -> Result<TagSet> {
     let overridden = request.keys().filter(|key| !tags::needs_source(key, request)).cloned().collect();
     let inputs = Inputs { flow, variables, parameters: BTreeMap::new(), overridden, now };
-    let found = evaluate(archive, inputs).await?;
+    let found = evaluate(Arc::new(read(archive).await?), inputs).await?;
     let asked = match found.tags {
         Ok(tags) => tags,
         Err(_) if !found.broken.is_empty() => BTreeMap::new(),

@@ -18,7 +18,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, NoContent, Result};
-use crate::routes::announce;
+use crate::routes::{announce, builds, versions};
 
 const MINUTE_MS: i64 = 60_000;
 const MONTH_MS: i64 = 30 * 24 * 60 * MINUTE_MS;
@@ -190,9 +190,13 @@ pub async fn resolve_autostart(
     let template = templates::find(&mut tx, row.template_id).await?.ok_or_else(Error::not_found)?;
     let latest = coder_store::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
     let last = coder_store::builds::list_parameters(&mut tx, latest.id).await?;
-    let given = crate::routes::builds::parameters::Given { last: Some(&last), ..Default::default() };
-    let outcome =
-        crate::routes::builds::parameters::resolve(&mut tx, template.active_version_id, &given).await;
+    let given = builds::parameters::Given { last: Some(&last), ..Default::default() };
+    let version = template.active_version_id;
+    let (_, import) =
+        coder_store::foundations::find_version(&mut tx, version).await?.ok_or_else(Error::not_found)?;
+    let flow = versions::tags::flow(Some(&template));
+    let source = builds::source::load(&mut tx, flow, version, import.file_id, app.now()).await?;
+    let outcome = builds::parameters::resolve(&mut tx, version, source.as_ref(), &given).await;
     match outcome {
         Ok(_) => Ok(Json(Resolved { parameter_mismatch: false })),
         Err(error) if error.status() == StatusCode::BAD_REQUEST => {

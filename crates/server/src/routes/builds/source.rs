@@ -1,0 +1,148 @@
+//! A template's source, as far as a build needs more of it than the import told: workspace tags, and parameters that
+//! depend on each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coder_domain::Timestamp;
+use coder_domain::ids::{FileId, TemplateVersionId};
+use coder_domain::parameter::Definition;
+use coder_source::{Flow, Inputs, Parameter, Template as Read};
+use coder_store::{Tx, files};
+
+use crate::http::{Error, Result};
+use crate::routes::versions::tags as source;
+
+/// A source that has been read.
+#[derive(Clone)]
+pub struct Source {
+    template: Arc<Read>,
+    inputs: Inputs,
+}
+
+/// The source of a version, or none when a build needs nothing of it.
+pub async fn load(
+    tx: &mut Tx,
+    flow: Flow,
+    version: TemplateVersionId,
+    file: FileId,
+    now: Timestamp,
+) -> Result<Option<Source>> {
+    if is_plain(file) {
+        return Ok(None);
+    }
+    let Some(info) = files::find(tx, file).await? else {
+        return Err(Error::bad_request("The source of the template version is missing; push it again."));
+    };
+    let archive = source::Archive { data: files::get_data(tx, file).await?, mimetype: info.mimetype };
+    let template = source::read(archive).await?;
+    if !template.has_workspace_tags() && !template.has_dependent_parameters() && template.broken().is_empty()
+    {
+        remember_plain(file);
+        return Ok(None);
+    }
+    let variables = source::stored_variables(tx, version).await?;
+    let inputs = Inputs { flow, variables, parameters: BTreeMap::new(), overridden: BTreeSet::new(), now };
+    Ok(Some(Source { template: Arc::new(template), inputs }))
+}
+
+impl Source {
+    /// What is in the source; evaluating it takes a while.
+    pub const fn template(&self) -> &Arc<Read> {
+        &self.template
+    }
+
+    /// With these values of parameters.
+    pub fn with(&self, parameters: BTreeMap<String, String>) -> Inputs {
+        Inputs { parameters, ..self.inputs.clone() }
+    }
+
+    /// The parameters that a version has once `values` are given, from those that its import found without any: what
+    /// the values change is as the source says, the rest as the import found it. The classic flow knows no such change.
+    pub async fn definitions(
+        &self,
+        found: Vec<Definition>,
+        values: BTreeMap<String, String>,
+    ) -> Result<Vec<Definition>> {
+        if self.inputs.flow == Flow::Classic || !self.template.has_dependent_parameters() {
+            return Ok(found);
+        }
+        let (template, inputs) = (self.template.clone(), (self.inputs.clone(), self.with(values)));
+        let work = move || Some((template.parameters(&inputs.0)?, template.parameters(&inputs.1)?));
+        let evaluated = tokio::task::spawn_blocking(work).await;
+        match evaluated.map_err(|e| Error::internal("Internal error.", e))? {
+            Some((before, after)) => Ok(changed(found, &before, after)),
+            None => Ok(found),
+        }
+    }
+}
+
+fn changed(found: Vec<Definition>, before: &[Parameter], after: Vec<Parameter>) -> Vec<Definition> {
+    let named = |all: &[Parameter], name: &str| all.iter().find(|one| one.name == name).cloned();
+    let mut all: Vec<_> = found
+        .into_iter()
+        .filter_map(|old| match (named(before, &old.name), named(&after, &old.name)) {
+            (Some(_), None) => None,
+            (Some(was), Some(is)) if was.definition != is.definition => Some(is.definition.unwrap_or(old)),
+            _ => Some(old),
+        })
+        .collect();
+    for new in after {
+        if named(before, &new.name).is_none() && all.iter().all(|one| one.name != new.name) {
+            all.extend(new.definition);
+        }
+    }
+    all
+}
+
+/// Sources that builds need nothing of. A file's content never changes, so most builds need not read it again.
+static PLAIN: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
+/// How many are remembered before all are forgotten.
+const MOST_PLAIN: usize = 10_000;
+
+fn is_plain(file: FileId) -> bool {
+    PLAIN.lock().unwrap_or_else(PoisonError::into_inner).contains(&file)
+}
+
+fn remember_plain(file: FileId) {
+    let mut plain = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    if plain.len() >= MOST_PLAIN {
+        plain.clear();
+    }
+    plain.insert(file);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(name: &str, default: &str) -> Definition {
+        Definition { name: name.to_owned(), default_value: default.to_owned(), ..Definition::default() }
+    }
+
+    #[test]
+    fn only_what_values_change_is_taken_from_the_source() {
+        let of = |definition: Definition| Parameter {
+            name: definition.name.clone(),
+            definition: Some(definition),
+        };
+        let found = ["same", "gone", "other", "module", "unknown"].map(|name| definition(name, "import"));
+        let unknown = Parameter { name: "unknown".to_owned(), definition: None };
+        let same = || of(definition("same", "source"));
+        let before = [
+            same(),
+            of(definition("gone", "a")),
+            of(definition("other", "a")),
+            of(definition("unknown", "a")),
+        ];
+        let after = vec![same(), of(definition("other", "b")), unknown, of(definition("new", "n"))];
+        let wanted = [
+            definition("same", "import"),
+            definition("other", "b"),
+            definition("module", "import"),
+            definition("unknown", "import"),
+            definition("new", "n"),
+        ];
+        assert_eq!(changed(found.to_vec(), &before, after), wanted);
+    }
+}

@@ -1,0 +1,181 @@
+//! The parameters that a template has when certain values are given. Whether there is one, its default and its options may
+//! depend on the values of others, so the import, which knows none, has not the last word.
+
+use std::collections::BTreeMap;
+
+use coder_domain::parameter::Definition;
+use hcl_edit::expr::Expression;
+
+use crate::Inputs;
+use crate::budget::{Result, Stop, failed};
+use crate::eval::{Binding, Evaluator, Scope};
+use crate::module::{Attributes, Module, Nested};
+use crate::value::Value;
+
+/// How a reference to a parameter begins.
+const REFERENCE: &str = "coder_parameter";
+/// Where an expression may get a parameter's value from without naming it.
+const INDIRECT: &str = "local.";
+
+/// A parameter of the root module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// What it is like; none when something of it is known only when Terraform runs.
+    pub definition: Option<Definition>,
+}
+
+/// Whether any parameter may depend on another one. Rather too often than too seldom.
+pub(crate) fn depend(module: &Module) -> bool {
+    let texts = || {
+        let own = module.parameters.values().flat_map(BTreeMap::values);
+        let nested = module.nested.values().flatten();
+        let nested = nested.flat_map(|block| block.each.iter().chain(block.attributes.values()));
+        own.chain(nested).map(ToString::to_string)
+    };
+    texts().any(|text| text.contains(REFERENCE))
+        || (texts().any(|text| text.contains(INDIRECT))
+            && module.locals.values().any(|local| local.to_string().contains(REFERENCE)))
+}
+
+/// All parameters of the root module, or none at all when it is not known which there are.
+pub(crate) fn evaluate(module: &Module, inputs: &Inputs) -> Option<Vec<Parameter>> {
+    let evaluator = Evaluator::new(module, inputs);
+    let mut found = Vec::new();
+    for (label, attributes) in &module.parameters {
+        let nested = module.nested.get(label).map(Vec::as_slice).unwrap_or_default();
+        let all = evaluator.instances(attributes, Scope::ROOT, &mut |_, scope| {
+            let one = One { evaluator: &evaluator, attributes, nested, scope };
+            let name = one.text("name")?.unwrap_or_default();
+            let definition = one.definition(&name).map(Some).or_else(|stop| match stop {
+                Stop::Exhausted => Err(stop),
+                Stop::Unknown(_) | Stop::Failed(_) => Ok(None),
+            })?;
+            found.push(Parameter { name, definition });
+            Ok(())
+        });
+        all.ok()?;
+    }
+    Some(found)
+}
+
+/// One instance of a block.
+struct One<'o, 'm> {
+    evaluator: &'o Evaluator<'m>,
+    attributes: &'o Attributes,
+    nested: &'o [Nested],
+    scope: Scope<'o>,
+}
+
+impl One<'_, '_> {
+    fn value(&self, of: &Attributes, name: &str, scope: Scope<'_>) -> Result<Value> {
+        match of.get(name).map(|expression| self.evaluator.evaluate(expression, scope)).transpose()? {
+            Some(Value::Unknown(why)) => Err(Stop::Unknown(why)),
+            Some(value) => Ok(value),
+            None => Ok(Value::Null),
+        }
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>> {
+        self.plain(&self.value(self.attributes, name, self.scope)?)
+    }
+
+    fn plain(&self, value: &Value) -> Result<Option<String>> {
+        match value {
+            Value::Null => Ok(None),
+            value => Ok(Some(value.to_text(&self.evaluator.budget)?.to_string())),
+        }
+    }
+
+    fn is_set(&self, name: &str) -> Result<bool> {
+        match self.value(self.attributes, name, self.scope)? {
+            Value::Null => Ok(false),
+            value => value.to_bool(),
+        }
+    }
+
+    fn definition(&self, name: &str) -> Result<Definition> {
+        let default = self.text("default")?;
+        let mut definition = Definition {
+            name: name.to_owned(),
+            kind: self.text("type")?.unwrap_or_else(|| "string".to_owned()),
+            mutable: self.is_set("mutable")?,
+            ephemeral: self.is_set("ephemeral")?,
+            required: default.is_none(),
+            default_value: default.unwrap_or_default(),
+            ..Definition::default()
+        };
+        for option in self.blocks("option", &["value"])? {
+            definition.options.push(self.plain(&option["value"])?.unwrap_or_default());
+        }
+        let fields = ["regex", "error", "monotonic", "min", "max"];
+        if let [validation] = self.blocks("validation", &fields)?.as_slice() {
+            let text = |name: &str| self.plain(&validation[name]).map(Option::unwrap_or_default);
+            let bound = |name: &str| match &validation[name] {
+                Value::Null => Ok(None),
+                value => match value.to_number()?.as_whole().and_then(|whole| whole.try_into().ok()) {
+                    Some(whole) => Ok(Some(whole)),
+                    None => failed(format!("{name} must be a whole number")),
+                },
+            };
+            definition.validation_regex = text("regex")?;
+            definition.validation_error = text("error")?;
+            definition.validation_monotonic = text("monotonic")?;
+            (definition.validation_min, definition.validation_max) = (bound("min")?, bound("max")?);
+        }
+        Ok(definition)
+    }
+
+    /// The nested blocks of one kind, each with the values of `fields`.
+    fn blocks(&self, kind: &str, fields: &[&str]) -> Result<Vec<BTreeMap<String, Value>>> {
+        let mut found = Vec::new();
+        // In JSON nested blocks look like attributes.
+        match self.value(self.attributes, kind, self.scope)? {
+            Value::Null => {}
+            list @ Value::List(_) => {
+                for item in list.to_items()? {
+                    found.push(only(item.to_map()?, fields));
+                }
+            }
+            one => found.push(only(one.to_map()?, fields)),
+        }
+        if self.attributes.contains_key("dynamic") {
+            return failed("dynamic blocks in JSON are left to Terraform");
+        }
+        for block in self.nested.iter().filter(|block| block.kind == kind) {
+            let mut add = |scope: Scope<'_>| {
+                let mut values = BTreeMap::new();
+                for field in fields {
+                    values.insert((*field).to_owned(), self.value(&block.attributes, field, scope)?);
+                }
+                found.push(values);
+                Ok(())
+            };
+            match &block.each {
+                None => add(self.scope)?,
+                Some(each) => self.each(each, &block.iterator, &mut add)?,
+            }
+        }
+        Ok(found)
+    }
+
+    fn each(
+        &self,
+        each: &Expression,
+        iterator: &str,
+        run: &mut dyn FnMut(Scope<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let collection = self.evaluator.evaluate(each, self.scope)?;
+        self.evaluator.each(&collection, Some("key"), "value", Scope::ROOT, &mut |scope| {
+            let field = |name: &str| (name.to_owned(), scope.find(name).unwrap_or(Value::Null));
+            let value = Value::map([field("key"), field("value")].into());
+            run(self.scope.with(&Binding { name: iterator, value, outer: self.scope.bindings }))
+        })
+    }
+}
+
+fn only(map: &BTreeMap<String, Value>, fields: &[&str]) -> BTreeMap<String, Value> {
+    let value = |field: &&str| ((*field).to_owned(), map.get(*field).cloned().unwrap_or(Value::Null));
+    fields.iter().map(value).collect()
+}

@@ -1,0 +1,118 @@
+//! Parameters that depend on each other.
+
+use coder_domain::parameter::Definition;
+use coder_source::{Inputs, Parameter};
+
+use crate::{map, template};
+
+const DEPENDENT: &str = r#"
+variable "sizes" { default = { eu = ["s", "l"], us = ["s"] } }
+locals { sizes = var.sizes[data.coder_parameter.region.value] }
+data "coder_parameter" "region" {
+  name    = "region"
+  default = "eu"
+}
+data "coder_parameter" "size" {
+  name    = "size"
+  default = local.sizes[length(local.sizes) - 1]
+  mutable = true
+  dynamic "option" {
+    for_each = local.sizes
+    iterator = each_size
+    content {
+      name  = upper(each_size.value)
+      value = "${each_size.key}-${each_size.value}"
+    }
+  }
+  option {
+    name  = "Other"
+    value = "other"
+  }
+}
+data "coder_parameter" "threads" {
+  count = data.coder_parameter.region.value == "us" ? 2 : 0
+  name  = "threads-${count.index}"
+  type  = "number"
+  validation {
+    min   = count.index
+    error = "too few"
+  }
+}
+"#;
+
+fn named(parameters: &[Parameter], name: &str) -> Option<Definition> {
+    parameters.iter().find(|parameter| parameter.name == name).map(|found| found.definition.clone().unwrap())
+}
+
+#[test]
+fn existence_defaults_options_and_bounds_follow_values() {
+    let template = template(&[("main.tf", DEPENDENT)]);
+    assert!(template.has_dependent_parameters());
+    let with = |values: &[(&str, &str)]| {
+        template.parameters(&Inputs { parameters: map(values), ..Inputs::default() }).unwrap()
+    };
+    let found = with(&[]);
+    let size = named(&found, "size").unwrap();
+    assert_eq!((size.default_value.as_str(), size.required, size.mutable), ("l", false, true));
+    assert_eq!(size.options, ["0-s", "1-l", "other"]);
+    assert_eq!(named(&found, "threads-0"), None);
+
+    let found = with(&[("region", "us")]);
+    let size = named(&found, "size").unwrap();
+    assert_eq!(
+        (size.default_value.as_str(), size.options),
+        ("s", vec!["0-s".to_owned(), "other".to_owned()])
+    );
+    let threads = named(&found, "threads-1").unwrap();
+    assert_eq!((threads.kind.as_str(), threads.required), ("number", true));
+    assert_eq!((threads.validation_min, threads.validation_max), (Some(1), None));
+    assert_eq!(threads.validation_error, "too few");
+}
+
+#[test]
+fn what_only_terraform_knows_is_not_guessed() {
+    let some = r#"data "coder_parameter" "a" {
+      name    = "a"
+      default = null_resource.x.id
+    }"#;
+    let found = template(&[("main.tf", some)]).parameters(&Inputs::default()).unwrap();
+    assert_eq!(found, [Parameter { name: "a".to_owned(), definition: None }]);
+    let count = r#"data "coder_parameter" "a" {
+      count = length(null_resource.x)
+      name  = "a"
+    }"#;
+    assert_eq!(template(&[("main.tf", count)]).parameters(&Inputs::default()), None);
+}
+
+#[test]
+fn json_and_override_files_have_options_too() {
+    let json = r#"{"data":{"coder_parameter":{"a":{"name":"a","default":"${data.coder_parameter.b.value}",
+        "option":[{"name":"A","value":"x${1 + 1}"},{"name":"B","value":"b"}]},"b":{"name":"b","default":"b"}}}}"#;
+    let found = template(&[("main.tf.json", json)]).parameters(&Inputs::default()).unwrap();
+    let a = named(&found, "a").unwrap();
+    assert_eq!((a.default_value.as_str(), a.options), ("b", vec!["x2".to_owned(), "b".to_owned()]));
+    let over = r#"data "coder_parameter" "size" {
+      option {
+        name  = "Only"
+        value = "only"
+      }
+    }"#;
+    let found = template(&[("main.tf", DEPENDENT), ("override.tf", over)]);
+    let found = found.parameters(&Inputs::default()).unwrap();
+    assert_eq!(named(&found, "size").unwrap().options, ["only"]);
+}
+
+#[test]
+fn parameters_that_stand_alone_are_known_to() {
+    let alone = r#"
+locals { where = "here" }
+data "coder_parameter" "a" {
+  name    = "a"
+  default = local.where
+}
+data "coder_workspace_tags" "t" { 
+  tags = { a = data.coder_parameter.a.value } 
+}
+"#;
+    assert!(!template(&[("main.tf", alone)]).has_dependent_parameters());
+}
