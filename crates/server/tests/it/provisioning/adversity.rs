@@ -132,6 +132,7 @@ on_both_engines! {
         let token = line.hold(posted).await.unwrap().token;
         line.cut();
         until(&first, posted, |job| job.lost_at.is_some()).await;
+        eventually("it has left", || first.app.scheduler.connected().is_empty()).await;
         first.advance(1);
         let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
         assert_eq!(first.post(&owner, path, Value::Null).await.expect(200)["told"], 0);
