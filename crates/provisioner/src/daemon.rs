@@ -25,10 +25,9 @@ use crate::session::{Link, Patience};
 use crate::status::{Status, StatusHandle};
 use crate::terraform::binary::required::Required;
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
+use crate::terraform::cache::Cache;
 use crate::terraform::environment::Environment;
 use crate::terraform::install::{Install, Installer, Progress};
-use crate::terraform::plugins::Plugins;
-use crate::terraform::prepared::Prepared;
 use crate::workdir::Claim;
 
 /// How a daemon works.
@@ -306,8 +305,8 @@ impl Daemon {
         let dir = self.config.cache_dir.join("work");
         let shown = dir.display().to_string();
         if let Some(workshop) = self.workshops.first() {
-            let (files, plugins) = (workshop.files.clone(), workshop.plugins.clone());
-            let prepared = tokio::task::spawn_blocking(move || files.prepare().and(plugins.prepare())).await;
+            let (files, cache) = (workshop.files.clone(), workshop.cache.clone());
+            let prepared = tokio::task::spawn_blocking(move || files.prepare().and(cache.prepare())).await;
             if let Ok(Err(error)) = prepared {
                 tracing::warn!(target: "provisioner", %error, "nothing can be kept for later jobs in the cache directory");
             }
@@ -351,11 +350,10 @@ fn workshop(
         files: files.clone(),
         metrics: metrics.clone(),
         finder: Arc::clone(finder),
-        prepared: Prepared::new(config.cache_dir.join("init")),
         environment: environment.clone(),
         clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
-        plugins: Plugins::of_all(config.cache_dir.join("plugins")),
+        cache: Cache::at(&config.cache_dir),
         pace: Pace {
             interval: config.update_interval,
             patience: Patience {

@@ -110,7 +110,7 @@ impl Reporter {
 
     /// The log of a stage without lines below `lowest`.
     pub(crate) fn of_stage(&self, stage: &'static str, lowest: LogLevel) -> StageLog {
-        StageLog { reporter: self.clone(), stage, lowest }
+        StageLog { reporter: self.clone(), stage, lowest: Some(lowest) }
     }
 
     /// Sends everything that waits.
@@ -137,16 +137,22 @@ impl Reporter {
 pub(crate) struct StageLog {
     reporter: Reporter,
     stage: &'static str,
-    lowest: LogLevel,
+    /// None keeps silent.
+    lowest: Option<LogLevel>,
 }
 
 impl StageLog {
+    /// For commands whose words are of no use to people.
+    pub(crate) fn silent(&self) -> Self {
+        Self { lowest: None, ..self.clone() }
+    }
+
     pub(crate) fn secrets(&self) -> &Secrets {
         self.reporter.secrets()
     }
 
     pub(crate) async fn line(&self, level: LogLevel, text: &str) {
-        if level >= self.lowest {
+        if self.lowest.is_some_and(|lowest| level >= lowest) {
             self.reporter.line(LogSource::Provisioner, level, self.stage, text).await;
         }
     }

@@ -60,8 +60,8 @@ impl View {
         }
         view.read_only(&cache);
         let before = covered.len();
-        let [work, prepared, installing] = ["work", "init", "installing"].map(|name| cache.join(name));
-        for path in [&work, &prepared, &installing].into_iter().chain(inside) {
+        let own = ["work", "init", "installing", "modules"].map(|name| cache.join(name));
+        for path in own.iter().chain(inside) {
             view.cover(path);
             if path.is_dir() {
                 covered.push(path);
@@ -184,7 +184,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let dirs = ["config", "other"].map(str::to_owned).into_iter();
-        let in_cache = ["work/Session1/template", "init", "installing/one", "files"]
+        let in_cache = ["work/Session1/template", "init", "installing/one", "modules", "files"]
             .map(|dir| format!("all/cache/{dir}"));
         for path in dirs.chain(in_cache) {
             std::fs::create_dir_all(root.join(path)).unwrap();
@@ -216,6 +216,7 @@ mod tests {
             "cover {at}/all/cache/work",
             "cover {at}/all/cache/init",
             "cover {at}/all/cache/installing",
+            "cover {at}/all/cache/modules",
             "cover {at}/all/cache/files",
             "show {at}/all/cache/work/Session1 1",
             "seal {at}/all",
@@ -224,13 +225,14 @@ mod tests {
             "seal {at}/all/cache/work",
             "seal {at}/all/cache/init",
             "seal {at}/all/cache/installing",
+            "seal {at}/all/cache/modules",
             "seal {at}/all/cache/files",
         ]
         .map(|step| step.replace("{at}", &at))
         .to_vec();
         assert_eq!(steps(cell), wanted);
         // A command that fills a directory sees that one of its kind, and nothing else differs.
-        wanted.insert(11, format!("show {at}/all/cache/installing/one 1"));
+        wanted.insert(12, format!("show {at}/all/cache/installing/one 1"));
         assert_eq!(steps(cell.filling(&installing)), wanted);
         let elsewhere = root.join("config");
         assert!(

@@ -30,10 +30,9 @@ use crate::metrics::Metrics;
 use crate::program::ProgramReport;
 use crate::session::{CallError, JobLink, Link};
 use crate::terraform::binary::Finder;
+use crate::terraform::cache::Cache;
 use crate::terraform::environment::Environment;
 use crate::terraform::journal::Journal;
-use crate::terraform::plugins::Plugins;
-use crate::terraform::prepared::Prepared;
 use crate::terraform::steps::{Steps, Tools};
 use crate::workdir::{self, WorkDir};
 
@@ -42,11 +41,10 @@ const PROVISIONER: &str = "terraform";
 /// What all jobs of a daemon share.
 pub(crate) struct Workshop {
     pub(crate) finder: Arc<Finder>,
-    pub(crate) prepared: Prepared,
     pub(crate) environment: Environment,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work_dir: PathBuf,
-    pub(crate) plugins: Plugins,
+    pub(crate) cache: Cache,
     pub(crate) files: KeptFiles,
     pub(crate) pace: Pace,
     pub(crate) metrics: Metrics,
@@ -295,11 +293,10 @@ async fn work(
         finder: &workshop.finder,
         environment: &workshop.environment,
         clock: &*workshop.clock,
-        plugins: workshop.plugins.clone(),
+        cache: &workshop.cache,
         exit_timeout: workshop.exit_timeout,
         journal: &told.journal,
         program: &told.program,
-        prepared: workshop.prepared.clone(),
         init_retry: workshop.init_retry,
         confinement: &workshop.confinement,
         groups: &groups,

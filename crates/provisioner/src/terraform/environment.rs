@@ -122,6 +122,28 @@ impl Environment {
         std::fs::read(file).unwrap_or_default()
     }
 
+    /// Whether Terraform may have been told something about a host, such as a token for it.
+    pub(crate) fn knows_host(&self, host: &str) -> bool {
+        let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+        let has_token = self.of_terraform().any(|(name, _)| {
+            name.to_str()
+                .and_then(|name| name.strip_prefix("TF_TOKEN_"))
+                .is_some_and(|of| plain(of) == plain(host))
+        });
+        let home =
+            self.variables.iter().find(|(name, _)| name == "HOME").map(|(_, home)| PathBuf::from(home));
+        let more = home
+            .into_iter()
+            .flat_map(|home| home.join(".terraform.d").read_dir().into_iter().flatten().flatten());
+        let files = more.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(".tfrc"));
+        let mut texts = files.filter_map(|path| std::fs::read(path).ok()).chain([self.cli_config()]);
+        let says = |text: Vec<u8>| {
+            let text = String::from_utf8_lossy(&text);
+            text.contains(host) || text.contains("credentials_helper")
+        };
+        has_token || texts.any(says)
+    }
+
     /// Values that jobs inherit and must not say, by the words in their names.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         const WORDS: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PRIVATE_KEY", "ACCESS_KEY"];
@@ -279,6 +301,26 @@ mod tests {
 
     fn value<'v>(variables: &'v Variables, name: &str) -> Option<&'v str> {
         variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn what_terraform_knows_of_a_host() {
+        let home = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = home.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let at_home = home.path().to_str().unwrap();
+        let (of_host, of_all) =
+            (file("rc", "host \"x.example\" {}"), file("helper", "credentials_helper \"y\" {}"));
+        let knows = |name: &str, value: &str| environment(&[(name, value)]).knows_host("x.example");
+        assert!(knows("TF_TOKEN_x_example", "secret") && !knows("TF_TOKEN_y_example", "secret"));
+        assert!(knows("TF_CLI_CONFIG_FILE", &of_host) && knows("TF_CLI_CONFIG_FILE", &of_all));
+        assert!(!knows("HOME", at_home));
+        file(".terraform.d/credentials.tfrc.json", r#"{"credentials":{"x.example":{"token":"secret"}}}"#);
+        assert!(knows("HOME", at_home));
     }
 
     #[test]

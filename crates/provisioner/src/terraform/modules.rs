@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use coder_wire::messages::provisioner::Module;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::job_files::{self, JobFile};
 
 /// Of a manifest that Terraform wrote; a longer one is none.
 const LARGEST_MANIFEST: u64 = 16 * 1024 * 1024;
 
+/// Where Terraform puts them.
+pub(crate) const MODULES: &str = ".terraform/modules";
 const MANIFEST: &str = ".terraform/modules/modules.json";
 
 /// Archives above this are left out module by module; the job goes on without them.
@@ -17,22 +19,47 @@ const ARCHIVE_LIMIT_BYTES: u64 = 20 * 1024 * 1024;
 const ENTRY_OVERHEAD_BYTES: u64 = 512;
 const RESERVED_BYTES: u64 = 1024;
 
-#[derive(Debug, Deserialize)]
-struct Manifest {
+/// Terraform's list of modules.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Manifest {
     #[serde(rename = "Modules", default)]
-    modules: Vec<Entry>,
+    pub(crate) modules: Vec<Entry>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Entry {
+/// One of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// The names of the calls that lead to it, with dots in between; empty for the template itself.
     #[serde(rename = "Key", default)]
-    key: String,
+    pub(crate) key: String,
     #[serde(rename = "Source", default)]
-    source: String,
-    #[serde(rename = "Version", default)]
-    version: String,
+    pub(crate) source: String,
+    /// Of a registry only.
+    #[serde(rename = "Version", default, skip_serializing_if = "String::is_empty")]
+    pub(crate) version: String,
+    /// Its folder, seen from the template's.
     #[serde(rename = "Dir", default)]
-    dir: String,
+    pub(crate) dir: String,
+}
+
+impl Manifest {
+    /// The list in a template's folder, with its text. Blocks.
+    pub(crate) fn read(dir: &Path) -> std::io::Result<(Self, Vec<u8>)> {
+        let text = JobFile::new(dir, MANIFEST).read(LARGEST_MANIFEST)?;
+        Ok((serde_json::from_slice(&text)?, text))
+    }
+
+    /// Puts it there. Blocks.
+    pub(crate) fn write(&self, dir: &Path) -> std::io::Result<()> {
+        JobFile::new(dir, MANIFEST).write(&serde_json::to_vec(self)?)
+    }
+}
+
+impl Entry {
+    /// Whether it came from elsewhere.
+    pub(crate) fn is_fetched(&self) -> bool {
+        Path::new(&self.dir).starts_with(MODULES) && !self.dir.split('/').any(|part| part == "..")
+    }
 }
 
 /// What init brought in.
@@ -47,12 +74,10 @@ pub(crate) struct Modules {
 
 /// Reads the modules of a directory after init. Blocks, so call it off the async threads.
 pub(crate) fn read(dir: &Path, with_archive: bool) -> std::io::Result<Modules> {
-    let text = match JobFile::new(dir, MANIFEST).read(LARGEST_MANIFEST) {
-        Ok(text) => text,
+    let (manifest, text) = match Manifest::read(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Modules::default()),
-        Err(error) => return Err(error),
+        other => other?,
     };
-    let manifest: Manifest = serde_json::from_slice(&text)?;
     let mut modules = Modules::default();
     if with_archive {
         (modules.archive, modules.skipped) = archive(dir, &manifest, &text)?;
@@ -82,11 +107,9 @@ fn archive(dir: &Path, manifest: &Manifest, manifest_text: &[u8]) -> std::io::Re
     let mut trees = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for entry in &manifest.modules {
-        let remote =
-            entry.dir.starts_with(".terraform/modules/") && !entry.dir.split('/').any(|part| part == "..");
         // What a link leads to is not the job's.
         let is_plain = || job_files::is_plain_dir(dir, Path::new(&entry.dir));
-        if !remote || !seen.insert(entry.dir.as_str()) || !is_plain() {
+        if !entry.is_fetched() || !seen.insert(entry.dir.as_str()) || !is_plain() {
             continue;
         }
         let mut files = Vec::new();

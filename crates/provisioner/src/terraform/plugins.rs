@@ -20,11 +20,9 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
-use uuid::Uuid;
-
 use self::locked::Locked;
 pub(crate) use self::staging::Staging;
+use super::filling::Fillings;
 use super::prepared::{Key, Seen};
 
 /// A provider that no job has used for so long is removed.
@@ -40,32 +38,25 @@ pub(super) const MOST_FILES: usize = 10_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Plugins {
     root: PathBuf,
-    installing: PathBuf,
+    fillings: Fillings,
 }
 
 impl Plugins {
-    /// Those of all jobs.
-    pub(crate) fn of_all(root: PathBuf) -> Self {
-        let installing = root.with_file_name("installing");
-        Self { root, installing }
+    /// Those of all jobs, which use this cache directory.
+    pub(crate) fn of_all(cache: &Path) -> Self {
+        Self { root: cache.join("plugins"), fillings: Fillings::of(cache) }
     }
 
     /// Those of one template, whose own code or files may have had a part in them.
     pub(crate) fn of_template(&self, key: &Key) -> Self {
         let root = self.root.with_file_name("bundles").join(key.as_str());
-        Self { root, installing: self.installing.clone() }
-    }
-
-    /// A file to lock, where jobs do not see it.
-    pub(crate) fn lock(&self, name: &str) -> PathBuf {
-        self.installing.with_file_name("init").join(format!("{name}.lock"))
+        Self { root, fillings: self.fillings.clone() }
     }
 
     /// Makes the directories. They must be there before the first job, which could see what is made later. Blocks.
     pub(crate) fn prepare(&self) -> Result<()> {
         fs::create_dir_all(&self.root)?;
-        fs::create_dir_all(&self.installing)?;
-        fs::create_dir_all(self.installing.with_file_name("init"))
+        self.fillings.prepare()
     }
 
     /// A directory for one `init`, with links to the providers that are there and that the template's lock file allows, if
@@ -73,17 +64,7 @@ impl Plugins {
     pub(crate) fn stage(&self, lock_file: Option<&str>) -> Result<Staging> {
         let locked = lock_file.map(Locked::read).unwrap_or_default();
         self.prepare()?;
-        let dir = self.installing.join(Uuid::new_v4().to_string());
-        let lock = {
-            let making = File::create(self.lock("installing"))?;
-            flock(&making, FlockOperation::LockExclusive)?;
-            self.remove_left();
-            fs::create_dir(&dir)?;
-            let lock = File::open(&dir)?;
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            lock
-        };
-        let staging = Staging::new(dir, self.root.clone(), lock);
+        let staging = Staging::new(self.fillings.make()?, self.root.clone());
         for package in packages(&self.root) {
             if is_untouched(&package) {
                 let below = below(&package, &self.root)?;
@@ -98,20 +79,6 @@ impl Plugins {
             }
         }
         Ok(staging)
-    }
-
-    /// Removes what killed daemons left half-made; only the holder of the lock may call it.
-    fn remove_left(&self) {
-        for entry in fs::read_dir(&self.installing).into_iter().flatten().flatten() {
-            let dir = entry.path();
-            let Ok(lock) = File::open(&dir) else { continue };
-            if entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
-                && let Err(error) = fs::remove_dir_all(&dir)
-            {
-                tracing::warn!(dir = %dir.display(), %error, "a half-made download could not be removed");
-            }
-        }
     }
 
     /// Removes providers that no job has used for a month, and the directories that are empty then (terraform 1.6). Trouble
@@ -230,12 +197,14 @@ fn newest(root: &Path) -> Option<SystemTime> {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use uuid::Uuid;
+
     use super::*;
 
     const PACKAGE: &str = "registry/ns/one/1.0.0/linux_amd64";
 
     fn plugins(dir: &tempfile::TempDir) -> Plugins {
-        Plugins::of_all(dir.path().join("plugins"))
+        Plugins::of_all(dir.path())
     }
 
     /// What `init` does: downloads a provider unless it is there, and links to it.

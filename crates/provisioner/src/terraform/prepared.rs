@@ -26,13 +26,13 @@ const MANIFEST: &str = "manifest.json";
 const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Nor are those with more files.
-const MOST_FILES: usize = 100_000;
+pub(super) const MOST_FILES: usize = 100_000;
 
 /// A longer lock file is none.
 pub(super) const LARGEST_LOCK_FILE: u64 = 16 * 1024 * 1024;
 
 /// Directories with more of their own are not kept; copying them is no gain.
-const LARGEST: u64 = 256 * 1024 * 1024;
+pub(super) const LARGEST: u64 = 256 * 1024 * 1024;
 
 /// Waiting for another `init` on this machine: how often it is looked, and after which time one goes on without the
 /// shared plugin cache. Many templates may wait in a row behind large downloads, and each that goes on alone downloads the
@@ -291,7 +291,7 @@ fn copy_lock(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Copies a directory; links stay links.
-fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+pub(super) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
     let mut pending = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = pending.pop() {
         std::fs::create_dir_all(&to)?;
@@ -312,7 +312,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Bytes of the files in a directory, without what is linked.
-fn own_bytes(dir: &Path) -> std::io::Result<u64> {
+pub(super) fn own_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut files = Vec::new();
     Seen::below(dir, MOST_FILES, &mut files)?;
     Ok(files.iter().map(|file| file.size).sum())

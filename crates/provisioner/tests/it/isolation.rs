@@ -264,6 +264,6 @@ async fn a_job_has_no_more_than_it_may() {
 }
 
 #[expect(clippy::print_stderr, reason = "a skip has to be seen")]
-fn eprintln_skip(why: &str) {
+pub(crate) fn eprintln_skip(why: &str) {
     eprintln!("SKIPPED: {why}");
 }

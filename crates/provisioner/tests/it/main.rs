@@ -15,6 +15,7 @@ mod isolation;
 mod killed;
 mod masked;
 mod mirrors;
+mod modules;
 mod output;
 mod prepared;
 mod remote;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -137,8 +138,14 @@ impl Remote {
             return std::future::pending().await;
         }
         let kind = if path.ends_with(".json") { "application/json" } else { "application/octet-stream" };
+        let tag = hex::encode(Sha256::digest(&body));
+        // A registry of modules says in a header where one lies.
+        let location = match std::str::from_utf8(&body) {
+            Ok(location) if path.ends_with("/download") => format!("x-terraform-get: {location}\r\n"),
+            _ => String::new(),
+        };
         let head = format!(
-            "HTTP/1.1 {status} Said\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            "HTTP/1.1 {status} Said\r\ncontent-type: {kind}\r\ncontent-length: {}\r\netag: \"{tag}\"\r\n{location}connection: close\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).await.ok()?;

@@ -14,6 +14,8 @@ use hcl_edit::structure::Body;
 use serde_json::Value;
 
 use super::constraint::Constraint;
+use crate::terraform::kept_modules::calls::{self, Said, one_or_many};
+use crate::terraform::kept_modules::origin::is_local;
 
 /// More folders of modules are not looked at.
 const MOST_FOLDERS: usize = 256;
@@ -161,8 +163,11 @@ struct Read {
     folders: Vec<String>,
 }
 
-fn is_local(source: &str) -> bool {
-    source.starts_with("./") || source.starts_with("../")
+impl Read {
+    fn add(&mut self, calls: Vec<(String, Said)>) {
+        let sources = calls.into_iter().filter_map(|(_, said)| said.source?);
+        self.folders.extend(sources.filter(|source| is_local(source)));
+    }
 }
 
 fn read_hcl(text: &str) -> Read {
@@ -176,10 +181,7 @@ fn read_hcl(text: &str) -> Read {
             read.constraints.push((line, constraint));
         }
     }
-    for block in body.get_blocks("module") {
-        let source = block.body.get_attribute("source").and_then(|attribute| literal(&attribute.value));
-        read.folders.extend(source.filter(|source| is_local(source)));
-    }
+    read.add(calls::in_body(&body));
     read
 }
 
@@ -196,24 +198,9 @@ fn read_json(text: &str) -> Read {
             let line = text.lines().position(|line| line.contains("required_version")).unwrap_or(0) + 1;
             read.constraints.push((line, constraint.to_owned()));
         }
-        for modules in one_or_many(root.get("module")) {
-            for module in modules.as_object().into_iter().flat_map(|modules| modules.values()) {
-                for module in one_or_many(Some(module)) {
-                    let source = module.get("source").and_then(Value::as_str);
-                    read.folders.extend(source.filter(|source| is_local(source)).map(str::to_owned));
-                }
-            }
-        }
     }
+    read.add(calls::in_json(&root));
     read
-}
-
-fn one_or_many(value: Option<&Value>) -> Vec<&Value> {
-    match value {
-        None => Vec::new(),
-        Some(Value::Array(items)) => items.iter().collect(),
-        Some(other) => vec![other],
-    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coder_api::client::{Proxies, TlsError, tls_config};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use url::Url;
 
 use super::Progress;
+use crate::terraform::web::{self, SetUpError};
 
 /// The index of all releases has some megabytes.
 pub(super) const INDEX_LIMIT: usize = 64 * 1024 * 1024;
@@ -19,8 +19,6 @@ pub(super) const SMALL_LIMIT: usize = 256 * 1024;
 /// Archives have some 30 megabytes.
 const ARCHIVE_LIMIT: u64 = 1024 * 1024 * 1024;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Progress is said each time so much more of an archive is there.
 const STEP_PERCENT: u64 = 25;
 
@@ -29,9 +27,9 @@ const NEXT: &str = "name a mirror that can be reached with --terraform-mirror, o
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error("the download cannot be set up: {0}")]
-    SetUp(String),
+    SetUp(#[from] SetUpError),
+    #[error("{0} is no address: {NEXT}")]
+    Address(url::ParseError),
     #[error("{url} cannot be fetched: {reason}: {NEXT}")]
     Failed { url: String, reason: String },
     #[error("{url} cannot be fetched: the server answers {status}: {NEXT}")]
@@ -51,17 +49,7 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) fn new(base: Url, patience: Duration) -> Result<Self, FetchError> {
-        let proxies = Proxies::from_env();
-        let proxy = reqwest::Proxy::custom(move |url| proxies.for_url(url).cloned());
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls_config(&[])?)
-            .no_proxy()
-            .proxy(proxy)
-            .connect_timeout(CONNECT_TIMEOUT.min(patience))
-            .read_timeout(patience)
-            .user_agent(concat!("coder/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| FetchError::SetUp(error.to_string()))?;
+        let http = web::client(patience)?;
         Ok(Self { base, http, patience })
     }
 
@@ -73,14 +61,8 @@ impl Remote {
     /// A file that is kept in memory.
     pub(super) async fn get(&self, path: &str, limit: usize) -> Result<Vec<u8>, FetchError> {
         let (url, mut response) = self.open(path).await?;
-        let mut bytes = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| self.failed(&url, &error))? {
-            if bytes.len() + piece.len() > limit {
-                return Err(FetchError::TooLong { url: shown(&url), limit: limit as u64 });
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes)
+        let body = web::body(&mut response, limit).await.map_err(|error| self.failed(&url, &error))?;
+        body.ok_or_else(|| FetchError::TooLong { url: shown(&url), limit: limit as u64 })
     }
 
     /// A file that is kept on disk; returns its hexadecimal SHA-256.
@@ -114,7 +96,7 @@ impl Remote {
     }
 
     async fn open(&self, path: &str) -> Result<(Url, reqwest::Response), FetchError> {
-        let url = self.base.join(path).map_err(|error| FetchError::SetUp(error.to_string()))?;
+        let url = self.base.join(path).map_err(FetchError::Address)?;
         let response = tokio::time::timeout(self.patience, self.http.get(url.clone()).send())
             .await
             .map_err(|_| self.silent(&url))?

@@ -1,6 +1,6 @@
 //! Where one `init` puts its downloads, and how they get from there to their place.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
@@ -8,30 +8,30 @@ use std::time::SystemTime;
 use super::locked::hash;
 use super::{below, is_untouched, links, packages, record, seen, used};
 use crate::job_files::{JobFile, is_plain_dir};
+use crate::terraform::filling::Filling;
 use crate::terraform::prepared::{DATA, PROVIDERS};
 
 /// What one `init` fills; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Staging {
-    dir: PathBuf,
+    filling: Filling,
     root: PathBuf,
-    _lock: File,
 }
 
 impl Staging {
-    pub(super) fn new(dir: PathBuf, root: PathBuf, lock: File) -> Self {
-        Self { dir, root, _lock: lock }
+    pub(super) const fn new(filling: Filling, root: PathBuf) -> Self {
+        Self { filling, root }
     }
 
     /// What Terraform is told to be its plugin cache.
     pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+        self.filling.dir()
     }
 
     /// After `init` has succeeded and all its programs have ended: moves what is new to its place, and lets the links of
     /// the job's directory, whose template is at `template`, lead there. Blocks.
     pub(crate) fn settle(self, template: &Path, now: SystemTime) -> Result<()> {
-        for new in packages(&self.dir) {
+        for new in packages(self.dir()) {
             self.move_in(&new)?;
         }
         let providers = Path::new(DATA).join(PROVIDERS);
@@ -41,11 +41,11 @@ impl Staging {
         }
         for link in links(&template.join(&providers)) {
             let target = fs::read_link(&link)?;
-            let Ok(of_package) = target.strip_prefix(&self.dir) else { continue };
+            let Ok(of_package) = target.strip_prefix(self.dir()) else { continue };
             if !of_package.components().all(|part| matches!(part, Component::Normal(_))) {
                 continue;
             }
-            let staged = self.dir.join(of_package);
+            let staged = self.dir().join(of_package);
             // Terraform links to packages of a mirror in a folder.
             let target = fs::read_link(&staged).unwrap_or_else(|_| self.root.join(of_package));
             JobFile::new(template, below(&link, template)?).link_to(&target)?;
@@ -58,7 +58,7 @@ impl Staging {
 
     /// It is whole from the moment it is there, and nobody uses it before its files are written down.
     fn move_in(&self, new: &Path) -> Result<()> {
-        let place = self.root.join(below(new, &self.dir)?);
+        let place = self.root.join(below(new, self.dir())?);
         fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
         if place.symlink_metadata().is_ok() {
             if is_untouched(&place) {
@@ -85,13 +85,5 @@ impl Staging {
             fs::remove_dir_all(&place)?;
         }
         written
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!(dir = %self.dir.display(), %error, "a directory for downloads could not be removed");
-        }
     }
 }

@@ -51,18 +51,18 @@ impl Steps<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<(), StepError> {
         let (dir, now) = (self.work.template(), SystemTime::from(self.tools.clock.now()));
-        let plugins = self.tools.plugins.clone();
+        let plugins = self.tools.cache.plugins.clone();
         blocking(move || plugins.prepare().map_err(|error| failed("make the plugin cache", error))).await?;
         let turn = self.turn(&format!("template-{}", &key.as_str()[..2])).await?;
         // Somebody else may have made it in the meantime.
-        let (prepared, wanted, target) = (self.tools.prepared.clone(), key.clone(), dir.clone());
+        let (prepared, wanted, target) = (self.tools.cache.prepared.clone(), key.clone(), dir.clone());
         if blocking(move || Ok(prepared.restore(&wanted, purpose, &target, now))).await? {
             log.line(LogLevel::Info, READY).await;
             return Ok(());
         }
         self.set_up(key, has_json, log, observer).await?;
         if turn.is_some() {
-            let (prepared, key) = (self.tools.prepared.clone(), key.clone());
+            let (prepared, key) = (self.tools.cache.prepared.clone(), key.clone());
             blocking(move || {
                 if let Err(error) = prepared.store(&key, &dir, now) {
                     tracing::debug!(%error, "an initialised directory is not kept");
@@ -84,6 +84,9 @@ impl Steps<'_> {
         let mut facts = self.facts().await?;
         let mut for_all = self.is_for_all(facts);
         let gets = for_all && facts.modules;
+        if facts.modules && !gets && self.bundle.is_none() && !self.moves_data() {
+            self.seed_modules(log).await?;
+        }
         if gets {
             self.get_modules(log, observer).await?;
             // What git was made to run may have changed anything in the job's directory, and where processes are not
@@ -106,7 +109,11 @@ impl Steps<'_> {
         if without_backend {
             arguments.push("-backend=false".into());
         }
-        let plugins = if for_all { self.tools.plugins.clone() } else { self.tools.plugins.of_template(key) };
+        let plugins = if for_all {
+            self.tools.cache.plugins.clone()
+        } else {
+            self.tools.cache.plugins.of_template(key)
+        };
         self.install_providers(plugins, for_all, &arguments, log, observer).await?;
         drop(turn);
         if without_backend && facts.backend {
@@ -152,15 +159,20 @@ impl Steps<'_> {
             }
             log.line(LogLevel::Info, words).await;
         }
+        self.seed_modules(log).await?;
         let arguments = args(["get", "-no-color"]);
         self.repeat(&arguments, &self.with_provider(Variables::new()), None, log, observer).await
     }
 
     /// Waits for a turn, unless the job is canceled; none when its holder takes too long.
-    async fn turn(&self, name: &str) -> Result<Option<Turn>, StepError> {
-        let lock = self.tools.plugins.lock(name);
+    pub(super) async fn turn(&self, name: &str) -> Result<Option<Turn>, StepError> {
+        let lock = self.tools.cache.fillings.lock(name);
+        self.unless_canceled(Turn::wait(&lock)).await?.map_err(|error| failed("lock the plugin cache", error))
+    }
+
+    pub(super) async fn unless_canceled<T>(&self, work: impl Future<Output = T>) -> Result<T, StepError> {
         tokio::select! {
-            turn = Turn::wait(&lock) => turn.map_err(|error| failed("lock the plugin cache", error)),
+            done = work => Ok(done),
             () = self.cancel.reached(Urgency::Graceful) => Err(StepError::from("the job was canceled")),
         }
     }
@@ -174,8 +186,11 @@ impl Steps<'_> {
     /// configuration says, and nothing of the template runs.
     fn is_for_all(&self, facts: Facts) -> bool {
         let brings_providers = || self.work.template().join(LOCAL_MIRROR).symlink_metadata().is_ok();
-        let moved = || self.tools.environment.of_terraform().any(|(name, _)| name == DATA_VARIABLE);
-        self.bundle.is_none() && !facts.encryption && !moved() && !brings_providers()
+        self.bundle.is_none() && !facts.encryption && !self.moves_data() && !brings_providers()
+    }
+
+    fn moves_data(&self) -> bool {
+        self.tools.environment.of_terraform().any(|(name, _)| name == DATA_VARIABLE)
     }
 
     /// Removes what may lie in Terraform's directory beside modules: among other things the backend of before, which `init`

@@ -32,7 +32,7 @@ const LOCK_FILE: &str = ".terraform.lock.hcl";
 pub(super) const READY: &str =
     "Terraform has been initialized with this template before; nothing is downloaded";
 
-const INIT_STAGE: &str = "Initializing Terraform Directory";
+pub(super) const INIT_STAGE: &str = "Initializing Terraform Directory";
 
 pub(crate) struct Initialized {
     pub(crate) modules: Modules,
@@ -120,7 +120,7 @@ impl Steps<'_> {
             log.line(LogLevel::Warn, &line).await;
         }
         let purpose = if wants_archive { Purpose::Import { locked } } else { Purpose::Build };
-        let (prepared, environment) = (self.tools.prepared.clone(), self.tools.environment.clone());
+        let (prepared, environment) = (self.tools.cache.prepared.clone(), self.tools.environment.clone());
         let (asked, target, now) = (binary.clone(), dir.clone(), SystemTime::from(self.tools.clock.now()));
         let (key, is_ready) = blocking(move || {
             let key = Key::of(&template, module_files.as_deref(), &asked, &environment);

@@ -8,6 +8,7 @@ mod apply;
 mod fresh;
 mod init;
 mod plan;
+mod seed;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,13 +23,12 @@ use pb::LogLevel;
 
 pub(crate) use self::plan::PlanRequest;
 use super::binary::{Binary, BinaryError, Finder};
+use super::cache::Cache;
 use super::convert::{self, Converted};
 use super::environment::{Environment, Variables};
 use super::graph::Graph;
 use super::journal::Journal;
 use super::parse::RootModule;
-use super::plugins::Plugins;
-use super::prepared::Prepared;
 use super::run::Runner;
 use super::state;
 use super::timings::{Step, Timings};
@@ -65,11 +65,10 @@ pub(crate) struct Tools<'a> {
     pub(crate) finder: &'a Finder,
     pub(crate) environment: &'a Environment,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) plugins: Plugins,
+    pub(crate) cache: &'a Cache,
     pub(crate) exit_timeout: Duration,
     pub(crate) journal: &'a Journal,
     pub(crate) program: &'a ProgramReport,
-    pub(crate) prepared: Prepared,
     pub(crate) init_retry: Duration,
     pub(crate) confinement: &'a Confinement,
     pub(crate) groups: &'a Groups,

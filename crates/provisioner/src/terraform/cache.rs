@@ -1,0 +1,33 @@
+//! What the daemons of a machine keep for all jobs, in the cache directory that they share.
+
+use std::path::Path;
+
+use super::filling::Fillings;
+use super::kept_modules::KeptModules;
+use super::plugins::Plugins;
+use super::prepared::Prepared;
+
+/// All of it; a clone is the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Cache {
+    pub(crate) prepared: Prepared,
+    pub(crate) plugins: Plugins,
+    pub(crate) modules: KeptModules,
+    pub(crate) fillings: Fillings,
+}
+
+impl Cache {
+    pub(crate) fn at(dir: &Path) -> Self {
+        Self {
+            prepared: Prepared::new(dir.join("init")),
+            plugins: Plugins::of_all(dir),
+            modules: KeptModules::new(dir.join("modules")),
+            fillings: Fillings::of(dir),
+        }
+    }
+
+    /// Makes its directories. They must be there before the first job, which could see what is made later. Blocks.
+    pub(crate) fn prepare(&self) -> std::io::Result<()> {
+        self.plugins.prepare().and(self.modules.prepare())
+    }
+}

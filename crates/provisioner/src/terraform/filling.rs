@@ -1,0 +1,82 @@
+//! Directories of the machine's cache that one command of a job fills: jobs see no other's, and what a killed daemon left
+//! half-made is removed.
+
+use std::fs::{self, File};
+use std::io::Result;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
+
+/// Where they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Fillings {
+    root: PathBuf,
+    locks: PathBuf,
+}
+
+/// One of them; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl Fillings {
+    /// Those of a cache directory.
+    pub(crate) fn of(cache: &Path) -> Self {
+        Self { root: cache.join("installing"), locks: cache.join("init") }
+    }
+
+    /// A file to lock, where jobs do not see it.
+    pub(crate) fn lock(&self, name: &str) -> PathBuf {
+        self.locks.join(format!("{name}.lock"))
+    }
+
+    /// Makes the directories. They must be there before the first job, which could see what is made later. Blocks.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        fs::create_dir_all(&self.root)?;
+        fs::create_dir_all(&self.locks)
+    }
+
+    /// A new, empty one. Blocks.
+    pub(crate) fn make(&self) -> Result<Filling> {
+        self.prepare()?;
+        let dir = self.root.join(Uuid::new_v4().to_string());
+        let making = File::create(self.lock("installing"))?;
+        flock(&making, FlockOperation::LockExclusive)?;
+        self.remove_left();
+        fs::create_dir(&dir)?;
+        let lock = File::open(&dir)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Filling { dir, _lock: lock })
+    }
+
+    /// Only the holder of the lock may call it.
+    fn remove_left(&self) {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let dir = entry.path();
+            let Ok(lock) = File::open(&dir) else { continue };
+            if entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && let Err(error) = fs::remove_dir_all(&dir)
+            {
+                tracing::warn!(dir = %dir.display(), %error, "a half-made download could not be removed");
+            }
+        }
+    }
+}
+
+impl Filling {
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!(dir = %self.dir.display(), %error, "a directory for downloads could not be removed");
+        }
+    }
+}

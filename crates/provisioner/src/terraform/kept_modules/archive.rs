@@ -1,0 +1,22 @@
+//! What a server says of an archive without sending it.
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderName, LAST_MODIFIED};
+
+use crate::terraform::web;
+
+/// A server that says nothing for this long is left to Terraform.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A text that differs when the archive at this address does; none when the server gives no such.
+pub(crate) async fn mark(url: &str) -> Option<String> {
+    let http = web::client(PATIENCE).ok()?;
+    let asked = tokio::time::timeout(PATIENCE, http.head(url).send()).await.ok()?;
+    let answer = asked.ok().filter(|answer| answer.status().is_success())?;
+    let header = |name: HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
+    let length = header(CONTENT_LENGTH).unwrap_or_default();
+    // A weak tag is for texts that mean the same, and need not be the same.
+    let tag = header(ETAG).filter(|tag| !tag.starts_with("W/")).or_else(|| header(LAST_MODIFIED))?;
+    Some(format!("{tag} {length}"))
+}

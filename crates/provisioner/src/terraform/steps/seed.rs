@@ -1,0 +1,333 @@
+//! Modules that are on this machine already are put where Terraform looks for them, so that it fetches none a second time.
+//!
+//! A module that is not here yet is fetched by a Terraform of its own, which sees nothing of the template but the module's
+//! source: what it brings is then for all templates. Whatever does not work out here is left to `terraform get`, which says
+//! what is wrong with it and tries again what may pass.
+
+use std::collections::VecDeque;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use coder_wire::messages::provisioner::LogLevel;
+
+use super::{StepError, Steps, args, blocking, failed};
+use crate::job_files::is_plain_dir;
+use crate::logs::StageLog;
+use crate::terraform::kept_modules::calls::{self, Call};
+use crate::terraform::kept_modules::origin::Origin;
+use crate::terraform::kept_modules::{Name, archive, registry, repository};
+use crate::terraform::literal;
+use crate::terraform::modules::{Entry, Manifest};
+use crate::terraform::run::{RunError, Runner};
+
+/// Templates with more calls are looked at no further.
+const MOST_CALLS: usize = 256;
+
+/// What a module is called where it is fetched alone.
+const ALONE: &str = "m";
+
+/// A repository that does not answer within this time is left to Terraform.
+const GIT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A template whose modules are put in their places.
+struct Seeding {
+    manifest: Manifest,
+    /// Something was added to it.
+    is_new: bool,
+    /// Fetching failed, and would fail again.
+    is_cut_off: bool,
+}
+
+impl Seeding {
+    fn add(&mut self, entry: Option<Entry>) {
+        if let Some(entry) = entry {
+            self.manifest.modules.retain(|known| known.key != entry.key);
+            self.manifest.modules.push(entry);
+        }
+    }
+}
+
+/// A module that is certain.
+struct Wanted {
+    /// Where it comes from, as the module is called for.
+    source: String,
+    /// The same as Terraform writes it down.
+    whole: String,
+    /// Of a registry only.
+    version: Option<String>,
+    /// Tells it from what the source has stood for at other times.
+    pin: String,
+}
+
+impl Steps<'_> {
+    /// Puts the modules of the job's template in their places, as far as they are certain.
+    pub(super) async fn seed_modules(&self, log: &StageLog) -> Result<(), StepError> {
+        let Some(reader) = self.binary.as_ref().map(|binary| binary.reader()) else { return Ok(()) };
+        let template = self.work.template();
+        let read = template.clone();
+        let manifest = blocking(move || Ok(Manifest::read(&read).map(|(manifest, _)| manifest))).await?;
+        let mut seeding =
+            Seeding { manifest: manifest.unwrap_or_default(), is_new: false, is_cut_off: false };
+        let mut folders = VecDeque::from([(String::new(), PathBuf::new())]);
+        let mut left = MOST_CALLS;
+        while let Some((above, folder)) = folders.pop_front() {
+            let dir = template.join(&folder);
+            for call in blocking(move || Ok(calls::read(&dir, reader))).await? {
+                if left == 0 {
+                    folders.clear();
+                    break;
+                }
+                left -= 1;
+                let key = if above.is_empty() { call.name.clone() } else { format!("{above}.{}", call.name) };
+                let found = self.place(&key, &folder, call, &mut seeding, log).await?;
+                folders.extend(found.map(|folder| (key, folder)));
+            }
+        }
+        if seeding.is_new {
+            let written = blocking(move || seeding.manifest.write(&template).map_err(StepError::from)).await;
+            if let Err(error) = written {
+                tracing::debug!(error = %error.message, "the list of modules is left to terraform");
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder of a module that is called from `folder`, if it is there by now.
+    async fn place(
+        &self,
+        key: &str,
+        folder: &Path,
+        call: Call,
+        seeding: &mut Seeding,
+        log: &StageLog,
+    ) -> Result<Option<PathBuf>, StepError> {
+        let origin = Origin::of(&call.source);
+        if origin == Origin::Local {
+            let found = inside(folder, &call.source);
+            // Terraform forgets what is below a module that is not in its list.
+            seeding.add(found.as_deref().and_then(|found| local(key, &call.source, found)));
+            return Ok(found);
+        }
+        let known = seeding.manifest.modules.iter().find(|entry| entry.key == key);
+        let mut version = call.version.clone();
+        if let Some(known) = known {
+            if is_plain_dir(&self.work.template(), Path::new(&known.dir)) {
+                return Ok(Some(PathBuf::from(&known.dir)));
+            }
+            // It did not fit into the archive of the version's modules; the version has to be the one it was.
+            version = Some(known.version.clone()).filter(|version| !version.is_empty()).or(version);
+        }
+        let Some(wanted) = self.wanted(&call.source, version.as_deref(), &origin).await? else {
+            return Ok(None);
+        };
+        let Some(entry) = self.placed(key, &wanted, &origin, seeding, log).await? else { return Ok(None) };
+        let folder = PathBuf::from(&entry.dir);
+        seeding.add(Some(entry));
+        seeding.is_new = true;
+        Ok(Some(folder))
+    }
+
+    async fn placed(
+        &self,
+        key: &str,
+        wanted: &Wanted,
+        origin: &Origin,
+        seeding: &mut Seeding,
+        log: &StageLog,
+    ) -> Result<Option<Entry>, StepError> {
+        let Some(binary) = self.binary.as_ref() else { return Ok(None) };
+        let name = Name::of(binary.product, &wanted.whole, &wanted.pin);
+        let shown = [&*wanted.source, wanted.version.as_deref().unwrap_or_default()].join(" ");
+        let shown = shown.trim_end();
+        let mut found = self.restore(&name, key).await?;
+        if found.is_some() {
+            log.line(LogLevel::Info, &format!("{shown} for {key} is on this machine already")).await;
+        } else if !seeding.is_cut_off {
+            let Some(_turn) = self.turn(&format!("module-{}", &name.as_str()[..2])).await? else {
+                return Ok(None);
+            };
+            found = self.restore(&name, key).await?;
+            if found.is_none() {
+                log.line(LogLevel::Info, &format!("Downloading {shown} for {key}...")).await;
+                seeding.is_cut_off = !self.fetch(&name, wanted, origin, log).await?;
+                found = self.restore(&name, key).await?;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn restore(&self, name: &Name, key: &str) -> Result<Option<Entry>, StepError> {
+        let (modules, template, name) =
+            (self.tools.cache.modules.clone(), self.work.template(), name.clone());
+        let (key, now) = (key.to_owned(), SystemTime::from(self.tools.clock.now()));
+        blocking(move || {
+            Ok(modules.restore(&name, &key, &template, now).unwrap_or_else(|error| {
+                tracing::debug!(%error, "a module of this machine cannot be used");
+                None
+            }))
+        })
+        .await
+    }
+
+    /// What a call asks for at this moment.
+    async fn wanted(
+        &self,
+        source: &str,
+        version: Option<&str>,
+        origin: &Origin,
+    ) -> Result<Option<Wanted>, StepError> {
+        let Some(binary) = self.binary.as_ref() else { return Ok(None) };
+        let pin = async {
+            match origin {
+                Origin::Registry(address) => {
+                    registry::wanted(address, version, binary.product, self.tools.environment).await
+                }
+                Origin::Git { url, reference } => self.commit(url, reference.as_deref()).await,
+                Origin::Archive { url } => archive::mark(url).await,
+                Origin::Local | Origin::Other => None,
+            }
+        };
+        let Some(pin) = self.unless_canceled(pin).await? else { return Ok(None) };
+        let (whole, version) = match origin {
+            Origin::Registry(address) => (address.whole(binary.product), Some(pin.clone())),
+            _ => (source.to_owned(), None),
+        };
+        Ok(Some(Wanted { source: source.to_owned(), whole, version, pin }))
+    }
+
+    /// Fetches one module for all templates; false when that failed.
+    async fn fetch(
+        &self,
+        name: &Name,
+        wanted: &Wanted,
+        origin: &Origin,
+        log: &StageLog,
+    ) -> Result<bool, StepError> {
+        let fillings = self.tools.cache.fillings.clone();
+        let mut text = format!("module \"{ALONE}\" {{\n  source = {}\n", literal::quote(&wanted.source));
+        if let Some(version) = &wanted.version {
+            text.push_str(&format!("  version = {}\n", literal::quote(version)));
+        }
+        text.push_str("}\n");
+        let filling = blocking(move || {
+            let made = fillings.make().and_then(|filling| {
+                std::fs::write(filling.dir().join("main.tf"), text)?;
+                Ok(filling)
+            });
+            made.map_err(|error| failed("make a directory for a module", error))
+        })
+        .await?;
+        let runner = self.runner(filling.dir())?;
+        let runner = Runner { cell: runner.cell.map(|cell| cell.filling(filling.dir())), ..runner };
+        let fetched =
+            runner.capture(&args(["get", "-no-color"]), &self.common_variables(), &log.silent()).await;
+        match fetched {
+            Ok(_) => {}
+            Err(error @ RunError::Canceled) => return Err(failed("initialize terraform", error)),
+            Err(error) => {
+                tracing::debug!(%error, "a module is left to terraform");
+                return Ok(false);
+            }
+        }
+        if let Origin::Archive { url } = origin
+            && self.unless_canceled(archive::mark(url)).await?.as_deref() != Some(&*wanted.pin)
+        {
+            return Ok(false);
+        }
+        let commit = matches!(origin, Origin::Git { .. }).then(|| wanted.pin.clone());
+        let (modules, name, now) =
+            (self.tools.cache.modules.clone(), name.clone(), SystemTime::from(self.tools.clock.now()));
+        let product = self.binary.as_ref().map(|binary| binary.product);
+        blocking(move || {
+            let dir = filling.dir();
+            let Ok((manifest, _)) = Manifest::read(dir) else { return Ok(false) };
+            if commit.is_some_and(|commit| repository::checked_out(dir, ALONE).as_deref() != Some(&*commit)) {
+                return Ok(false);
+            }
+            let mut is_kept = false;
+            for entry in manifest.modules.iter().filter(|entry| entry.is_fetched()) {
+                let of_registry = || Some(Name::of(product?, &entry.source, &entry.version));
+                let nested = || of_registry().filter(|_| !entry.version.is_empty());
+                let Some(name) = (if entry.key == ALONE { Some(name.clone()) } else { nested() }) else {
+                    continue;
+                };
+                match modules.store(&name, dir, entry, now) {
+                    Ok(()) => is_kept |= entry.key == ALONE,
+                    Err(error) => tracing::debug!(%error, source = entry.source, "a module is not kept"),
+                }
+            }
+            Ok(is_kept)
+        })
+        .await
+    }
+
+    /// The commit that a branch or a tag stands for in a repository.
+    async fn commit(&self, url: &str, reference: Option<&str>) -> Option<String> {
+        if let Some(commit) = reference.filter(|name| repository::is_commit(name)) {
+            return Some(commit.to_owned());
+        }
+        let mut arguments = args(["ls-remote", "--", url]);
+        arguments.extend(repository::names(reference).into_iter().map(Into::into));
+        // A folder of a template could have a configuration for git in it.
+        let runner = Runner { program: Path::new("git"), ..self.runner(Path::new("/")).ok()? };
+        let mut variables = self.common_variables();
+        variables.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()));
+        let log = self.log(super::init::INIT_STAGE).silent();
+        let asked = tokio::time::timeout(GIT_PATIENCE, runner.capture(&arguments, &variables, &log));
+        let said = asked.await.ok()?.ok()?;
+        repository::stands_for(&String::from_utf8_lossy(&said))
+    }
+}
+
+/// What Terraform notes of a folder beside another.
+fn local(key: &str, source: &str, folder: &Path) -> Option<Entry> {
+    let mut path = PathBuf::new();
+    for part in Path::new(source).components() {
+        match part {
+            Component::ParentDir if path.file_name().is_some() => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            part => path.push(part),
+        }
+    }
+    let path = path.to_str()?;
+    let source = if path.starts_with("..") { path.to_owned() } else { format!("./{path}") };
+    Some(Entry { key: key.to_owned(), source, version: String::new(), dir: folder.to_str()?.to_owned() })
+}
+
+/// A folder seen from another one, if it is in the template.
+fn inside(folder: &Path, source: &str) -> Option<PathBuf> {
+    let mut found = folder.to_owned();
+    for part in Path::new(source).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if found.pop() => {}
+            Component::Normal(name) => found.push(name),
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_beside_others() {
+        for (folder, source, wanted) in [
+            ("", "./a", Some(("a", "./a"))),
+            ("", "./a/", Some(("a", "./a"))),
+            ("a", "../b/./c", Some(("b/c", "../b/c"))),
+            ("a/b", "./x/../y", Some(("a/b/y", "./y"))),
+            ("a/b", "../../c", Some(("c", "../../c"))),
+            ("a", "../../c", None),
+        ] {
+            let found = inside(Path::new(folder), source);
+            assert_eq!(found.as_deref(), wanted.map(|(dir, _)| Path::new(dir)), "{folder} {source}");
+            let entry = found.and_then(|found| local("k", source, &found));
+            assert_eq!(entry.map(|entry| entry.source), wanted.map(|(_, source)| source.to_owned()));
+        }
+    }
+}
