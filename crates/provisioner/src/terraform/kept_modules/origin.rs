@@ -102,6 +102,18 @@ impl Origin {
     }
 }
 
+/// A source without the name and password that may stand in it, for people.
+pub(crate) fn shown(source: &str) -> String {
+    let Some((before, rest)) = source.split_once("://") else { return source.to_owned() };
+    let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+    match authority.rfind('@') {
+        Some(at) if authority[..at].contains(':') || !before.ends_with("ssh") => {
+            format!("{before}://{}", &rest[at + 1..])
+        }
+        _ => source.to_owned(),
+    }
+}
+
 /// What git cannot take for anything but a name.
 fn is_reference(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'/');
@@ -216,6 +228,20 @@ mod tests {
             ("", Origin::Other),
         ] {
             assert_eq!(Origin::of(source), wanted, "{source}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_shown_a_password() {
+        for (source, wanted) in [
+            ("git::https://me:secret@x.example/a.git?ref=b", "git::https://x.example/a.git?ref=b"),
+            ("git::https://token@x.example/a@b", "git::https://x.example/a@b"),
+            ("git::ssh://git@x.example/a", "git::ssh://git@x.example/a"),
+            ("git::ssh://git:secret@x.example", "git::ssh://x.example"),
+            ("git@x.example:a/b", "git@x.example:a/b"),
+            ("a/b/c", "a/b/c"),
+        ] {
+            assert_eq!(shown(source), wanted);
         }
     }
 

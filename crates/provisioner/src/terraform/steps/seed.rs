@@ -14,7 +14,7 @@ use super::{StepError, Steps, args, blocking, failed};
 use crate::job_files::is_plain_dir;
 use crate::logs::StageLog;
 use crate::terraform::kept_modules::calls::{self, Call};
-use crate::terraform::kept_modules::origin::Origin;
+use crate::terraform::kept_modules::origin::{self, Origin};
 use crate::terraform::kept_modules::{Name, archive, registry, repository};
 use crate::terraform::literal;
 use crate::terraform::modules::{Entry, Manifest};
@@ -137,7 +137,8 @@ impl Steps<'_> {
     ) -> Result<Option<Entry>, StepError> {
         let Some(binary) = self.binary.as_ref() else { return Ok(None) };
         let name = Name::of(binary.product, &wanted.whole, &wanted.pin);
-        let shown = [&*wanted.source, wanted.version.as_deref().unwrap_or_default()].join(" ");
+        let shown =
+            [origin::shown(&wanted.source).as_str(), wanted.version.as_deref().unwrap_or_default()].join(" ");
         let shown = shown.trim_end();
         let mut found = self.restore(&name, key).await?;
         if found.is_some() {
@@ -253,7 +254,7 @@ impl Steps<'_> {
                 };
                 match modules.store(&name, dir, entry, now) {
                     Ok(()) => is_kept |= entry.key == ALONE,
-                    Err(error) => tracing::debug!(%error, source = entry.source, "a module is not kept"),
+                    Err(error) => tracing::debug!(%error, key = entry.key, "a module is not kept"),
                 }
             }
             Ok(is_kept)
