@@ -87,6 +87,18 @@ impl Origin {
         Self::Other
     }
 
+    /// Who has to be asked what it stands for.
+    pub(crate) fn server(&self, product: Product) -> Option<&str> {
+        match self {
+            Self::Registry(address) => Some(address.host(product)),
+            Self::Git { url, .. } | Self::Archive { url } => {
+                let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+                rest.split('/').next()
+            }
+            Self::Local | Self::Other => None,
+        }
+    }
+
     fn git(url: String, query: &str) -> Self {
         let mut reference = None;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {

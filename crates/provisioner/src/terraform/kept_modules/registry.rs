@@ -58,7 +58,7 @@ pub(crate) async fn wanted(
 }
 
 /// A condition that only one version fits.
-fn exact(condition: &str) -> Option<String> {
+pub(crate) fn exact(condition: &str) -> Option<String> {
     let text = condition.trim();
     let text = text.strip_prefix('=').unwrap_or(text).trim();
     Version::parse(text).filter(|_| !text.contains('+')).map(|_| text.to_owned())

@@ -4,7 +4,7 @@
 //! source: what it brings is then for all templates. Whatever does not work out here is left to `terraform get`, which says
 //! what is wrong with it and tries again what may pass.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -36,6 +36,8 @@ struct Seeding {
     is_new: bool,
     /// Fetching failed, and would fail again.
     is_cut_off: bool,
+    /// Who could not say what a source stands for; asking again would take its time.
+    silent: BTreeSet<String>,
 }
 
 impl Seeding {
@@ -66,8 +68,8 @@ impl Steps<'_> {
         let template = self.work.template();
         let read = template.clone();
         let manifest = blocking(move || Ok(Manifest::read(&read).map(|(manifest, _)| manifest))).await?;
-        let mut seeding =
-            Seeding { manifest: manifest.unwrap_or_default(), is_new: false, is_cut_off: false };
+        let manifest = manifest.unwrap_or_default();
+        let mut seeding = Seeding { manifest, is_new: false, is_cut_off: false, silent: BTreeSet::new() };
         let mut folders = VecDeque::from([(String::new(), PathBuf::new())]);
         let mut left = MOST_CALLS;
         while let Some((above, folder)) = folders.pop_front() {
@@ -117,7 +119,20 @@ impl Steps<'_> {
             // It did not fit into the archive of the version's modules; the version has to be the one it was.
             version = Some(known.version.clone()).filter(|version| !version.is_empty()).or(version);
         }
+        let Some(binary) = self.binary.as_ref() else { return Ok(None) };
+        let server = origin.server(binary.product).unwrap_or_default();
+        let is_certain = match &origin {
+            Origin::Registry(_) => {
+                version.as_deref().is_some_and(|version| registry::exact(version).is_some())
+            }
+            Origin::Git { reference, .. } => reference.as_deref().is_some_and(repository::is_commit),
+            _ => false,
+        };
+        if !is_certain && seeding.silent.contains(server) {
+            return Ok(None);
+        }
         let Some(wanted) = self.wanted(&call.source, version.as_deref(), &origin).await? else {
+            seeding.silent.insert(server.to_owned());
             return Ok(None);
         };
         let Some(entry) = self.placed(key, &wanted, &origin, seeding, log).await? else { return Ok(None) };
