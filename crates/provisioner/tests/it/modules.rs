@@ -10,7 +10,7 @@ use crate::child::{Child, SLOTS, listen};
 use crate::mirrors::ended;
 use crate::remote::{Remote, Tls};
 use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, import, tar, terraform};
+use crate::setup::{PLAIN, Running, edit_build, import, start, tar, terraform};
 
 fn zip(path: &Path, text: &str) {
     let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
@@ -130,6 +130,42 @@ async fn parallel_cold_starts_download_each_module_once() {
     );
     assert!(found.contains(&"module.exact.v1_0_0".to_owned()), "{found:?}");
     assert_eq!((counts(), remote.count("/1.3.0.zip")), ([1; 4], 1), "{:?}", remote.requests());
+}
+
+/// One that did not fit into the archive that the server keeps is fetched again by a build on another machine, as the version
+/// that was imported and not as the newest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_fetches_the_version_that_was_imported() {
+    if terraform().is_none() {
+        return;
+    }
+    let (server, dir, tls) = (Server::new(), tempfile::tempdir().unwrap(), Tls::new());
+    let root = dir.path().join("remote");
+    registry(&root, &["1.0.0", "1.2.0"]);
+    let remote = Remote::start(&root, Some(&tls)).await;
+    let source = format!("{}acme/one/test", remote.url().replace("https://", ""));
+    let authority = dir.path().join("authority.pem");
+    std::fs::write(&authority, &tls.authority).unwrap();
+    let entry = format!(
+        "{{\"Key\":\"m\",\"Source\":\"{source}\",\"Version\":\"1.0.0\",\"Dir\":\".terraform/modules/m\"}}"
+    );
+    let manifest = format!("{{\"Modules\":[{{\"Key\":\"\",\"Source\":\"\",\"Dir\":\".\"}},{entry}]}}");
+    server.set_module_files(tar(&[(".terraform/modules/modules.json", &manifest)]));
+    let mut job = start(tar(&[("main.tf", &call("m", &source, Some(">= 1.0")))]));
+    edit_build(&mut job, |build| {
+        let metadata = build.metadata.as_mut().unwrap();
+        metadata.template_version_modules_file = uuid::Uuid::new_v4().to_string();
+    });
+    let socket = dir.path().join("socket");
+    listen(&server, &socket);
+    let variables = [("TF_CLI_CONFIG_FILE", Path::new("/dev/null")), ("SSL_CERT_FILE", authority.as_path())];
+    let _child = Child::start(&socket, &dir.path().join("cache"), &variables);
+    server.give(job);
+    let (_, result) = server.completed().await;
+    let Type::WorkspaceBuild(result) = result else { panic!("no build") };
+    assert_eq!(result.resources[0].name, "v1_0_0");
+    assert_eq!(result.modules[0].version, "1.0.0");
+    assert_eq!((remote.count("/1.0.0.zip"), remote.count("/1.2.0.zip")), (1, 0));
 }
 
 struct Repository {
