@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use coder_domain::clock::Clock;
@@ -31,6 +31,9 @@ const BATCH_BYTES: usize = 256 * 1024;
 
 /// Lines between the parts of a job and its task.
 const QUEUE_LINES: usize = 64;
+
+/// Lines that are held back at most; with more of them, as with Terraform's debug output, none is.
+const HELD_LINES: usize = 256;
 
 /// Lines that wait for the server. Terraform writes on while the connection is away, until there are so many.
 const WAITING_BYTES: usize = 8 * 1024 * 1024;
@@ -110,7 +113,7 @@ impl Reporter {
 
     /// The log of a stage without lines below `lowest`.
     pub(crate) fn of_stage(&self, stage: &'static str, lowest: LogLevel) -> StageLog {
-        StageLog { reporter: self.clone(), stage, lowest: Some(lowest) }
+        StageLog { reporter: self.clone(), stage, lowest: Some(lowest), held: None }
     }
 
     /// Sends everything that waits.
@@ -139,6 +142,8 @@ pub(crate) struct StageLog {
     stage: &'static str,
     /// None keeps silent.
     lowest: Option<LogLevel>,
+    /// Lines of which it is not known yet whether they are worth saying.
+    held: Option<Arc<Mutex<Vec<(LogLevel, String)>>>>,
 }
 
 impl StageLog {
@@ -152,8 +157,31 @@ impl StageLog {
     }
 
     pub(crate) async fn line(&self, level: LogLevel, text: &str) {
-        if self.lowest.is_some_and(|lowest| level >= lowest) {
-            self.reporter.line(LogSource::Provisioner, level, self.stage, text).await;
+        if self.lowest.is_none_or(|lowest| level < lowest) {
+            return;
+        }
+        if let Some(held) = &self.held {
+            let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            if held.len() < HELD_LINES {
+                held.push((level, text.to_owned()));
+                return;
+            }
+        }
+        self.release().await;
+        self.reporter.line(LogSource::Provisioner, level, self.stage, text).await;
+    }
+
+    /// The same log, whose lines wait for [`StageLog::release`] and are never said without it.
+    pub(crate) fn held(self) -> Self {
+        Self { held: Some(Arc::default()), ..self }
+    }
+
+    /// Says what waits.
+    pub(crate) async fn release(&self) {
+        let Some(held) = &self.held else { return };
+        let lines = std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
+        for (level, text) in lines {
+            self.reporter.line(LogSource::Provisioner, level, self.stage, &text).await;
         }
     }
 }

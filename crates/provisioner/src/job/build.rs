@@ -105,7 +105,8 @@ async fn commit_quota(bench: &Bench<'_>, daily_cost: i32) -> Result<(), Failure>
         }
     };
     log.line(LogLevel::Info, &format!("Build cost       —   {daily_cost}")).await;
-    log.line(LogLevel::Info, &format!("Budget           —   {}", answer.budget)).await;
+    let budget = if answer.budget < 0 { "unlimited".to_owned() } else { answer.budget.to_string() };
+    log.line(LogLevel::Info, &format!("Budget           —   {budget}")).await;
     log.line(LogLevel::Info, &format!("Credits consumed —   {}", answer.credits_consumed)).await;
     if !answer.ok {
         log.line(LogLevel::Warn, "This build would exceed your quota; stop or delete other workspaces first")

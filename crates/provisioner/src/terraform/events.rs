@@ -144,12 +144,33 @@ impl Event {
         if let Some(range) = &diagnostic.range {
             text.push_str(&format!(" (on {} line {})", range.filename, range.start.line));
         }
-        if let Some(detail) = diagnostic.detail.lines().find(|line| !line.trim().is_empty()) {
+        let mut lines = diagnostic.detail.lines().map(str::trim).filter(|line| !line.is_empty());
+        if let Some(detail) = lines.next() {
             text.push_str(": ");
-            text.push_str(detail.trim());
+            text.push_str(detail);
+            // A line that only announces says nothing by itself.
+            while text.ends_with(':')
+                && let Some(announced) = lines.next()
+            {
+                text.push(' ');
+                text.push_str(announced);
+            }
+        }
+        if let Some(status) = exit_status(&diagnostic.detail).filter(|status| !text.contains(*status)) {
+            text.push_str(" … ");
+            text.push_str(status);
         }
         Some(text)
     }
+}
+
+/// How a command of several lines ended, which is said behind the command.
+fn exit_status(detail: &str) -> Option<&str> {
+    const WORDS: &str = "exit status ";
+    let (_, behind) = detail.rsplit_once("': exit status ")?;
+    let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
+    let end = detail.len() - behind.len() + digits;
+    detail.get(end - digits - WORDS.len()..end)
 }
 
 fn level(text: &str) -> Option<LogLevel> {
@@ -235,6 +256,26 @@ mod tests {
             ]
         );
         assert_eq!(event.error_summary().unwrap(), "Bad (on main.tf line 3): First.");
+    }
+
+    #[test]
+    fn a_summary_says_what_was_announced_and_how_a_command_ended() {
+        let summary = |detail: &str| {
+            let diagnostic = serde_json::json!({"severity": "error", "summary": "Bad", "detail": detail});
+            Event::parse(&serde_json::json!({"diagnostic": diagnostic}).to_string())
+                .unwrap()
+                .error_summary()
+                .unwrap()
+        };
+        assert_eq!(
+            summary("Two problems:\n\n- One:\n  it is so.\n- Two."),
+            "Bad: Two problems: - One: it is so."
+        );
+        assert_eq!(summary("Only this:"), "Bad: Only this:");
+        let command =
+            |script: &str| format!("Error running command '{script}': exit status 12. Output: x\ny");
+        assert_eq!(summary(&command("one\ntwo")), "Bad: Error running command 'one … exit status 12",);
+        assert_eq!(summary(&command("one")), "Bad: Error running command 'one': exit status 12. Output: x",);
     }
 
     #[test]

@@ -236,8 +236,16 @@ impl Runner<'_> {
 /// The errors in a few words, as they follow an exit status.
 fn said(errors: &[String]) -> String {
     let mut said = String::new();
-    for error in errors {
-        said.push_str(if said.is_empty() { ": " } else { "; " });
+    // That there are errors goes without saying.
+    let telling =
+        |error: &&String| errors.len() == 1 || !error.contains(" encountered problems during initiali");
+    for error in errors.iter().filter(telling) {
+        if said.is_empty() {
+            said.push_str(": ");
+        } else {
+            said.truncate(said.trim_end_matches('.').len());
+            said.push_str("; ");
+        }
         said.push_str(error);
     }
     if said.len() > ERROR_BYTES {
@@ -380,4 +388,18 @@ async fn read_all(mut from: Pipe<ChildStdout>, output: &mut Vec<u8>) -> Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_joined_without_what_goes_without_saying() {
+        let errors = |list: &[&str]| said(&list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let general = "Terraform encountered problems during initialisation, including problems";
+        assert_eq!(errors(&[]), "");
+        assert_eq!(errors(&["One.", general, "Two."]), ": One; Two.");
+        assert_eq!(errors(&[general]), format!(": {general}"));
+    }
 }

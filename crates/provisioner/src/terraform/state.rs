@@ -3,7 +3,10 @@
 //! A saved state file already holds everything `terraform show -json` would print about it, so a build reads
 //! the file instead of starting one more process.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 /// One module with its resources and the modules below it.
@@ -110,6 +113,19 @@ struct StateInstance {
     attributes: Option<Map<String, Value>>,
 }
 
+/// A state that Terraform could not even begin to read. What it says itself is about a lock that is not to blame.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the workspace's state is no Terraform state ({0}): put a good one in its place with `coder state push`, or forget the workspace's resources with `coder delete --orphan`"
+)]
+pub(crate) struct Damaged(serde_json::Error);
+
+/// Whether this can be a state: a JSON object, of whatever format.
+pub(crate) fn check(state: &[u8]) -> Result<(), Damaged> {
+    type Object = BTreeMap<String, IgnoredAny>;
+    serde_json::from_slice::<Object>(state).map(drop).map_err(Damaged)
+}
+
 /// Reads a state file into a flat root module. `None` when the file is of a format this reader does not know;
 /// the caller then asks Terraform.
 pub(crate) fn from_state_file(bytes: &[u8]) -> Option<Module> {
@@ -170,6 +186,17 @@ mod tests {
     fn unknown_state_formats_are_left_to_terraform() {
         assert!(from_state_file(br#"{"version":5}"#).is_none());
         assert!(from_state_file(b"encrypted").is_none());
+    }
+
+    #[test]
+    fn what_is_no_object_is_no_state() {
+        for fine in ["{}", r#"{"version":5,"x":[{}]}"#, r#" {"encrypted_data":"AA"} "#] {
+            assert!(check(fine.as_bytes()).is_ok(), "{fine}");
+        }
+        for damaged in ["garbage", "[]", "1", r#"{"version":4,"#, "{}{}"] {
+            let error = check(damaged.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("`coder state push`"), "{error}");
+        }
     }
 
     #[test]

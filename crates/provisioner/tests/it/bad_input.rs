@@ -66,7 +66,32 @@ async fn what_a_template_does_not_say_right_is_named() {
         let error = &record.failed[at].error;
         assert!(error.contains(wanted), "{wanted:?} is not in {error:?}");
     }
-    assert_eq!(server.wait_for("all", |_| true).await.completed.len(), 0);
+    let record = server.wait_for("all", |_| true).await;
+    assert_eq!(record.completed.len(), 0);
+    let times = |words: &str| record.lines().filter(|line| line.output.contains(words)).count();
+    assert_eq!(times("Cycle: "), 1, "what the plan says the graph does not say again");
+    assert_eq!(times("\u{1b}"), 0, "a log has no colours of Terraform's");
+    let broken = &record.failed.last().unwrap().error;
+    assert!(!broken.contains("encountered problems"), "{broken}");
+}
+
+/// What waits until the plan is known to be good is not lost, even when there is much of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_that_fails_alone_says_why() {
+    let Some(real) = terraform() else { return };
+    for lines in [1, 1000] {
+        let script = format!(
+            "if test \"$1\" = graph; then i=0; while test $i -lt {lines}; do echo \"trouble $i\" >&2; i=$((i+1)); done; exit 4; fi; \
+             exec \"$REAL\" \"$@\""
+        );
+        let server = Server::new();
+        let _running = Running::with_stand_in(&server, &real, &script);
+        server.give(start(tar(&[("main.tf", PLAIN)])));
+        let (record, failed) = server.failed().await;
+        assert!(failed.error.starts_with("generate graph: exit status 4: trouble 0"), "{}", failed.error);
+        let said = record.lines().filter(|line| line.output.starts_with("trouble ")).count();
+        assert_eq!(said, lines);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,8 +211,11 @@ async fn states_that_cannot_be_used_are_left_alone() {
     let text = String::from_utf8(state.to_vec()).unwrap();
     assert!(text.contains("\"schema_version\": 1"), "{text}");
     for (state, wanted) in [
-        ("this is no state".to_owned(), "state"),
-        (text.get(..text.len() / 2).unwrap().to_owned(), "state"),
+        (
+            "this is no state".to_owned(),
+            "no Terraform state (expected ident at line 1 column 2): put a good one",
+        ),
+        (text.get(..text.len() / 2).unwrap().to_owned(), "no Terraform state (EOF while parsing"),
         (text.replace("\"version\": 4", "\"version\": 5"), "version"),
         (text.replace("\"schema_version\": 1", "\"schema_version\": 99"), "coder_agent.main"),
     ] {

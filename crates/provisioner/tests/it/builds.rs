@@ -142,6 +142,7 @@ async fn agents_apps_and_metadata_belong_to_their_resources() {
     }
     let (record, result) = run(start(tar(&[("main.tf", TWO_AGENTS)]))).await;
     assert_eq!(record.quotas[0].daily_cost, 7);
+    assert!(record.has_line("Budget           —   unlimited"), "no budget is no number");
     assert!(record.stages().contains(&"Commit quota"));
     let find = |name: &str| result.resources.iter().find(|resource| resource.name == name).unwrap();
     let (first, second) = (find("first"), find("second"));

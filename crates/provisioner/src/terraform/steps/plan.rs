@@ -12,6 +12,7 @@ use crate::terraform::environment::{self, StepInput, Variables};
 use crate::terraform::graph::Graph;
 use crate::terraform::plan::{Plan, Summary};
 use crate::terraform::run::{Observer, Planned, Runner};
+use crate::terraform::state;
 use crate::terraform::timings::Step;
 use crate::terraform::variables;
 
@@ -63,6 +64,7 @@ impl Steps<'_> {
             });
         }
         if !request.state.is_empty() {
+            state::check(request.state).map_err(|error| failed("terraform plan", error))?;
             let (file, state) = (self.work.state_file(), request.state.to_owned());
             blocking(move || file.write(&state).map_err(|error| failed("write statefile", error))).await?;
         }
@@ -82,9 +84,12 @@ impl Steps<'_> {
         let planning = runner.stream(&arguments, &step_variables, log, observer);
         // The graph needs the configuration only, so it is made while Terraform plans.
         let graph_variables = self.common_variables();
-        let graphing = self.make_graph(&runner, &graph_variables);
+        // What is wrong with a configuration the plan says, too, and with places.
+        let graph_log = self.log(GRAPH_STAGE).held();
+        let graphing = self.make_graph(&runner, &graph_variables, &graph_log);
         let (planned, graphed) = tokio::join!(planning, graphing);
         planned.map_err(|error| failed("terraform plan", error))?;
+        graph_log.release().await;
         let planned = observer.planned;
         let must_show = request.wants_plan || !self.summary_is_empty(planned, request.state);
         let (summary, json, plan) = if must_show {
@@ -124,17 +129,17 @@ impl Steps<'_> {
         &self,
         runner: &Runner<'_>,
         variables: &Variables,
+        log: &StageLog,
     ) -> Result<Option<Graph>, StepError> {
         if self.graph.is_some() {
             return Ok(None);
         }
-        let mut arguments = args(["graph"]);
+        let mut arguments = args(["graph", "-no-color"]);
         if self.binary.as_ref().is_some_and(|binary| binary.has_graph_types()) {
             arguments.push("-type=plan".into());
         }
-        let log = self.log(GRAPH_STAGE);
         let text = runner
-            .capture(&arguments, variables, &log)
+            .capture(&arguments, variables, log)
             .await
             .map_err(|error| failed("generate graph", error))?;
         let graph =
