@@ -66,5 +66,9 @@ fn files_that_cannot_be_read_are_named() {
     };
     run("-", "-").refused("only one of --json and --graph");
     run("missing", "graph").refused("missing");
-    run("graph", "graph").refused("the plan cannot be read");
+    run("graph", "graph").refused("error: graph: the plan cannot be read");
+    std::fs::write(home.path().join("state"), STATE).unwrap();
+    run("state", "graph").refused("error: state: this is a state, so pass --source state");
+    std::fs::write(home.path().join("plan"), "{\"planned_values\":{}}").unwrap();
+    run("plan", "state").refused("error: state: parse graph");
 }

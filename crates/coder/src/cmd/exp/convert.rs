@@ -60,7 +60,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             if let TextError::Template(text) = &error {
                 printer.data(&serde_json::to_string(text)?);
             }
-            Err(error.into())
+            let of = match &error {
+                TextError::Json { .. } | TextError::Source(_) => Some(&args.json),
+                TextError::Graph(_) => Some(&args.graph),
+                TextError::Template(_) => None,
+            };
+            let error = anyhow::Error::from(error);
+            Err(match of {
+                Some(file) => error.context(file.display().to_string()),
+                None => error,
+            })
         }
     }
 }

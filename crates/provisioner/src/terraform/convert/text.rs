@@ -1,5 +1,7 @@
 //! The conversion from text to text: what Terraform printed goes in, the messages as JSON come out.
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::{ConvertError, convert, json};
@@ -27,6 +29,9 @@ pub enum TextError {
         /// What the reader says.
         reason: serde_json::Error,
     },
+    /// The first text is a state where a plan was announced, or the other way round.
+    #[error("this is a {0}, so pass --source {0}")]
+    Source(&'static str),
     /// The second text is no graph.
     #[error("{0}; it must be what `terraform graph -type=plan` prints")]
     Graph(String),
@@ -47,6 +52,13 @@ impl From<ConvertError> for TextError {
     }
 }
 
+/// What tells plans from states.
+#[derive(Default, Deserialize)]
+struct Parts {
+    planned_values: Option<IgnoredAny>,
+    values: Option<IgnoredAny>,
+}
+
 /// Converts a plan or a state and the graph of its configuration, as the graph step of a job does (terraform section 4).
 ///
 /// The result has the names of the protocol's messages, no zero values, and lists in a fixed order. Ids of apps are
@@ -56,6 +68,14 @@ impl From<ConvertError> for TextError {
 /// [`TextError`].
 pub fn convert_text(source: Source, shown: &[u8], graph: &str) -> Result<Value, TextError> {
     let unreadable = |what| move |reason| TextError::Json { what, reason };
+    // Either would be read as the other with nothing in it.
+    match (source, serde_json::from_slice(shown).unwrap_or_default()) {
+        (Source::Plan, Parts { planned_values: None, values: Some(_) }) => {
+            return Err(TextError::Source("state"));
+        }
+        (Source::State, Parts { planned_values: Some(_), .. }) => return Err(TextError::Source("plan")),
+        _ => {}
+    }
     let modules: Vec<Module> = match source {
         Source::Plan => {
             let plan: Plan = serde_json::from_slice(shown).map_err(unreadable("plan"))?;
@@ -82,6 +102,18 @@ mod tests {
         assert_eq!(one["Resources"][0]["name"], "b");
         let gone = convert_text(Source::State, br#"{"format_version":"1.0"}"#, "digraph {}").unwrap();
         assert_eq!(gone["Resources"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn a_plan_is_not_taken_for_a_state_nor_a_state_for_a_plan() {
+        let plan = br#"{"planned_values":{"root_module":{}},"prior_state":{"values":{}}}"#;
+        let state = br#"{"values":{"root_module":{}}}"#;
+        let convert = |source, shown: &[u8]| {
+            convert_text(source, shown, "digraph {}").map_err(|error| error.to_string())
+        };
+        assert!(convert(Source::Plan, plan).is_ok() && convert(Source::State, state).is_ok());
+        assert_eq!(convert(Source::State, plan).unwrap_err(), "this is a plan, so pass --source plan");
+        assert_eq!(convert(Source::Plan, state).unwrap_err(), "this is a state, so pass --source state");
     }
 
     #[test]
