@@ -9,8 +9,11 @@ use coder_api::jobs::{ProvisionerJob, ProvisionerJobLog, Status};
 
 use crate::building::Building;
 use crate::duration;
-use crate::output::{Look, Printer};
+use crate::output::{Look, Printer, tame};
 use crate::waiting::Waiting;
+
+/// The stage behind all others, whatever came of them (wire-protocol 5.13).
+const LAST_STAGE: &str = "Cleaning Up";
 
 async fn job(client: &Client, of: LogsOf) -> anyhow::Result<ProvisionerJob> {
     Ok(match of {
@@ -97,39 +100,46 @@ pub(crate) struct Blocks {
     printer: Printer,
     stage: Option<(String, Timestamp)>,
     last: Option<Timestamp>,
+    /// When the last stage began. Whether the one before it was good is known when the job has ended.
+    cleaning: Option<Timestamp>,
     building: Building,
 }
 
 impl Blocks {
     /// No line yet.
     pub(crate) fn new(printer: Printer) -> Self {
-        Self { printer, stage: None, last: None, building: Building::default() }
+        Self { printer, stage: None, last: None, cleaning: None, building: Building::default() }
     }
 
     /// Adds a line. A stage other than the one before closes its block.
     pub(crate) fn line(&mut self, line: &ProvisionerJobLog) {
+        self.last = Some(line.created_at);
+        if line.stage == LAST_STAGE && line.output.is_empty() && self.stage.is_some() {
+            self.cleaning = self.cleaning.or(self.last);
+            return;
+        }
+        self.clean(true);
         let is_new = self.stage.as_ref().is_none_or(|(stage, _)| *stage != line.stage);
         if !line.stage.is_empty() && is_new {
             self.close(line.created_at, true);
-            self.printer.note(&format!("{} {}", self.printer.paint(Look::Code, "==>"), line.stage));
-            self.stage = Some((line.stage.clone(), line.created_at));
+            self.open(&line.stage, line.created_at);
         }
-        self.last = Some(line.created_at);
         if !line.output.is_empty() {
             let counted = self.building.line(&line.output);
             self.printer.note(&self.text(line, counted));
         }
         // The next line goes over it.
         if let Some(status) = self.building.status() {
-            self.printer.draw(&self.printer.paint(Look::Code, &status));
+            self.printer.draw_line(Look::Code, &tame(&status));
         }
     }
 
     /// The line; one that ends the work on a resource says how many are done.
     fn text(&self, line: &ProvisionerJobLog, counted: Option<(usize, usize)>) -> String {
+        let output = tame(&line.output);
         let text = match counted {
-            Some((done, all)) => format!("    [{done}/{all}] {}", line.output),
-            None => format!("    {}", line.output),
+            Some((done, all)) => format!("    [{done}/{all}] {output}"),
+            None => format!("    {output}"),
         };
         match line.log_level.as_str() {
             "error" => self.printer.paint(Look::Bad, &text),
@@ -143,8 +153,24 @@ impl Blocks {
         let end = job.completed_at.or(self.last);
         if let Some(end) = end {
             self.printer.draw("");
-            self.close(end, job.status == Status::Succeeded);
+            let good = job.status == Status::Succeeded;
+            let has_cleaned = self.cleaning.is_some();
+            self.clean(good);
+            self.close(end, good || has_cleaned);
         }
+    }
+
+    /// Goes over to the last stage, if it has begun.
+    fn clean(&mut self, good: bool) {
+        if let Some(begun) = self.cleaning.take() {
+            self.close(begun, good);
+            self.open(LAST_STAGE, begun);
+        }
+    }
+
+    fn open(&mut self, stage: &str, at: Timestamp) {
+        self.printer.note(&format!("{} {}", self.printer.paint(Look::Code, "==>"), tame(stage)));
+        self.stage = Some((stage.to_owned(), at));
     }
 
     fn close(&mut self, end: Timestamp, good: bool) {
@@ -155,7 +181,7 @@ impl Blocks {
             } else {
                 self.printer.paint(Look::Bad, "✘")
             };
-            self.printer.note(&format!("=== {mark} {stage} [{}]", duration::short(passed)));
+            self.printer.note(&format!("=== {mark} {} [{}]", tame(&stage), duration::short(passed)));
         }
     }
 }

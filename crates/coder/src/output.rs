@@ -1,5 +1,6 @@
 //! Everything this program prints: data to standard output, all else to standard error. Nothing else prints.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use crate::env;
@@ -115,6 +116,11 @@ impl Printer {
         }
     }
 
+    /// Draws one line of which nothing stays when the next is drawn: what does not fit into the terminal is cut off.
+    pub(crate) fn draw_line(&self, look: Look, text: &str) {
+        self.draw(&self.paint(look, &cut(text, error_width())));
+    }
+
     /// The error that ends the command, with its causes, each once, and what to do about it.
     pub(crate) fn error(&self, error: &anyhow::Error, hint: Option<&str>) {
         let mut text = String::new();
@@ -128,7 +134,7 @@ impl Printer {
                 text.push_str(&cause);
             }
         }
-        self.note(&format!("{} {text}", self.paint(Look::Bad, "error:")));
+        self.note(&format!("{} {}", self.paint(Look::Bad, "error:"), tame(&text)));
         if let Some(hint) = hint {
             self.note(&format!("{} {hint}", self.paint(Look::Code, "hint:")));
         }
@@ -145,4 +151,72 @@ fn terminal_width() -> Option<usize> {
 pub(crate) fn error_width() -> Option<u16> {
     let asked = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col);
     asked.filter(|columns| *columns > 0)
+}
+
+/// A line that is drawn over must not be wrapped, or a piece of it stays.
+fn cut(text: &str, columns: Option<u16>) -> Cow<'_, str> {
+    let most = usize::from(columns.unwrap_or(80)).saturating_sub(1);
+    if text.chars().count() <= most {
+        return Cow::Borrowed(text);
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    Cow::Owned(format!("{kept}…"))
+}
+
+/// Other people's text, which must not steer a terminal: without escape sequences and control characters, but with its lines
+/// and tabs.
+pub(crate) fn tame(text: &str) -> Cow<'_, str> {
+    const ESCAPE: char = '\u{1b}';
+    const BELL: char = '\u{7}';
+    let is_wild = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_wild) {
+        return Cow::Borrowed(text);
+    }
+    let mut tamed = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character != ESCAPE {
+            if !is_wild(character) {
+                tamed.push(character);
+            }
+            continue;
+        }
+        match characters.next_if(|c| matches!(c, '[' | ']')) {
+            // Colours, movements and the like end with a letter or one of a few signs.
+            Some('[') => while characters.next_if(|c| matches!(c, ' '..='?')).is_some() {},
+            // Titles, links and the clipboard: a text up to a bell, or to an escape of its own.
+            Some(_) => while characters.next_if(|c| !matches!(*c, BELL | ESCAPE | '\n')).is_some() {},
+            None => {}
+        }
+        characters.next_if(|c| matches!(c, '@'..='~' | '\u{7}'));
+    }
+    Cow::Owned(tamed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawn_line_fits_into_the_terminal() {
+        assert_eq!(cut("1234", Some(5)), "1234");
+        assert_eq!(cut("12345", Some(5)), "123…");
+        assert_eq!(cut(&"ä".repeat(100), None).chars().count(), 79);
+    }
+
+    #[test]
+    fn other_peoples_text_steers_no_terminal() {
+        for (wild, tamed) in [
+            ("plain\tÄ\nnext", "plain\tÄ\nnext"),
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("a\u{1b}[2J\u{1b}[1;1Hb", "ab"),
+            ("a\u{1b}]0;title\u{7}b", "ab"),
+            ("a\u{1b}]52;c;QUJD\u{1b}\\b", "ab"),
+            ("10%\r20%\u{8}\u{9b}x", "10%20%x"),
+            ("\u{1b}Mup\u{1b}", "up"),
+            ("\u{1b}[31", ""),
+        ] {
+            assert_eq!(tame(wild), tamed, "{wild:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use coder_api::json::NameValue;
 use coder_api::versions::TemplateVersionParameter;
+use coder_domain::parameter::{Definition, validate};
 
 use crate::env;
 use crate::output::{Look, Printer};
@@ -43,6 +44,12 @@ impl Flags {
         let dropped: Vec<_> = names.filter(|name| given.contains_key(*name)).collect();
         self.without.extend(dropped.iter().map(|name| (*name).to_owned()));
         Ok(dropped)
+    }
+
+    /// What was given as ephemeral and is not.
+    fn lasting(&self, parameters: &[TemplateVersionParameter]) -> anyhow::Result<Vec<String>> {
+        let is_lasting = |name: &String| parameters.iter().any(|p| p.name == *name && !p.ephemeral);
+        Ok(pairs(&self.ephemeral)?.into_iter().map(|(name, _)| name).filter(is_lasting).collect())
     }
 
     /// Given values, flags over file.
@@ -120,6 +127,11 @@ pub(crate) fn resolve(
     may_ask: bool,
 ) -> anyhow::Result<Vec<NameValue>> {
     let mut given = flags.given()?;
+    for name in flags.lasting(parameters)? {
+        printer.warn(&format!(
+            "parameter {name:?} is not ephemeral: later builds keep the value, as with --parameter"
+        ));
+    }
     let offered: BTreeMap<_, _> = pairs(&flags.defaults)?.into_iter().collect();
     let mut values = Vec::new();
     for parameter in parameters {
@@ -138,7 +150,8 @@ pub(crate) fn resolve(
         match default {
             Some(value) if !may_ask => values.push(NameValue::new(&parameter.name, value)),
             default if may_ask => {
-                values.push(NameValue::new(&parameter.name, ask(printer, parameter, default)?))
+                let last = last.map(|pair| pair.value.as_str());
+                values.push(NameValue::new(&parameter.name, ask(printer, parameter, default, last)?))
             }
             _ => bail!(
                 "the template needs a value for parameter {:?}: pass --parameter {}=VALUE",
@@ -161,6 +174,7 @@ fn ask(
     printer: &Printer,
     parameter: &TemplateVersionParameter,
     default: Option<String>,
+    last: Option<&str>,
 ) -> anyhow::Result<String> {
     let label = if parameter.display_name.is_empty() { &parameter.name } else { &parameter.display_name };
     if !parameter.description_plaintext.is_empty() {
@@ -174,17 +188,35 @@ fn ask(
             printer.paint(Look::Faint, about)
         ));
     }
+    // The server would say it, too, but then every answer would be lost.
+    let definition = definition(parameter);
     let check = |answer: &str| {
-        let known =
-            parameter.options.is_empty() || parameter.options.iter().any(|option| option.value == answer);
-        let list = parameter.kind.as_str() == "list(string)";
         if answer.is_empty() && parameter.required {
             return Err("needs a value".to_owned());
         }
-        if known || list { Ok(()) } else { Err(format!("must be one of the values above, not {answer:?}")) }
+        validate(&definition, answer, last)
     };
     let instead = format!("pass --parameter {}=VALUE", parameter.name);
     prompt::text(printer, label, default.as_deref(), &instead, check)
+}
+
+/// What the rules of values want to know.
+fn definition(parameter: &TemplateVersionParameter) -> Definition {
+    let parameter = parameter.clone();
+    Definition {
+        name: parameter.name,
+        kind: parameter.kind.as_str().to_owned(),
+        mutable: parameter.mutable,
+        default_value: parameter.default_value,
+        required: parameter.required,
+        ephemeral: parameter.ephemeral,
+        options: parameter.options.into_iter().map(|option| option.value).collect(),
+        validation_regex: parameter.validation_regex,
+        validation_error: parameter.validation_error,
+        validation_min: parameter.validation_min,
+        validation_max: parameter.validation_max,
+        validation_monotonic: parameter.validation_monotonic,
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +277,15 @@ mod tests {
         let open = [parameter("zone", None)];
         let values = resolve(&Printer::plain(), &flags, &open, &[], Asking::New, false).unwrap();
         assert_eq!(values, [NameValue::new("zone", "us")]);
+    }
+
+    #[test]
+    fn what_is_given_as_ephemeral_and_stays_is_named() {
+        let once = TemplateVersionParameter { ephemeral: true, ..parameter("once", Some("")) };
+        let parameters = [parameter("size", None), once];
+        let list = ["size=1,once=2,unknown=3"].map(str::to_owned).to_vec();
+        let flags = Flags { ephemeral: list, ..Flags::default() };
+        assert_eq!(flags.lasting(&parameters).unwrap(), ["size"]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn yes_or_no(
     instead: &str,
 ) -> anyhow::Result<()> {
     printer.ask(&format!("{} {} ", mark(printer, question), printer.paint(Look::Faint, hint)));
-    let answer = line(question, instead)?.trim().to_ascii_lowercase();
+    let answer = line(printer, question, instead)?.trim().to_ascii_lowercase();
     if yes.contains(&answer.as_str()) { Ok(()) } else { Err(Canceled::Declined.into()) }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn text(
     let hint = default.filter(|text| !text.is_empty()).map(|text| format!(" ({text})")).unwrap_or_default();
     loop {
         printer.ask(&format!("{}{} ", mark(printer, question), printer.paint(Look::Faint, &hint)));
-        let answer = line(question, instead)?;
+        let answer = line(printer, question, instead)?;
         let answer = if answer.is_empty() { default.unwrap_or_default().to_owned() } else { answer };
         match check(&answer) {
             Ok(()) => return Ok(answer),
@@ -69,7 +69,7 @@ pub(crate) fn hidden(printer: &Printer, question: &str, instead: &str) -> anyhow
         printer.ask("\r\n");
         answer.with_context(|| format!("read the answer to {question:?}"))?
     } else {
-        line(question, instead)?
+        line(printer, question, instead)?
     };
     Ok(Secret::new(answer))
 }
@@ -79,13 +79,15 @@ fn mark(printer: &Printer, question: &str) -> String {
 }
 
 /// One line, byte by byte, so that nothing after it is swallowed: the next question reads the next line.
-fn line(question: &str, instead: &str) -> anyhow::Result<String> {
+fn line(printer: &Printer, question: &str, instead: &str) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     let mut stdin = io::stdin().lock();
     let mut byte = [0_u8];
     loop {
         let read = stdin.read(&mut byte).with_context(|| format!("read the answer to {question:?}"))?;
         if read == 0 && bytes.is_empty() {
+            // The error is no answer to the question.
+            printer.ask("\n");
             bail!("cannot ask {question:?}: standard input has ended; {instead}");
         }
         if read == 0 || byte == [b'\n'] {

@@ -1,9 +1,11 @@
 //! The way to the server for every command: the session from flags, variables or files, and names turned into objects.
 
 use anyhow::{Context as _, bail};
+use coder_api::builds::WorkspaceBuild;
 use coder_api::client::{Client, Error, Options};
 use coder_api::organizations::Organization;
 use coder_api::paths;
+use coder_api::templates::Template;
 use coder_api::workspaces::Workspace;
 use coder_domain::secret::Secret;
 use url::Url;
@@ -85,4 +87,33 @@ pub(crate) fn found<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// A template of an organization.
+pub(crate) async fn template(
+    client: &Client,
+    organization: &Organization,
+    name: &str,
+) -> anyhow::Result<Template> {
+    found(client.template_by_name(organization.id, name).await)?.with_context(|| {
+        format!(
+            "there is no template {name:?} in organization {}: see `coder templates list`",
+            organization.name
+        )
+    })
+}
+
+/// A build of a workspace by its number.
+pub(crate) async fn build(
+    client: &Client,
+    workspace: &Workspace,
+    number: i64,
+) -> anyhow::Result<WorkspaceBuild> {
+    let (owner, name) = (&workspace.owner_name, &workspace.name);
+    found(client.build_by_number(owner, name, number).await)?.with_context(|| {
+        format!(
+            "workspace {name:?} has no build {number}: its last one is {}",
+            workspace.latest_build.build_number
+        )
+    })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use coder_api::builds::Transition;
 use coder_api::resources::{WorkspaceAgent, WorkspaceResource};
 
-use crate::output::{Look, Printer};
+use crate::output::{Look, Printer, tame};
 
 /// Which resources are still there when the workspace is stopped, by type and name.
 #[derive(Debug, Default)]
@@ -33,6 +33,11 @@ struct Node {
 impl Node {
     fn leaf(text: String) -> Self {
         Self { text, below: Vec::new() }
+    }
+
+    /// Other people's text in one line, as a tree has it.
+    fn plain(text: &str) -> String {
+        tame(text).split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     fn write(&self, prefix: &str, lines: &mut Vec<String>) {
@@ -70,7 +75,7 @@ pub(crate) fn lines(
         let known = resource.metadata.iter().filter(|item| is_live || !item.value.is_empty());
         for item in known {
             let value = if item.sensitive { "(sensitive)" } else { &item.value };
-            below.push(Node::leaf(format!("{} = {value}", item.key)));
+            below.push(Node::leaf(Node::plain(&format!("{} = {value}", item.key))));
         }
         below.extend(resource.agents.iter().map(|agent| agent_node(printer, agent, is_live)));
         Node { text: String::new(), below }.write("", &mut lines);
@@ -88,7 +93,8 @@ fn agent_node(printer: &Printer, agent: &WorkspaceAgent, is_live: bool) -> Node 
     let app = |app: &coder_api::resources::WorkspaceApp| {
         let name = if app.display_name.is_empty() { &app.slug } else { &app.display_name };
         let target = if app.url.is_empty() { &app.command } else { &app.url };
-        Node::leaf(format!("app {name} {}", printer.paint(Look::Faint, target)).trim_end().to_owned())
+        let (name, target) = (Node::plain(name), Node::plain(target));
+        Node::leaf(format!("app {name} {}", printer.paint(Look::Faint, &target)).trim_end().to_owned())
     };
     Node { text, below: shown.map(app).collect() }
 }
@@ -101,7 +107,7 @@ mod tests {
         let id = "11111111-1111-4111-8111-111111111111";
         serde_json::from_value(serde_json::json!({
             "id": id, "job_id": id, "created_at": "2025-01-01T00:00:00Z", "workspace_transition": transition,
-            "type": kind, "name": name, "agents": agents, "metadata": [{"key": "size", "value": "5"}],
+            "type": kind, "name": name, "agents": agents, "metadata": [{"key": "size", "value": "5\n\u{1b}[2J GiB"}],
         }))
         .unwrap()
     }
@@ -119,9 +125,9 @@ mod tests {
             lines,
             [
                 "disk.home (peripheral, persistent)",
-                "└─ size = 5",
+                "└─ size = 5 GiB",
                 "vm.dev (peripheral, ephemeral)",
-                "└─ size = 5"
+                "└─ size = 5 GiB"
             ]
         );
         let unknown = super::lines(&Printer::plain(), &found[..1], None, false);

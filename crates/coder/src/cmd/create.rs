@@ -158,7 +158,12 @@ async fn version(
     wanted: Option<&str>,
 ) -> anyhow::Result<TemplateVersionId> {
     let Some(name) = wanted else { return Ok(template.active_version_id) };
-    Ok(client.version_by_name(template.id, name).await?.id)
+    let found = remote::found(client.version_by_name(template.id, name).await)?;
+    let found = found.with_context(|| {
+        let template = &template.name;
+        format!("template {template} has no version {name:?}: see `coder templates versions list {template}`")
+    })?;
+    Ok(found.id)
 }
 
 async fn preset(

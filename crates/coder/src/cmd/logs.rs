@@ -4,7 +4,7 @@ use coder_api::client::LogsOf;
 use coder_api::jobs::ProvisionerJobLog;
 
 use crate::context::Context;
-use crate::output::{Look, Printer};
+use crate::output::{Look, Printer, tame};
 use crate::{follow, remote};
 
 /// Arguments.
@@ -28,7 +28,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     } else {
         let last = workspace.latest_build.build_number;
         let number = if args.build_number < 0 { last + args.build_number } else { args.build_number };
-        client.build_by_number(&workspace.owner_name, &workspace.name, number).await?
+        remote::build(&client, &workspace, number).await?
     };
     let mut shown = Lines { printer: ctx.printer, stage: String::new() };
     if !args.follow && !follow::has_ended(build.job.status) {
@@ -56,10 +56,10 @@ impl Lines {
         let at = self.printer.paint(Look::Faint, &at);
         if !line.stage.is_empty() && line.stage != self.stage {
             self.stage.clone_from(&line.stage);
-            self.printer.data(&format!("{at} [{}] === {}", line.log_level, line.stage));
+            self.printer.data(&format!("{at} [{}] === {}", line.log_level, tame(&line.stage)));
         }
         if !line.output.is_empty() {
-            self.printer.data(&format!("{at} [{}] {}", line.log_level, line.output));
+            self.printer.data(&format!("{at} [{}] {}", line.log_level, tame(&line.output)));
         }
     }
 }

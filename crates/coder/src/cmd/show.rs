@@ -1,6 +1,9 @@
 //! `coder show`
 
+use coder_api::jobs::Status;
+
 use crate::context::Context;
+use crate::output::tame;
 use crate::resources::Persistent;
 use crate::table::Format;
 use crate::{remote, resources};
@@ -36,8 +39,11 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if let Some(program) = &build.job.program {
         ctx.printer.data(&format!("Built with {program}"));
     }
+    if build.job.status == Status::Failed && !build.job.error.is_empty() {
+        ctx.printer.data(&format!("Failed: {}", tame(&build.job.error)));
+    }
     if build.resources.is_empty() {
-        ctx.printer.note("It has no resources now.");
+        ctx.printer.note(&without_resources(build.job.status, &workspace.name));
     }
     // What an import found may be gone; then nothing is said about what stays.
     let found = client.version_resources(build.template_version_id).await.ok();
@@ -46,4 +52,16 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         ctx.printer.data(&line);
     }
     Ok(())
+}
+
+/// A build says what there is only when it succeeds.
+fn without_resources(status: Status, workspace: &str) -> String {
+    match status {
+        Status::Succeeded => "It has no resources now.".to_owned(),
+        Status::Failed | Status::Canceled => format!(
+            "What such a build leaves behind is in its state only (coder state pull {workspace}): start, stop or delete the \
+             workspace to go on."
+        ),
+        _ => format!("Its resources are known when the build has ended: coder logs {workspace} -f"),
+    }
 }

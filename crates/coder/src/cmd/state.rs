@@ -1,15 +1,16 @@
 //! `coder state pull|push`
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_api::client::Client;
 use coder_api::json::Blob;
 use coder_api::workspaces::Workspace;
+use serde::de::IgnoredAny;
 
 use super::build;
 use crate::context::Context;
@@ -71,7 +72,7 @@ async fn find(client: &Client, workspace: &Workspace, number: &Number) -> anyhow
     if number.number == 0 {
         return Ok(workspace.latest_build.clone());
     }
-    Ok(client.build_by_number(&workspace.owner_name, &workspace.name, number.number).await?)
+    remote::build(client, workspace, number.number).await
 }
 
 async fn pull(ctx: &Context, args: PullArgs) -> anyhow::Result<()> {
@@ -81,21 +82,24 @@ async fn pull(ctx: &Context, args: PullArgs) -> anyhow::Result<()> {
     let Blob(state) = client.build_state(build.id).await?;
     match args.file {
         None => ctx.printer.raw(&state)?,
-        Some(path) => {
-            // State holds secrets, so nobody else may read it.
-            let write = || {
-                fs::OpenOptions::new()
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .open(&path)?
-                    .write_all(&state)
-            };
-            write().with_context(|| format!("write {}", path.display()))?;
-        }
+        Some(path) => keep(&path, &state).with_context(|| format!("write {}", path.display()))?,
     }
     Ok(())
+}
+
+/// Writes a file that nobody else may read, since a state holds secrets, in one step.
+fn keep(path: &Path, state: &[u8]) -> io::Result<()> {
+    let special = fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if special {
+        return fs::OpenOptions::new().write(true).open(path)?.write_all(state);
+    }
+    // What a link leads to is replaced, not the link.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::metadata(folder)?;
+    let mut new = tempfile::NamedTempFile::new_in(folder)?;
+    new.write_all(state)?;
+    new.persist(&path).map(drop).map_err(|error| error.error)
 }
 
 async fn push(ctx: &Context, args: PushArgs) -> anyhow::Result<()> {
@@ -118,10 +122,58 @@ async fn push(ctx: &Context, args: PushArgs) -> anyhow::Result<()> {
 fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes)?;
+        io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes)?;
     } else {
         fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     }
     anyhow::ensure!(bytes.len() as u64 <= LARGEST, "it is larger than 64 MiB");
+    // No build could do anything with something else. An empty one says that there is nothing.
+    if !bytes.is_empty() {
+        let state: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(&bytes);
+        state.context("it is no Terraform state, as `coder state pull` writes it")?;
+    }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_state_is_for_its_owner_alone_wherever_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (new, old, link) =
+            (folder.path().join("new"), folder.path().join("old"), folder.path().join("link"));
+        fs::write(&old, "before").unwrap();
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink("old", &link).unwrap();
+        for path in [&new, &old, &link] {
+            keep(path, b"{}").unwrap();
+            assert_eq!(fs::read(path).unwrap(), b"{}");
+            assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
+        }
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        keep(Path::new("/dev/null"), b"{}").unwrap();
+        let error = keep(&folder.path().join("absent/x"), b"{}").unwrap_err().to_string();
+        assert_eq!(error, "No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn what_is_no_state_is_not_pushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        for (text, is_state) in [
+            ("{\"version\":4}", true),
+            ("", true),
+            ("garbage", false),
+            ("{\"version\":4", false),
+            ("[]", false),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(read(&path).is_ok(), is_state, "{text}");
+        }
+    }
 }

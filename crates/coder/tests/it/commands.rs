@@ -94,7 +94,11 @@ fn what_does_not_exist_is_said_plainly() {
     home.run(&["create", "w", "--template", "absent"]).refused("there is no template \"absent\"");
     home.run(&["create", "w"]).refused("--template NAME");
     home.run(&["create", "new", "--template", "x"]).refused("reserved");
-    home.run(&["templates", "versions", "list", "absent"]).refused("404");
+    for command in [&["versions", "list"][..], &["delete", "-y"][..]] {
+        let args = [&["templates"], command, &["absent"]].concat();
+        home.run(&args)
+            .refused("there is no template \"absent\" in organization coder: see `coder templates list`");
+    }
 }
 
 #[test]

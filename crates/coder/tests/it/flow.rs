@@ -139,8 +139,14 @@ fn built_in_daemons_and_values_of_variables() {
     let push = ["templates", "push", "-y", "-d", &directory];
     home.run(&push).refused("--variable size=VALUE");
     home.run(&[&push[..], &["--variable", "size=large"]].concat()).good();
+    let slip = home.run(&[&push[..], &["--variable", "sise=large"]].concat());
+    assert!(
+        slip.err.contains("no variable \"sise\"") && slip.err.matches("WARN").count() == 1,
+        "{}",
+        slip.err
+    );
     std::fs::write(format!("{directory}/values.auto.tfvars"), "size = \"small\"\n").unwrap();
-    home.run(&push).good();
+    assert!(!home.run(&push).good().err.contains("WARN"));
     home.run(&["create", "w", "--template", "sized", "-y"]).good();
     assert!(home.run(&["state", "pull", "w"]).good().out.contains("small"));
 
@@ -148,6 +154,9 @@ fn built_in_daemons_and_values_of_variables() {
     home.run(&["state", "pull", "w", state.to_str().unwrap()]).good();
     home.run(&["state", "push", "--no-build", "w", state.to_str().unwrap()]).good();
     home.run(&["state", "push", "w", state.to_str().unwrap()]).good();
+
+    std::fs::write(&state, "garbage").unwrap();
+    home.run(&["state", "push", "w", state.to_str().unwrap()]).refused("it is no Terraform state");
 
     let broken = write(&home, "broken", "resource \"terraform_data\" {\n");
     home.run(&["templates", "push", "broken", "-y", "-d", &broken]).refused("failed");

@@ -73,6 +73,43 @@ fn errors_say_where_they_are() {
     let (log, error) = outcome.err.split_once("error: ").unwrap();
     assert!(log.contains("on main.tf line 2") && log.contains("input = var.nowhere"), "{log}");
     assert!(error.contains("on main.tf line 2"), "{error}");
+    let (mut stages, cleaned) = (log.lines().filter(|line| line.starts_with("=== ")), "=== ✔ Cleaning Up");
+    assert!(stages.next().unwrap().starts_with("=== ✔ Setting up"), "{log}");
+    let failed: Vec<_> = log.lines().filter(|line| line.starts_with("=== ✘ ")).collect();
+    assert!(matches!(failed[..], [one] if one.contains("Detecting persistent resources")), "{log}");
+    assert!(log.contains(cleaned), "{log}");
+}
+
+const FAILS: &str = r#"
+resource "terraform_data" "x" {
+  input = "kept"
+  provisioner "local-exec" {
+    command = "printf 'red \\033[31mwords\\033[0m \\033]0;title\\007\\n'; exit 3"
+  }
+}
+"#;
+
+#[test]
+fn a_failed_build_says_why_and_what_it_leaves() {
+    if !has_terraform() {
+        return;
+    }
+    let (_server, home) = stack();
+    let template = write(&home, "fails", FAILS);
+    home.run(&["templates", "push", "fails", "-d", &template, "-y"]).good();
+    let made = home.run(&["create", "w", "--template", "fails", "-y"]);
+    assert_eq!(made.status.code(), Some(1));
+    assert!(made.err.contains("(local-exec): red words \n"), "{}", made.err);
+    assert!(!made.err.contains('\u{1b}'), "{}", made.err);
+    assert!(!home.run(&["logs", "w"]).good().out.contains('\u{1b}'));
+    let shown = home.run(&["show", "w"]).good();
+    assert!(shown.out.contains("Failed: terraform apply: exit status 1: local-exec"), "{}", shown.out);
+    assert!(shown.err.contains("coder state pull w"), "{}", shown.err);
+    assert!(home.run(&["state", "pull", "w"]).good().out.contains("\"status\": \"tainted\""));
+    home.run(&["logs", "w", "-n", "7"]).refused("workspace \"w\" has no build 7: its last one is 1");
+    home.run(&["state", "pull", "w", "-b", "7"]).refused("has no build 7");
+    home.run(&["create", "v", "--template", "fails", "--template-version", "old", "-y"])
+        .refused("template fails has no version \"old\": see `coder templates versions list fails`");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
     let mut found = Vec::new();
     for name in &args.templates {
-        found.push(client.template_by_name(organization.id, name).await?);
+        found.push(remote::template(&client, &organization, name).await?);
     }
     if !args.yes {
         prompt::confirm(&ctx.printer, &format!("Delete {}?", args.templates.join(", ")), "pass --yes")?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::bail;
 use coder_api::builds::Transition;
 use coder_api::client::{Client, LogsOf};
-use coder_api::jobs::ProvisionerJob;
+use coder_api::jobs::{ProvisionerJob, Status};
 use coder_api::json::NameValue;
 use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion, TemplateVersionVariable};
 use coder_domain::ids::{OrganizationId, TemplateVersionId};
@@ -44,9 +44,21 @@ pub(crate) async fn run(
             follow::warn_unmatched(&ctx.printer, &version.job, matched);
         }
         let job = until_done(ctx, client, version.id).await?;
+        // What a template declares is known when its root module was read.
+        let is_read = job.status == Status::Succeeded || job.error_code == NEEDS_VARIABLES;
+        let is_of_use = is_read && (job.error_code == NEEDS_VARIABLES || !values.is_empty());
+        let declared = if is_of_use { client.version_variables(version.id).await? } else { Vec::new() };
+        let unknown = if is_read { undeclared(&declared, &values) } else { Vec::new() };
+        for name in &unknown {
+            ctx.printer.warn(&format!(
+                "the template has no variable {name:?}, so the value given for it is not used"
+            ));
+        }
         if job.error_code == NEEDS_VARIABLES {
-            let missing = missing(client, &version, &values).await?;
+            let missing = missing(declared, &values);
             if !missing.is_empty() {
+                // They have been mentioned.
+                values.retain(|name, _| !unknown.contains(name));
                 ask(ctx, &missing, &mut values, source.may_ask)?;
                 continue;
             }
@@ -84,14 +96,19 @@ async fn until_done(
     Err(Canceled::Interrupted.into())
 }
 
-async fn missing(
-    client: &Client,
-    version: &TemplateVersion,
+/// Required variables without a value.
+fn missing(
+    mut declared: Vec<TemplateVersionVariable>,
     values: &BTreeMap<String, String>,
-) -> anyhow::Result<Vec<TemplateVersionVariable>> {
-    let mut variables = client.version_variables(version.id).await?;
-    variables.retain(|variable| variable.required && !values.contains_key(&variable.name));
-    Ok(variables)
+) -> Vec<TemplateVersionVariable> {
+    declared.retain(|variable| variable.required && !values.contains_key(&variable.name));
+    declared
+}
+
+/// Given values that no variable takes, as after a slip of the pen.
+fn undeclared(declared: &[TemplateVersionVariable], values: &BTreeMap<String, String>) -> Vec<String> {
+    let known = |name: &&String| declared.iter().any(|variable| variable.name == **name);
+    values.keys().filter(|name| !known(name)).cloned().collect()
 }
 
 fn ask(
@@ -122,4 +139,23 @@ fn ask(
         values.insert(variable.name.clone(), value);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_for_nothing_and_variables_without_one() {
+        let variable = |name: &str, required| TemplateVersionVariable {
+            name: name.to_owned(),
+            required,
+            ..TemplateVersionVariable::default()
+        };
+        let declared = [variable("region", true), variable("size", false), variable("zone", true)];
+        let values = ["regoin", "size", "zone"].map(|name| (name.to_owned(), String::new())).into();
+        assert_eq!(undeclared(&declared, &values), ["regoin"]);
+        let missing = missing(declared.to_vec(), &values);
+        assert_eq!(missing.iter().map(|variable| variable.name.as_str()).collect::<Vec<_>>(), ["region"]);
+    }
 }

@@ -17,7 +17,7 @@ use super::import;
 use crate::cmd::provisioner::keys;
 use crate::context::Context;
 use crate::output::Look;
-use crate::{args, lockfile, pack, prompt, remote, variables};
+use crate::{args, lockfile, output, pack, prompt, remote, variables};
 
 /// What the message says when none is given.
 const MESSAGE: &str = "Uploaded from the CLI";
@@ -29,7 +29,7 @@ const LARGEST: u64 = files::MAX_UPLOAD as u64;
 pub(crate) struct Args {
     /// Name of the template; default the directory's name.
     template: Option<String>,
-    /// Directory with the template, or a file that `coder templates bundle` wrote; `-` reads a tar from standard input.
+    /// Directory with the template, or a tar or zip archive of one, as `coder templates bundle` writes it; `-` reads it from standard input.
     #[arg(short, long, default_value = ".", value_name = "DIR")]
     directory: PathBuf,
     /// Name of the version; default one that the server makes up.
@@ -124,7 +124,38 @@ fn archive(source: std::io::Result<impl std::io::Read>, name: &str) -> anyhow::R
         bytes.len() as u64 <= LARGEST,
         "the archive in {name} is larger than 100 MiB, and servers take no larger one"
     );
+    if !is_zip(&bytes) {
+        whole(&bytes).with_context(|| {
+            format!("{name} is neither a directory nor a whole tar or zip archive of a template")
+        })?;
+    }
     Ok(bytes)
+}
+
+fn is_zip(archive: &[u8]) -> bool {
+    archive.starts_with(b"PK\x03\x04")
+}
+
+/// Insists on a tar archive from its beginning to its end.
+fn whole(archive: &[u8]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !archive.starts_with(&[0x1f, 0x8b]),
+        "it is compressed: unpack it with gunzip and push the result"
+    );
+    let mut tar = tar::Archive::new(archive);
+    let mut entries = 0;
+    for entry in tar.entries()? {
+        let entry = entry.map_err(|error| {
+            anyhow::anyhow!(
+                "it is damaged or cut off behind entry {entries}: {}",
+                output::tame(&error.to_string())
+            )
+        })?;
+        drop(entry);
+        entries += 1;
+    }
+    anyhow::ensure!(entries > 0, "it is empty");
+    Ok(())
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
@@ -159,7 +190,8 @@ pub(crate) async fn into(
         let question = format!("Push {} as {what} {name:?}?", args.directory.display());
         prompt::confirm_or_enter(&ctx.printer, &question, "pass --yes")?;
     }
-    let file = client.upload(files::TAR, archive.into()).await?;
+    let kind = if is_zip(&archive) { files::ZIP } else { files::TAR };
+    let file = client.upload(kind, archive.into()).await?;
     let source = import::Source {
         organization: organization.id,
         request: request(&args, existing.as_ref().map(|template| template.id), file, tags),
@@ -238,4 +270,42 @@ async fn publish(
         )),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tar(names: &[&str]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(700);
+            tar.append_data(&mut header, name, [b'x'; 700].as_slice()).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    fn refused(bytes: &[u8]) -> String {
+        format!("{:#}", archive(Ok(bytes), "x.tar").unwrap_err())
+    }
+
+    #[test]
+    fn only_whole_archives_are_sent() {
+        let good = tar(&["main.tf", "other.tf"]);
+        assert_eq!(archive(Ok(good.as_slice()), "x").unwrap(), good);
+        assert!(archive(Ok(b"PK\x03\x04rest".as_slice()), "x").is_ok(), "the server unpacks it");
+        for (bytes, words) in [
+            (&b""[..], "it is empty"),
+            (&b"\x1f\x8b\x08"[..], "gunzip"),
+            (&[b'x'; 600], "behind entry 0"),
+            (&good[..2000], "behind entry 1"),
+        ] {
+            let said = refused(bytes);
+            assert!(
+                said.starts_with("x.tar is neither a directory nor a whole tar") && said.contains(words),
+                "{said}"
+            );
+        }
+    }
 }

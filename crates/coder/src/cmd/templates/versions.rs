@@ -58,7 +58,7 @@ const COLUMNS: &[Column<Row>] = &[
 pub(crate) async fn run(ctx: &Context, Command::List(args): Command) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-    let template = client.template_by_name(organization.id, &args.template).await?;
+    let template = remote::template(&client, &organization, &args.template).await?;
     let versions = client.template_versions(template.id, args.include_archived).await?;
     let row = |version: TemplateVersion| Row { active: version.id == template.active_version_id, version };
     let rows: Vec<Row> = versions.into_iter().map(row).collect();

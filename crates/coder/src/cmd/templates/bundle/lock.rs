@@ -56,7 +56,7 @@ pub(super) async fn complete(
     if locked.is_empty() {
         return Ok(());
     }
-    let mut args = vec!["providers".to_owned(), "lock".to_owned()];
+    let mut args = ["providers", "lock", "-no-color"].map(str::to_owned).to_vec();
     args.push(format!("-fs-mirror={}", template.join(Bundle::PROVIDERS).display()));
     args.extend(platforms.iter().map(|platform| format!("-platform={platform}")));
     args.extend(locked.iter().map(|provider| provider.address.clone()));

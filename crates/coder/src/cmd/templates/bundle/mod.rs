@@ -49,6 +49,7 @@ pub(crate) async fn run(ctx: &Context, mut args: Args) -> anyhow::Result<()> {
     }
     args.platforms.sort();
     args.platforms.dedup();
+    write::has_place(&args.output)?;
     let archive = pack::directory(&args.directory)?;
     for path in &archive.skipped {
         ctx.printer.warn(&format!("{path} is neither a file nor a directory and was left out"));

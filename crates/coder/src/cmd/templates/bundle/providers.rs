@@ -149,7 +149,7 @@ async fn from_registry(
         provider.address, provider.version
     );
     fs::write(stub.path().join("main.tf"), text)?;
-    let args = ["providers", "mirror", &format!("-platform={platform}"), "mirror"];
+    let args = ["providers", "mirror", "-no-color", &format!("-platform={platform}"), "mirror"];
     terraform.run(&args, stub.path()).await.with_context(|| {
         format!("fetch {} {} for {platform}: no filesystem mirror has it", provider.address, provider.version)
     })?;

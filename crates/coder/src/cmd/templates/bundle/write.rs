@@ -100,10 +100,27 @@ fn files(template: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether there is a place for the file, which is asked before the work and not after it.
+pub(super) fn has_place(path: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(!path.is_dir(), "{} is a directory: name a file to write", path.display());
+    let place = fs::metadata(folder(path)).with_context(|| format!("write {}", path.display()))?;
+    anyhow::ensure!(
+        place.is_dir(),
+        "write {}: {} is not a directory",
+        path.display(),
+        folder(path).display()
+    );
+    Ok(())
+}
+
 /// Writes the file in one step.
 pub(super) fn file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let describe = || format!("write {}", path.display());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder(path);
     let mut new = tempfile::NamedTempFile::new_in(folder).with_context(describe)?;
     std::io::Write::write_all(&mut new, bytes).with_context(describe)?;
     new.as_file().set_permissions(fs::Permissions::from_mode(0o644)).with_context(describe)?;
