@@ -8,7 +8,7 @@ use coder_wire::messages::provisionerd::completed_job::Type;
 
 use crate::child::{Child, SLOTS, listen};
 use crate::mirrors::ended;
-use crate::remote::{Remote, Tls};
+use crate::remote::{Fault, Remote, Tls};
 use crate::server::{Record, Server};
 use crate::setup::{PLAIN, Running, edit_build, import, start, tar, terraform};
 
@@ -130,6 +130,13 @@ async fn parallel_cold_starts_download_each_module_once() {
     );
     assert!(found.contains(&"module.exact.v1_0_0".to_owned()), "{found:?}");
     assert_eq!((counts(), remote.count("/1.3.0.zip")), ([1; 4], 1), "{:?}", remote.requests());
+
+    // What is certain needs no registry.
+    remote.fail(".well-known/terraform.json", Fault::Status(503));
+    let exact = call("m", &format!("{host}/acme/one/test"), Some("1.2.0"));
+    server.give(import(tar(&[("main.tf", &exact)]), &[]));
+    let found = resources(&ended(&server, count + 2).await).pop().unwrap();
+    assert_eq!(found, ["module.m.module.inner.v3_0_0", "module.m.v1_2_0"]);
 }
 
 /// One that did not fit into the archive that the server keeps is fetched again by a build on another machine, as the version
