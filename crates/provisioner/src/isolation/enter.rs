@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, statvfs};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
@@ -96,6 +96,8 @@ pub(super) struct Walls {
     pub(super) identity: Option<Identity>,
     /// A namespace of processes too.
     pub(super) processes: bool,
+    /// For the administrator's processes, to which the kernel's settings belong in any namespace.
+    pub(super) guards_kernel: bool,
     pub(super) view: View,
     /// The working directory, as it is to be seen.
     pub(super) dir: CString,
@@ -152,6 +154,9 @@ impl Walls {
         self.mount().map_err(|error| (Stage::Mounts, error))?;
         if self.processes {
             self.be_first(report).map_err(|error| (Stage::Processes, error))?;
+        }
+        if self.guards_kernel {
+            guard_kernel().map_err(|error| (Stage::Mounts, error))?;
         }
         for capability in DROPPED {
             match remove_capability_from_bounding_set(capability) {
@@ -234,19 +239,37 @@ impl Walls {
             _ => return Err(Errno::AGAIN),
         }
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount(c"proc", c"/proc", c"proc", flags, c"")?;
-        if self.identity.is_none() {
-            // The administrator could have the kernel run programs outside.
-            let read_only = flags | MountFlags::BIND | MountFlags::RDONLY;
-            for path in [c"/proc/sys", c"/proc/sysrq-trigger"] {
-                match mount_bind(path, path).and_then(|()| mount_remount(path, read_only, c"")) {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(error) => return Err(error),
-                }
+        mount(c"proc", c"/proc", c"proc", flags, c"")
+    }
+}
+
+/// The administrator could have the kernel run programs outside, or end the machine: these files ask who somebody is and not
+/// what he may, so a user namespace does not keep him from them.
+fn guard_kernel() -> rustix::io::Result<()> {
+    for path in [c"/proc/sys", c"/proc/sysrq-trigger"] {
+        let now = match statvfs(path) {
+            Ok(now) => now.f_flag,
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error),
+        };
+        if now.contains(StatVfsMountFlags::RDONLY) {
+            continue;
+        }
+        // A remount must keep what the mount below forbids.
+        let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+        for (has, flag) in [
+            (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+            (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+            (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        ] {
+            if now.contains(has) {
+                flags |= flag;
             }
         }
-        Ok(())
+        mount_bind_recursive(path, path)?;
+        mount_remount(path, flags, c"")?;
     }
+    Ok(())
 }
 
 impl Identity {

@@ -119,6 +119,7 @@ mod linux {
     use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
     use std::path::Path;
 
+    use rustix::io::Errno;
     use rustix::pipe::{PipeFlags, pipe_with};
     use rustix::process::{PidfdFlags, Resource, WaitId, WaitIdOptions, pidfd_open, waitid};
     use tokio::io::Interest;
@@ -128,6 +129,8 @@ mod linux {
     use crate::isolation::enter::{Entry, Identity, Stage, TRIED, Walls};
     use crate::isolation::view::{Step, View, c_string};
     use crate::isolation::{Found, Level, known};
+
+    const LIMITED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
 
     /// A process that is waited for by a descriptor of its own.
     pub(super) struct First {
@@ -173,6 +176,7 @@ mod linux {
         (found.level != Level::None).then(|| Walls {
             identity: found.own_users.then(identity),
             processes: found.level == Level::Full,
+            guards_kernel: as_root,
             view: View::of(cell, as_root, &others),
             dir,
         })
@@ -228,6 +232,12 @@ mod linux {
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
         }
         match report.failed {
+            // The kernel's name for it is that of a full disk.
+            Some(code)
+                if code == Stage::Namespaces as i32 && Errno::from_io_error(&error) == Some(Errno::NOSPC) =>
+            {
+                io::Error::new(io::ErrorKind::QuotaExceeded, LIMITED)
+            }
             Some(code) => io::Error::new(error.kind(), format!("{}: {error}", Stage::words(code))),
             None => error,
         }
@@ -235,8 +245,9 @@ mod linux {
 
     impl First {
         fn new(pid: Pid) -> io::Result<Self> {
-            // It is our child and nobody has waited for it, so the number is still its own.
-            let fd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+            // It is our child and nobody has waited for it, so the number is still its own. No flag, as kernels before 5.10
+            // know none; nothing here waits in a system call.
+            let fd = pidfd_open(pid, PidfdFlags::empty())?;
             // SAFETY: the descriptor is owned here, and nobody closes it or makes it another before it is dropped.
             #[expect(
                 unsafe_code,
@@ -280,7 +291,7 @@ mod linux {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = match waitid(WaitId::PidFd(fd.as_fd()), options) {
             Ok(status) => status,
-            Err(rustix::io::Errno::AGAIN) => None,
+            Err(Errno::AGAIN) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(status.map(|status| {
@@ -304,18 +315,34 @@ mod linux {
                 }
                 // Ordinary users never have the right to namespaces without one of users.
                 Err(_) if !own_users => {}
-                Err(words) => why = why.or(Some(words)),
+                // What kept it from the next worse counts.
+                Err(words) => why = Some(words),
             }
         }
         Found { level: Level::None, why, own_users: false }
     }
 
+    /// Whether the kernel lets somebody wait for a process by its descriptor, as [`First`] does: 5.4 and newer, unless a filter
+    /// of system calls forbids it.
+    fn can_wait() -> rustix::io::Result<()> {
+        let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+        match waitid(WaitId::PidFd(own.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+            // No process is its own child.
+            Err(Errno::CHILD) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn attempt(level: Level, own_users: bool) -> Result<(), String> {
+        if level == Level::Full {
+            can_wait().map_err(|error| format!("processes cannot be waited for: {error}"))?;
+        }
         let devices = CString::new("/dev").expect("no zero in it");
         let steps = vec![Step::Cover(devices.clone()), Step::Show { path: devices, missing: Vec::new() }];
         let walls = Walls {
             identity: own_users.then(identity),
             processes: level == Level::Full,
+            guards_kernel: rustix::process::geteuid().is_root(),
             view: View { steps },
             dir: CString::new("/").expect("no zero in it"),
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coder_provisioner::{Isolation, Level, Limits, TerraformSource};
+use coder_provisioner::{Isolation, Level, Limits, RunError, TerraformSource};
 use coder_wire::messages::provisionerd::completed_job::Type;
 
 use crate::server::Server;
@@ -25,9 +25,13 @@ fn has(lines: &[String], wanted: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_reads_neither_the_daemon_nor_another_job() {
-    if terraform().is_none() {
-        return;
+    if terraform().is_some() {
+        looks_around().await;
     }
+}
+
+/// Lets a job look for what it must not see. Says what kept it apart.
+async fn looks_around() -> Level {
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
         let (config_dir, other) = (dir.join("config"), dir.join("cache/work/Session-other/template"));
@@ -42,7 +46,7 @@ async fn a_job_reads_neither_the_daemon_nor_another_job() {
     let level = running.status.get().isolation;
     if level == Level::None {
         eprintln_skip("namespaces are not to be had here");
-        return;
+        return level;
     }
     let cache = running.dir.path().join("cache");
     let dir = running.dir.path().display();
@@ -79,6 +83,109 @@ async fn a_job_reads_neither_the_daemon_nor_another_job() {
         assert!(seen.is_some_and(|seen| seen < 8), "{lines:#?}");
     }
     assert!(cache.join("work/Session-other/template/terraform.tfstate").exists());
+    level
+}
+
+/// What containers and older kernels do not offer.
+#[cfg(target_os = "linux")]
+mod restricted {
+    use super::*;
+    use crate::kernel::{Without, without};
+
+    const ALL: libc::c_int = libc::CLONE_NEWNS | libc::CLONE_NEWUSER | libc::CLONE_NEWPID;
+
+    async fn runs_a_job(level: impl Fn(Level) -> bool) {
+        let server = Server::new();
+        let running = Running::start(&server);
+        let found = running.status.get().isolation;
+        assert!(level(found), "{found}");
+        server.give(start(tar(&[("main.tf", PLAIN)])));
+        server.completed().await;
+    }
+
+    #[test]
+    fn without_namespaces_of_processes_a_job_reads_no_more() {
+        if terraform().is_none() {
+            return;
+        }
+        let name = "isolation::restricted::without_namespaces_of_processes_a_job_reads_no_more";
+        without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
+            assert_ne!(looks_around().await, Level::Full);
+            // What left its group, and is known by its mark alone.
+            let server = Server::new();
+            let _running = Running::start(&server);
+            let lines = said(&server, "setsid sleep 271829 >/dev/null 2>&1 &\nsleep 0.1\necho begun").await;
+            assert!(has(&lines, "begun"), "{lines:#?}");
+            assert!(!crate::setup::runs_with("sleep\u{0}271829"), "what a job left behind lives on");
+        });
+    }
+
+    #[test]
+    fn without_any_namespace_jobs_run_and_required_isolation_is_refused() {
+        if terraform().is_none() {
+            return;
+        }
+        let name = "isolation::restricted::without_any_namespace_jobs_run_and_required_isolation_is_refused";
+        without(&[Without::Namespaces(ALL)], name, async {
+            runs_a_job(|level| level == Level::None).await;
+            let mut running =
+                Running::with(&Server::new(), |config, _| config.isolation = Isolation::Required);
+            let error = running.ended().await.unwrap_err();
+            assert!(matches!(error, RunError::NotApart(_)));
+            assert!(error.to_string().contains("namespaces cannot be made"), "{error}");
+        });
+    }
+
+    #[test]
+    fn kernels_before_5_10_run_jobs() {
+        if terraform().is_none() {
+            return;
+        }
+        let name = "isolation::restricted::kernels_before_5_10_run_jobs";
+        without(&[Without::DescriptorFlags], name, runs_a_job(|_| true));
+    }
+
+    #[test]
+    fn where_processes_have_no_descriptors_jobs_run_without_namespaces_of_processes() {
+        if terraform().is_none() {
+            return;
+        }
+        let name = "isolation::restricted::where_processes_have_no_descriptors_jobs_run_without_namespaces_of_processes";
+        without(&[Without::Descriptors], name, runs_a_job(|level| level != Level::Full));
+    }
+
+    /// An administrator in a user namespace is still the one to whom the kernel's settings belong.
+    async fn reaches_no_setting_of_the_kernel() {
+        let server = Server::new();
+        let running = Running::start(&server);
+        if running.status.get().isolation == Level::None {
+            eprintln_skip("namespaces are not to be had here");
+            return;
+        }
+        let script = "for file in /proc/sys/kernel/core_pattern /proc/sysrq-trigger; do\n                      if [ -w $file ]; then echo may write $file; fi\ndone\necho looked";
+        let lines = said(&server, script).await;
+        let may = lines.iter().find(|line| line.contains("): may write"));
+        assert!(has(&lines, "): looked") && may.is_none(), "{lines:#?}");
+    }
+
+    #[test]
+    fn an_administrator_of_nothing_reaches_no_setting_of_the_kernel() {
+        if terraform().is_none() {
+            return;
+        }
+        let name = "isolation::restricted::an_administrator_of_nothing_reaches_no_setting_of_the_kernel";
+        without(&[Without::Administration], name, reaches_no_setting_of_the_kernel());
+    }
+
+    #[test]
+    fn nor_does_one_who_sees_other_processes() {
+        if terraform().is_none() {
+            return;
+        }
+        let name = "isolation::restricted::nor_does_one_who_sees_other_processes";
+        let what = [Without::Administration, Without::Namespaces(libc::CLONE_NEWPID)];
+        without(&what, name, reaches_no_setting_of_the_kernel());
+    }
 }
 
 /// `init` runs git and what git is told to run, for sources that a template names.

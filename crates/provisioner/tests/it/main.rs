@@ -12,6 +12,8 @@ mod hostile;
 mod imports;
 mod install;
 mod isolation;
+#[cfg(target_os = "linux")]
+mod kernel;
 mod killed;
 mod masked;
 mod mirrors;
