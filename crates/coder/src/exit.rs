@@ -58,10 +58,24 @@ pub(crate) fn of(error: &anyhow::Error) -> Exit {
 /// Whether a daemon was turned away for good.
 fn is_refusal(error: &anyhow::Error) -> bool {
     #[cfg(feature = "server")]
-    return error.downcast_ref::<coder_provisioner::RunError>().is_some();
+    return matches!(error.downcast_ref(), Some(coder_provisioner::RunError::Refused(_)));
     #[cfg(not(feature = "server"))]
     return {
         let _ = error;
         false
     };
+}
+
+#[cfg(all(test, feature = "server"))]
+mod tests {
+    use coder_provisioner::{ConnectError, RunError};
+
+    use super::*;
+
+    #[test]
+    fn only_a_credential_that_is_not_taken_is_a_refusal() {
+        let code = |error: RunError| of(&anyhow::Error::new(error).context("words"));
+        assert_eq!(code(RunError::Refused(ConnectError::Forbidden("no".to_owned()))), Exit::Refused);
+        assert_eq!(code(RunError::NotApart("why".to_owned())), Exit::Failure);
+    }
 }

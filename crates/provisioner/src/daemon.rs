@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use coder_domain::clock::{Clock, SystemClock};
 use coder_wire::extension;
+use rustix::fs::{Access, access};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::acquire::Slot;
+use crate::cache_dir::{self, CacheError};
 use crate::cancel::{Shutdown, Stop};
 use crate::connect::{Connector, Dialling};
 use crate::hand::Hand;
@@ -113,6 +115,9 @@ pub enum RunError {
     /// Jobs cannot be kept apart on this machine, and [`Isolation::Required`] was asked for.
     #[error("jobs cannot be kept apart here, as --job-isolation=required asks for: {0}")]
     NotApart(String),
+    /// No job could run: the cache directory cannot be used.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
 }
 
 /// A provisioner daemon.
@@ -191,7 +196,7 @@ impl Daemon {
     /// Serves until it is stopped. Dropping the future kills what runs.
     ///
     /// # Errors
-    /// When the server will never let this daemon in.
+    /// When the server will never let this daemon in, or no job could run here.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
         self.say_isolation()?;
@@ -203,6 +208,11 @@ impl Daemon {
                 "TF_CLI_CONFIG_FILE names a file that does not exist; Terraform runs without one"
             );
         }
+        let temporary = std::env::temp_dir();
+        if let Err(error) = access(&temporary, Access::WRITE_OK | Access::EXEC_OK) {
+            // Terraform's own words about that name neither the directory nor the variable.
+            tracing::warn!(target: "provisioner", dir = %temporary.display(), %error, "providers cannot start: let TMPDIR name a directory that the daemon's user may write to");
+        }
         let first = self.workshops.first().expect("a daemon has at least one slot");
         let (finder, environment) = (Arc::clone(&first.finder), first.environment.clone());
         let preparing = async {
@@ -211,7 +221,7 @@ impl Daemon {
             }
             std::future::pending::<()>().await;
         };
-        let mut claim = self.claim_work_dir().await;
+        let mut claim = self.claim_work_dir().await?;
         let left = claim.as_mut().map(|claim| std::mem::take(&mut claim.left)).unwrap_or_default();
 
         let (current, receiver) = watch::channel(None);
@@ -301,29 +311,27 @@ impl Daemon {
     }
 
     /// Keeps other daemons out of the directory of jobs, and clears away what a killed one left there.
-    async fn claim_work_dir(&self) -> Option<Claim> {
-        let dir = self.config.cache_dir.join("work");
-        let shown = dir.display().to_string();
-        if let Some(workshop) = self.workshops.first() {
-            let (files, cache) = (workshop.files.clone(), workshop.cache.clone());
-            let prepared = tokio::task::spawn_blocking(move || files.prepare().and(cache.prepare())).await;
-            if let Ok(Err(error)) = prepared {
+    async fn claim_work_dir(&self) -> Result<Option<Claim>, RunError> {
+        let (dir, work) = (self.config.cache_dir.clone(), self.config.cache_dir.join("work"));
+        let kept = self.workshops.first().map(|workshop| (workshop.files.clone(), workshop.cache.clone()));
+        let shown = work.display().to_string();
+        let claiming = tokio::task::spawn_blocking(move || {
+            cache_dir::prepare(&dir)?;
+            if let Some(Err(error)) = kept.map(|(files, cache)| files.prepare().and(cache.prepare())) {
                 tracing::warn!(target: "provisioner", %error, "nothing can be kept for later jobs in the cache directory");
             }
-        }
-        match tokio::task::spawn_blocking(move || Claim::take(&dir)).await {
-            Ok(Ok(Some(claim))) => Some(claim),
+            Claim::take(&work).map_err(|reason| CacheError { dir: work, reason })
+        });
+        match claiming.await {
+            Ok(Ok(Some(claim))) => Ok(Some(claim)),
             Ok(Ok(None)) => {
                 tracing::warn!(target: "provisioner", dir = %shown, "another daemon uses this cache directory; give each its own");
-                None
+                Ok(None)
             }
-            Ok(Err(error)) => {
-                tracing::warn!(target: "provisioner", dir = %shown, %error, "jobs will fail until this directory can be used");
-                None
-            }
+            Ok(Err(error)) => Err(error.into()),
             Err(error) => {
                 tracing::error!(target: "provisioner", %error, "clearing the work directory failed");
-                None
+                Ok(None)
             }
         }
     }

@@ -6,6 +6,7 @@
 
 mod acquire;
 mod archive;
+mod cache_dir;
 mod cancel;
 mod connect;
 mod daemon;
@@ -37,6 +38,7 @@ mod workdir;
 
 pub use coder_source::files as source_files;
 
+pub use cache_dir::CacheError;
 pub use cancel::{Shutdown, Stop};
 pub use connect::{Connecting, Connection, Connector};
 pub use daemon::{Config, Daemon, RunError};

@@ -1,6 +1,6 @@
 //! The directory of one job, and the removal of those that earlier daemons left behind.
 
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
+use crate::cache_dir::private_dirs;
 use crate::isolation;
 use crate::job_files::{self, JobFile};
 use crate::left::Left;
@@ -165,10 +166,6 @@ impl Drop for WorkDir {
         }
         tracing::warn!(dir = %self.root.display(), "a job's directory could not be removed");
     }
-}
-
-fn private_dirs(path: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Holds a directory of jobs for one daemon; the operating system gives it up with the process.

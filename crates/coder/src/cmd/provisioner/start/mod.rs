@@ -93,7 +93,7 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     config.slots = usize::from(args.slots);
     config.once = args.once;
     // What `coder login` saved is not for templates.
-    args.jobs.apply(&mut config, vec![ctx.directory.secret_file()])?;
+    args.jobs.apply(&mut config, ctx.directory.secret_file().into_iter().collect())?;
     let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
     let shutdown = Shutdown::new();
     let http = open_http(&args, &daemon, &shutdown).await?;
@@ -103,7 +103,13 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     if let Some(http) = http {
         http.abort();
     }
-    result.context("the daemon was turned away")?;
+    result.map_err(|error| {
+        let words = match &error {
+            RunError::Refused(_) => "the daemon was turned away",
+            RunError::NotApart(_) | RunError::Cache(_) => "the daemon cannot work here",
+        };
+        anyhow::Error::new(error).context(words)
+    })?;
     if shutdown.requested() >= Some(Stop::Force) {
         bail!("stopped at once, as a second signal or SIGQUIT asked for");
     }

@@ -1,0 +1,68 @@
+//! The daemon's cache directory: made for this user alone, and tried before the daemon asks for jobs.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+/// What lies below it and is written to by every daemon (`terraform/plugins.rs`, `terraform/prepared.rs`, `workdir.rs`).
+const WRITTEN: [&str; 5] = ["work", "plugins", "installing", "init", "modules"];
+
+/// Why a cache directory is of no use.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} cannot be used: {reason}; give this daemon a directory of its own that its user may write to (--cache-dir)",
+    dir.display()
+)]
+pub struct CacheError {
+    /// What cannot be used: the directory itself, or one below it.
+    pub dir: PathBuf,
+    /// What the operating system says.
+    pub reason: std::io::Error,
+}
+
+/// Makes a directory with what is above it, whatever the process's mask for new files: what others could write to, they could
+/// have our jobs run. One that is there stays as it is.
+pub(crate) fn private_dirs(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Makes the directories, and looks whether this user may write to them. They must be there before the first job, which could
+/// see what is made later. Blocks.
+///
+/// # Errors
+/// One of them cannot be made or written to: every job would fail.
+pub(crate) fn prepare(cache: &Path) -> Result<(), CacheError> {
+    for dir in WRITTEN.map(|name| cache.join(name)) {
+        let usable = private_dirs(&dir).and_then(|()| {
+            // What another user made may be there and be closed to this one.
+            Ok(access(&dir, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)?)
+        });
+        usable.map_err(|reason| CacheError { dir, reason })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_made_is_private_and_what_cannot_be_used_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join("a/cache");
+        prepare(&cache).unwrap();
+        prepare(&cache).unwrap();
+        for path in ["a", "a/cache", "a/cache/work", "a/cache/plugins", "a/cache/installing", "a/cache/init"]
+        {
+            let mode = dir.path().join(path).metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{path}");
+        }
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let error = prepare(&dir.path().join("file")).unwrap_err();
+        assert_eq!(error.dir, dir.path().join("file/work"));
+        assert!(error.to_string().contains("file/work cannot be used: Not a directory"), "{error}");
+    }
+}
