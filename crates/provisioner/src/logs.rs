@@ -135,6 +135,9 @@ impl Reporter {
     }
 }
 
+/// Lines that wait.
+type Held = Vec<(LogLevel, String)>;
+
 /// The log of one stage.
 #[derive(Clone)]
 pub(crate) struct StageLog {
@@ -143,7 +146,7 @@ pub(crate) struct StageLog {
     /// None keeps silent.
     lowest: Option<LogLevel>,
     /// Lines of which it is not known yet whether they are worth saying.
-    held: Option<Arc<Mutex<Vec<(LogLevel, String)>>>>,
+    held: Option<Arc<Mutex<Held>>>,
 }
 
 impl StageLog {

@@ -28,6 +28,9 @@ use super::modules::{Entry, MODULES};
 use super::prepared::{LARGEST, MOST_FILES, Seen, copy_tree, own_bytes};
 use crate::job_files::is_plain_dir;
 
+/// A server that says nothing for this long is left to Terraform.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A module that no job has used for so long is removed.
 const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 

@@ -1,17 +1,12 @@
 //! What a server says of an archive without sending it.
 
-use std::time::Duration;
-
+use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderName, LAST_MODIFIED};
 
-use crate::terraform::web;
-
-/// A server that says nothing for this long is left to Terraform.
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::PATIENCE;
 
 /// A text that differs when the archive at this address does; none when the server gives no such.
-pub(crate) async fn mark(url: &str) -> Option<String> {
-    let http = web::client(PATIENCE).ok()?;
+pub(crate) async fn mark(http: &Client, url: &str) -> Option<String> {
     let asked = tokio::time::timeout(PATIENCE, http.head(url).send()).await.ok()?;
     let answer = asked.ok().filter(|answer| answer.status().is_success())?;
     let header = |name: HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());

@@ -1,10 +1,12 @@
 //! Which versions of a module a registry offers, asked for as Terraform asks.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
+use reqwest::Client;
 use serde::Deserialize;
 use url::Url;
 
+use super::PATIENCE;
 use super::origin::Address;
 use crate::terraform::binary::constraint::Constraint;
 use crate::terraform::binary::{Product, Version};
@@ -15,9 +17,6 @@ use crate::terraform::web;
 const DISCOVERY_LIMIT: usize = 1024 * 1024;
 /// The longest lists of versions have some hundred kilobytes.
 const VERSIONS_LIMIT: usize = 16 * 1024 * 1024;
-
-/// A registry that says nothing for this long is left to Terraform.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 struct Offered {
@@ -34,27 +33,53 @@ struct Listed {
     version: String,
 }
 
-/// The version that these conditions mean: the only one that fits, or the newest that the registry has. None when that is
-/// not certain, and for hosts about which Terraform has been told more than can be known here, such as a token.
-pub(crate) async fn wanted(
-    address: &Address,
-    condition: Option<&str>,
-    product: Product,
-    environment: &Environment,
-) -> Option<String> {
-    if let Some(exact) = condition.and_then(exact) {
-        return Some(exact);
+/// The registries that one template's modules are in, each asked once.
+#[derive(Debug, Default)]
+pub(crate) struct Registries {
+    /// Where a host has its modules.
+    bases: BTreeMap<String, Option<Url>>,
+    /// The versions of a module, by its address without a folder.
+    versions: BTreeMap<String, Option<Vec<String>>>,
+}
+
+impl Registries {
+    /// The newest version that fits. None when that is not certain, and for hosts about which Terraform has been told more
+    /// than can be known here, such as a token.
+    pub(crate) async fn newest(
+        &mut self,
+        http: &Client,
+        address: &Address,
+        condition: Option<&str>,
+        product: Product,
+        environment: &Environment,
+    ) -> Option<String> {
+        let condition = match condition {
+            Some(text) => Some(Constraint::parse(text)?),
+            None => None,
+        };
+        let host = address.host(product);
+        if environment.knows_host(host) {
+            return None;
+        }
+        let name = format!("{host}/{}", address.path);
+        if !self.versions.contains_key(&name) {
+            let asked = tokio::time::timeout(PATIENCE, self.ask(http, host, &address.path)).await;
+            self.versions.insert(name.clone(), asked.ok().flatten());
+        }
+        let versions = self.versions.get(&name)?.as_ref()?;
+        newest(versions.iter().map(String::as_str), condition.as_ref()).map(str::to_owned)
     }
-    let condition = match condition {
-        Some(text) => Some(Constraint::parse(text)?),
-        None => None,
-    };
-    let host = address.host(product);
-    if environment.knows_host(host) {
-        return None;
+
+    async fn ask(&mut self, http: &Client, host: &str, path: &str) -> Option<Vec<String>> {
+        if !self.bases.contains_key(host) {
+            self.bases.insert(host.to_owned(), discover(http, host).await);
+        }
+        let base = self.bases.get(host)?.as_ref()?;
+        let (_, text) = get(http, base.join(&format!("{path}/versions")).ok()?, VERSIONS_LIMIT).await?;
+        let offered: Offered = serde_json::from_slice(&text).ok()?;
+        let first = offered.modules.into_iter().next()?;
+        Some(first.versions.into_iter().map(|listed| listed.version).collect())
     }
-    let versions = versions(host, &address.path).await?;
-    newest(versions.iter().map(String::as_str), condition.as_ref()).map(str::to_owned)
 }
 
 /// A condition that only one version fits.
@@ -73,24 +98,16 @@ fn newest<'v>(versions: impl Iterator<Item = &'v str>, condition: Option<&Constr
     fitting.max_by(|(one, _), (other, _)| one.order(other)).map(|(_, text)| text)
 }
 
-async fn versions(host: &str, path: &str) -> Option<Vec<String>> {
-    let http = web::client(PATIENCE).ok()?;
-    let asked = async {
-        let discovery = Url::parse(&format!("https://{host}/.well-known/terraform.json")).ok()?;
-        let (from, text) = get(&http, discovery, DISCOVERY_LIMIT).await?;
-        let services: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        let modules = services.get("modules.v1")?.as_str()?;
-        let base = from.join(&format!("{}/", modules.trim_end_matches('/'))).ok()?;
-        let (_, text) = get(&http, base.join(&format!("{path}/versions")).ok()?, VERSIONS_LIMIT).await?;
-        let offered: Offered = serde_json::from_slice(&text).ok()?;
-        let first = offered.modules.into_iter().next()?;
-        Some(first.versions.into_iter().map(|listed| listed.version).collect())
-    };
-    tokio::time::timeout(PATIENCE, asked).await.ok()?
+async fn discover(http: &Client, host: &str) -> Option<Url> {
+    let discovery = Url::parse(&format!("https://{host}/.well-known/terraform.json")).ok()?;
+    let (from, text) = get(http, discovery, DISCOVERY_LIMIT).await?;
+    let services: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let modules = services.get("modules.v1")?.as_str()?;
+    from.join(&format!("{}/", modules.trim_end_matches('/'))).ok()
 }
 
 /// The text, and the address that it came from in the end.
-async fn get(http: &reqwest::Client, url: Url, limit: usize) -> Option<(Url, Vec<u8>)> {
+async fn get(http: &Client, url: Url, limit: usize) -> Option<(Url, Vec<u8>)> {
     let answer = http.get(url).send().await;
     let mut response = answer.ok().filter(|response| response.status().is_success())?;
     let from = response.url().clone();

@@ -9,16 +9,19 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use coder_wire::messages::provisioner::LogLevel;
+use reqwest::Client;
 
 use super::{StepError, Steps, args, blocking, failed};
 use crate::job_files::is_plain_dir;
 use crate::logs::StageLog;
 use crate::terraform::kept_modules::calls::{self, Call};
 use crate::terraform::kept_modules::origin::{self, Origin};
-use crate::terraform::kept_modules::{Name, archive, registry, repository};
+use crate::terraform::kept_modules::registry::{self, Registries};
+use crate::terraform::kept_modules::{Name, PATIENCE, archive, repository};
 use crate::terraform::literal;
 use crate::terraform::modules::{Entry, Manifest};
 use crate::terraform::run::{RunError, Runner};
+use crate::terraform::web;
 
 /// Templates with more calls are looked at no further.
 const MOST_CALLS: usize = 256;
@@ -30,6 +33,7 @@ const ALONE: &str = "m";
 const GIT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A template whose modules are put in their places.
+#[derive(Default)]
 struct Seeding {
     manifest: Manifest,
     /// Something was added to it.
@@ -38,6 +42,9 @@ struct Seeding {
     is_cut_off: bool,
     /// Who could not say what a source stands for; asking again would take its time.
     silent: BTreeSet<String>,
+    registries: Registries,
+    /// Made when it is needed for the first time, as that takes a while.
+    http: Option<Client>,
 }
 
 impl Seeding {
@@ -46,6 +53,13 @@ impl Seeding {
             self.manifest.modules.retain(|known| known.key != entry.key);
             self.manifest.modules.push(entry);
         }
+    }
+
+    fn http(&mut self) -> Option<Client> {
+        if self.http.is_none() {
+            self.http = web::client(PATIENCE).ok();
+        }
+        self.http.clone()
     }
 }
 
@@ -69,7 +83,7 @@ impl Steps<'_> {
         let read = template.clone();
         let manifest = blocking(move || Ok(Manifest::read(&read).map(|(manifest, _)| manifest))).await?;
         let manifest = manifest.unwrap_or_default();
-        let mut seeding = Seeding { manifest, is_new: false, is_cut_off: false, silent: BTreeSet::new() };
+        let mut seeding = Seeding { manifest, ..Seeding::default() };
         let mut folders = VecDeque::from([(String::new(), PathBuf::new())]);
         let mut left = MOST_CALLS;
         while let Some((above, folder)) = folders.pop_front() {
@@ -131,7 +145,7 @@ impl Steps<'_> {
         if !is_certain && seeding.silent.contains(server) {
             return Ok(None);
         }
-        let Some(wanted) = self.wanted(&call.source, version.as_deref(), &origin).await? else {
+        let Some(wanted) = self.wanted(&call.source, version.as_deref(), &origin, seeding).await? else {
             seeding.silent.insert(server.to_owned());
             return Ok(None);
         };
@@ -165,7 +179,7 @@ impl Steps<'_> {
             found = self.restore(&name, key).await?;
             if found.is_none() {
                 log.line(LogLevel::Info, &format!("Downloading {shown} for {key}...")).await;
-                seeding.is_cut_off = !self.fetch(&name, wanted, origin, log).await?;
+                seeding.is_cut_off = !self.fetch(&name, wanted, origin, seeding, log).await?;
                 found = self.restore(&name, key).await?;
             }
         }
@@ -191,15 +205,20 @@ impl Steps<'_> {
         source: &str,
         version: Option<&str>,
         origin: &Origin,
+        seeding: &mut Seeding,
     ) -> Result<Option<Wanted>, StepError> {
         let Some(binary) = self.binary.as_ref() else { return Ok(None) };
         let pin = async {
             match origin {
                 Origin::Registry(address) => {
-                    registry::wanted(address, version, binary.product, self.tools.environment).await
+                    if let Some(exact) = version.and_then(registry::exact) {
+                        return Some(exact);
+                    }
+                    let (http, environment) = (seeding.http()?, self.tools.environment);
+                    seeding.registries.newest(&http, address, version, binary.product, environment).await
                 }
                 Origin::Git { url, reference } => self.commit(url, reference.as_deref()).await,
-                Origin::Archive { url } => archive::mark(url).await,
+                Origin::Archive { url } => archive::mark(&seeding.http()?, url).await,
                 Origin::Local | Origin::Other => None,
             }
         };
@@ -217,6 +236,7 @@ impl Steps<'_> {
         name: &Name,
         wanted: &Wanted,
         origin: &Origin,
+        seeding: &Seeding,
         log: &StageLog,
     ) -> Result<bool, StepError> {
         let fillings = self.tools.cache.fillings.clone();
@@ -245,10 +265,11 @@ impl Steps<'_> {
                 return Ok(false);
             }
         }
-        if let Origin::Archive { url } = origin
-            && self.unless_canceled(archive::mark(url)).await?.as_deref() != Some(&*wanted.pin)
-        {
-            return Ok(false);
+        if let (Origin::Archive { url }, Some(http)) = (origin, &seeding.http) {
+            let mark = self.unless_canceled(archive::mark(http, url)).await?;
+            if mark.as_deref() != Some(&*wanted.pin) {
+                return Ok(false);
+            }
         }
         let commit = matches!(origin, Origin::Git { .. }).then(|| wanted.pin.clone());
         let (modules, name, now) =
