@@ -10,14 +10,23 @@ use crate::files::SourceName;
 const MAX_ENTRIES: usize = 10_000;
 /// Largest file of the root module that is read.
 const MAX_FILE_BYTES: usize = 1 << 20;
-/// All files of the root module together.
+/// All files of the root module together, and all others together.
 const MAX_TOTAL_BYTES: usize = 8 << 20;
 
 /// The files Terraform or OpenTofu reads in the archive's top directory, by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Reads a tar or a zip. Other entries are passed over without being kept.
-pub(crate) fn read(bytes: &[u8], mimetype: &str) -> Result<Files, ReadError> {
+/// What an archive holds.
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// The root module.
+    pub(crate) files: Files,
+    /// All other files, by their paths; without their content when they are too large, alone or together.
+    pub(crate) others: BTreeMap<String, Option<Vec<u8>>>,
+}
+
+/// Reads a tar or a zip.
+pub(crate) fn read(bytes: &[u8], mimetype: &str) -> Result<Contents, ReadError> {
     let kind = mimetype.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-tar" | "application/tar" => tar(bytes),
@@ -26,7 +35,7 @@ pub(crate) fn read(bytes: &[u8], mimetype: &str) -> Result<Files, ReadError> {
     }
 }
 
-fn tar(bytes: &[u8]) -> Result<Files, ReadError> {
+fn tar(bytes: &[u8]) -> Result<Contents, ReadError> {
     let malformed = |error: std::io::Error| ReadError::Malformed(error.to_string());
     let mut files = Collected::default();
     let mut archive = tar::Archive::new(bytes);
@@ -40,10 +49,10 @@ fn tar(bytes: &[u8]) -> Result<Files, ReadError> {
             files.take(&path, &mut entry)?;
         }
     }
-    Ok(files.files)
+    Ok(files.contents)
 }
 
-fn zip(bytes: &[u8]) -> Result<Files, ReadError> {
+fn zip(bytes: &[u8]) -> Result<Contents, ReadError> {
     let malformed = |error: zip::result::ZipError| ReadError::Malformed(error.to_string());
     let mut files = Collected::default();
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(malformed)?;
@@ -57,41 +66,48 @@ fn zip(bytes: &[u8]) -> Result<Files, ReadError> {
             files.take(&path, &mut entry)?;
         }
     }
-    Ok(files.files)
+    Ok(files.contents)
 }
 
 /// The same of files that are not in an archive.
-pub(crate) fn of_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Files, ReadError> {
+pub(crate) fn of_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Contents, ReadError> {
     let mut collected = Collected::default();
     for (name, content) in files {
         collected.take(&name, &mut content.as_slice())?;
     }
-    Ok(collected.files)
+    Ok(collected.contents)
 }
 
 #[derive(Default)]
 struct Collected {
-    files: Files,
+    contents: Contents,
     total: usize,
+    others_total: usize,
 }
 
 impl Collected {
-    /// Reads an entry when it is part of the root module. Its declared size is not believed.
+    /// Reads an entry. Its declared size is not believed.
     fn take(&mut self, path: &str, content: &mut dyn Read) -> Result<(), ReadError> {
         let name = path.strip_prefix("./").unwrap_or(path);
+        let mut read = |most: usize| {
+            let mut bytes = Vec::new();
+            let read = content.take(most as u64 + 1).read_to_end(&mut bytes);
+            read.map(|_| bytes).map_err(|error| ReadError::Malformed(error.to_string()))
+        };
         if name.contains(['/', '\\']) || !(SourceName::parse(name).is_some() || is_values(name)) {
+            let most = MAX_FILE_BYTES.min(MAX_TOTAL_BYTES - self.others_total);
+            let bytes = read(most)?;
+            let kept = (bytes.len() <= most).then_some(bytes);
+            self.others_total += kept.as_ref().map_or(0, Vec::len);
+            self.contents.others.insert(name.to_owned(), kept);
             return Ok(());
         }
-        let mut bytes = Vec::new();
-        content
-            .take(MAX_FILE_BYTES as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| ReadError::Malformed(error.to_string()))?;
+        let bytes = read(MAX_FILE_BYTES)?;
         self.total += bytes.len();
         if bytes.len() > MAX_FILE_BYTES || self.total > MAX_TOTAL_BYTES {
             return Err(ReadError::TooLarge(name.to_owned()));
         }
-        self.files.insert(name.to_owned(), bytes);
+        self.contents.files.insert(name.to_owned(), bytes);
         Ok(())
     }
 }

@@ -8,9 +8,10 @@ use hcl_edit::expr::{
     BinaryOperator, Conditional, Expression, ForExpr, FuncCall, Object, ObjectKey, TraversalOperator,
     UnaryOperator,
 };
+use hcl_edit::template::Template;
 
 use crate::budget::{Budget, NODE, Result, Stop, failed};
-use crate::functions;
+use crate::functions::{self, files};
 use crate::number::Number;
 use crate::reference::References;
 use crate::value::Value;
@@ -257,10 +258,48 @@ impl Evaluator<'_> {
             self.budget.spend(items.len() * NODE)?;
             arguments.extend(items);
         }
-        functions::call(name, &arguments, &self.budget, self.references.now()).map_err(|stop| match stop {
+        let result = match name {
+            "templatefile" => self.template_file(&arguments),
+            name if files::NAMES.contains(&name) => match self.contents() {
+                Some(contents) => files::call(name, &arguments, contents, &self.budget),
+                None => no_files(),
+            },
+            name => functions::call(name, &arguments, &self.budget, self.references.now()),
+        };
+        result.map_err(|stop| match stop {
             Stop::Failed(reason) => Stop::Failed(format!("{name}: {reason}")),
             stop => stop,
         })
+    }
+
+    /// A file as a template, which knows nothing but the names it is given.
+    fn template_file(&self, arguments: &[Value]) -> Result<Value> {
+        let [path, values] = arguments else {
+            return failed(format!("2 arguments are required, not {}", arguments.len()));
+        };
+        let Some(contents) = self.contents() else { return no_files() };
+        let text = files::read_text(&path.to_text(&self.budget)?, contents, &self.budget)?;
+        let Ok(template) = text.parse::<Template>() else {
+            return failed("the file is no template");
+        };
+        let values: Vec<_> = values.to_map()?.iter().collect();
+        if values.len() > MOST_TEMPLATE_NAMES {
+            return failed(format!("a template may be given {MOST_TEMPLATE_NAMES} names"));
+        }
+        self.with_names(&values, Scope::new(Allowed::Nothing), &template)
+    }
+
+    fn with_names(
+        &self,
+        values: &[(&String, &Value)],
+        scope: Scope<'_>,
+        template: &Template,
+    ) -> Result<Value> {
+        let Some(((name, value), rest)) = values.split_first() else {
+            return self.template(template, scope);
+        };
+        let binding = Binding { name: name.as_str(), value: (*value).clone(), outer: scope.bindings };
+        self.with_names(rest, scope.with(&binding), template)
     }
 
     fn for_expression(&self, expression: &ForExpr, scope: Scope<'_>) -> Result<Value> {
@@ -368,6 +407,13 @@ impl Evaluator<'_> {
         }
         Ok(value)
     }
+}
+
+/// Names that a template in a file may be given.
+const MOST_TEMPLATE_NAMES: usize = 200;
+
+fn no_files() -> Result<Value> {
+    failed("functions that read files may not be used here")
 }
 
 fn out_of_range() -> Stop {

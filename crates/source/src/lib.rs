@@ -62,6 +62,40 @@ pub enum Flow {
     Classic,
 }
 
+/// What `data.coder_workspace_owner` tells, as far as it is known before Terraform runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Id of the user.
+    pub id: String,
+    /// User name.
+    pub name: String,
+    /// Name for people.
+    pub full_name: String,
+    /// Address.
+    pub email: String,
+    /// How the user signs in.
+    pub login_type: String,
+    /// Names of groups.
+    pub groups: Vec<String>,
+    /// Roles, each with the id of its organization, which is empty for the site's.
+    pub rbac_roles: Vec<(String, String)>,
+}
+
+impl Owner {
+    /// Whom an import sees, which has no workspace (terraform 3.5).
+    #[must_use]
+    pub fn of_import(groups: Vec<String>) -> Self {
+        let default = || "default".to_owned();
+        Self {
+            name: default(),
+            full_name: default(),
+            email: "default@example.com".to_owned(),
+            groups,
+            ..Self::default()
+        }
+    }
+}
+
 /// What tags are evaluated with. Without `Debug`: variables may hold secrets.
 #[derive(Clone, Default)]
 pub struct Inputs {
@@ -73,6 +107,8 @@ pub struct Inputs {
     pub parameters: BTreeMap<String, String>,
     /// Keys somebody else sets: such tags are left out and need not be known (TAG-14).
     pub overridden: BTreeSet<String>,
+    /// Whose workspace it is; without one nothing of it is known. The classic flow knows nobody (TAG-15).
+    pub owner: Option<Owner>,
     /// What `timestamp()` says.
     pub now: Timestamp,
 }
@@ -89,7 +125,7 @@ impl Template {
     /// # Errors
     /// [`ReadError`]. Files that are not valid configuration are no error: see [`Self::broken`].
     pub fn read(bytes: &[u8], mimetype: &str) -> Result<Self, ReadError> {
-        Ok(Self { module: module::Module::parse(&archive::read(bytes, mimetype)?) })
+        Ok(Self { module: module::Module::parse(archive::read(bytes, mimetype)?) })
     }
 
     /// Takes the files of a template's top folder by their names; others than Terraform and OpenTofu read are passed over.
@@ -97,7 +133,7 @@ impl Template {
     /// # Errors
     /// [`ReadError::TooLarge`].
     pub fn of_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Self, ReadError> {
-        Ok(Self { module: module::Module::parse(&archive::of_files(files)?) })
+        Ok(Self { module: module::Module::parse(archive::of_files(files)?) })
     }
 
     /// Files that are not valid configuration, each as `file: reason`. Nothing of theirs is known.
@@ -116,6 +152,12 @@ impl Template {
     #[must_use]
     pub fn has_dependent_parameters(&self) -> bool {
         parameters::depend(&self.module)
+    }
+
+    /// Whether parameters or tags may depend on the workspace's owner. May say so where none does.
+    #[must_use]
+    pub fn may_ask_for_owner(&self) -> bool {
+        parameters::mention(&self.module, reference::OWNER)
     }
 
     /// The parameters of the root module with the given values; none when it is known only later which there are.

@@ -8,7 +8,7 @@ use hcl_edit::structure::{Block, Body};
 use hcl_edit::template::{StringTemplate, Template};
 use serde_json::Value as Json;
 
-use crate::archive::{self, Files};
+use crate::archive::{self, Contents};
 use crate::files::{Reader, read_by};
 use crate::syntax::{self, Effort, Parsed};
 
@@ -39,6 +39,8 @@ pub(crate) struct Module {
     pub(crate) values: Attributes,
     /// Files that cannot be read as configuration, each with the reason.
     pub(crate) broken: Vec<String>,
+    /// All files, for the functions that read them.
+    pub(crate) contents: Contents,
     effort: Effort,
 }
 
@@ -51,8 +53,9 @@ pub(crate) struct TagBlock {
 }
 
 impl Module {
-    pub(crate) fn parse(files: &Files) -> Self {
+    pub(crate) fn parse(contents: Contents) -> Self {
         let mut module = Self::default();
+        let files = &contents.files;
         let sources = read_by(Reader::OpenTofu, files.keys().cloned());
         let sources = sources.iter().filter_map(|name| files.get_key_value(name));
         let mut values: Vec<_> = files.iter().filter(|(name, _)| archive::is_values(name)).collect();
@@ -72,6 +75,7 @@ impl Module {
                 module.broken.push(format!("{name}: {reason}"));
             }
         }
+        module.contents = contents;
         module
     }
 

@@ -10,9 +10,10 @@ use crate::Inputs;
 use crate::budget::{Result, Stop, failed};
 use crate::eval::{Binding, Evaluator, Scope};
 use crate::module::{Attributes, Module, Nested};
+use crate::reference::OWNER;
 use crate::value::Value;
 
-/// How a reference to a parameter begins.
+/// What a reference to a parameter has in it.
 const REFERENCE: &str = "coder_parameter";
 /// Where an expression may get a parameter's value from without naming it.
 const INDIRECT: &str = "local.";
@@ -26,17 +27,26 @@ pub struct Parameter {
     pub definition: Option<Definition>,
 }
 
-/// Whether any parameter may depend on another one. Rather too often than too seldom.
+/// Whether anything that is evaluated before Terraform runs has a word in it.
+pub(crate) fn mention(module: &Module, word: &str) -> bool {
+    let tags = module.tags.values().flat_map(|block| block.attributes.values());
+    let mut own = module.locals.values().chain(tags).map(ToString::to_string);
+    own.any(|text| text.contains(word)) || of_parameters(module).any(|text| text.contains(word))
+}
+
+fn of_parameters(module: &Module) -> impl Iterator<Item = String> {
+    let own = module.parameters.values().flat_map(BTreeMap::values);
+    let nested = module.nested.values().flatten();
+    let nested = nested.flat_map(|block| block.each.iter().chain(block.attributes.values()));
+    own.chain(nested).map(ToString::to_string)
+}
+
+/// Whether any parameter may depend on another one or on the workspace's owner. Rather too often than too seldom.
 pub(crate) fn depend(module: &Module) -> bool {
-    let texts = || {
-        let own = module.parameters.values().flat_map(BTreeMap::values);
-        let nested = module.nested.values().flatten();
-        let nested = nested.flat_map(|block| block.each.iter().chain(block.attributes.values()));
-        own.chain(nested).map(ToString::to_string)
-    };
-    texts().any(|text| text.contains(REFERENCE))
-        || (texts().any(|text| text.contains(INDIRECT))
-            && module.locals.values().any(|local| local.to_string().contains(REFERENCE)))
+    let has = |text: &str| text.contains(REFERENCE) || text.contains(OWNER);
+    of_parameters(module).any(|text| has(&text))
+        || (of_parameters(module).any(|text| text.contains(INDIRECT))
+            && module.locals.values().any(|local| has(&local.to_string())))
 }
 
 /// All parameters of the root module, or none at all when it is not known which there are.

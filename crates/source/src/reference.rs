@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use coder_domain::Timestamp;
 use hcl_edit::expr::{Expression, TraversalOperator};
 
+use crate::archive::Contents;
 use crate::budget::{Budget, NODE, Result, Stop, failed};
 use crate::constraint::{Constraint, step_name};
 use crate::eval::{Allowed, Binding, Evaluator, Scope};
@@ -13,7 +14,7 @@ use crate::module::{Attributes, Module};
 use crate::number::Number;
 use crate::tags::not_in_classic;
 use crate::value::Value;
-use crate::{Flow, Inputs, json};
+use crate::{Flow, Inputs, Owner, json};
 
 /// Instances of a block with `count` or `for_each` beyond which nothing is evaluated.
 const MOST_INSTANCES: usize = 1000;
@@ -29,6 +30,9 @@ const PLAIN: [&str; 9] = [
     "order",
     "styling",
 ];
+
+/// The data source that tells whose workspace it is.
+pub(crate) const OWNER: &str = "coder_workspace_owner";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -63,6 +67,11 @@ impl<'m> Evaluator<'m> {
         self.references.inputs.flow == Flow::Classic
     }
 
+    /// The template's files, where functions may read them.
+    pub(crate) fn contents(&self) -> Option<&'m Contents> {
+        (!self.classic()).then_some(&self.references.module.contents)
+    }
+
     /// The value of a root name and how many of the steps after it are part of the reference.
     pub(crate) fn lookup(
         &self,
@@ -82,6 +91,12 @@ impl<'m> Evaluator<'m> {
             ("local", Some(name), _) => Ok((self.local(name)?, 1)),
             ("data", Some("coder_parameter"), Some(_)) if scope.allowed == Allowed::Variables => forbidden(),
             ("data", Some("coder_parameter"), Some(label)) => Ok((self.parameter(label)?, 2)),
+            ("data", Some(OWNER), Some(label)) if scope.allowed == Allowed::All && !self.classic() => {
+                match &self.references.inputs.owner {
+                    Some(owner) => Ok((owner_object(owner, label), 2)),
+                    None => Ok((Value::unknown(format!("it refers to {}", shown(root, steps))), steps.len())),
+                }
+            }
             ("path", Some("module" | "root"), _) if !self.classic() => Ok((Value::text("."), 1)),
             ("terraform", Some("workspace"), _) if !self.classic() => Ok((Value::text("default"), 1)),
             ("count" | "each" | "self", _, _) => {
@@ -300,6 +315,28 @@ impl<'m> Evaluator<'m> {
         }
         Ok(())
     }
+}
+
+/// The attributes of the workspace's owner; keys and tokens are told only to Terraform.
+fn owner_object(owner: &Owner, label: &str) -> Value {
+    let text = |name: &str, value: &str| (name.to_owned(), Value::text(value));
+    let role = |(name, organization): &(String, String)| {
+        Value::map([text("name", name), text("org_id", organization)].into())
+    };
+    let mut object = BTreeMap::from([
+        text("id", &owner.id),
+        text("name", &owner.name),
+        text("full_name", &owner.full_name),
+        text("email", &owner.email),
+        text("login_type", &owner.login_type),
+        ("groups".to_owned(), Value::texts(&owner.groups)),
+        ("rbac_roles".to_owned(), Value::list(owner.rbac_roles.iter().map(role).collect())),
+    ]);
+    for unknown in ["ssh_public_key", "ssh_private_key", "session_token", "oidc_access_token"] {
+        let why = format!("it refers to data.{OWNER}.{label}.{unknown}");
+        object.insert(unknown.to_owned(), Value::unknown(why));
+    }
+    Value::map(object)
 }
 
 /// A reference as its author wrote it, up to the third step.

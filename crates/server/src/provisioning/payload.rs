@@ -22,10 +22,8 @@ use uuid::Uuid;
 use super::serve::Session;
 use super::{bundle, session_token, update};
 use crate::context::App;
+use crate::routes::owners::EVERYONE;
 use crate::{external_auth, git_ssh_key};
-
-/// The group that everybody is in.
-const EVERYONE: &str = "Everyone";
 
 /// Why a taken job cannot be handed out; the text becomes the job's error.
 #[derive(Debug, thiserror::Error)]

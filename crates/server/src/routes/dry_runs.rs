@@ -48,7 +48,8 @@ pub async fn create(
         None => None,
     };
     let flow = versions::tags::flow(template.as_ref());
-    let source = builds::source::load(&mut tx, flow, version.id, import.file_id, app.now()).await?;
+    let source =
+        builds::source::load(&mut tx, flow, &version, import.file_id, caller.user.id, app.now()).await?;
     let values = builds::parameters::resolve(
         &mut tx,
         version.id,

@@ -12,6 +12,7 @@ pub mod keys;
 pub mod matched;
 pub mod meta;
 pub mod organizations;
+pub mod owners;
 pub mod provisioner_daemons;
 pub mod provisioner_jobs;
 pub mod provisioner_keys;

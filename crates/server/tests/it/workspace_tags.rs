@@ -91,6 +91,41 @@ on_both_engines! {
         }
     }
 
+    async fn tags_and_parameters_may_be_about_the_owner(server: TestServer) {
+        let owner = server.owner().await;
+        server.user(&owner, "ann", &[]).await;
+        let ann = server.login("ann@example.com").await;
+        let main = r#"data "coder_workspace_owner" "me" {}
+locals { is_admin = contains(data.coder_workspace_owner.me.rbac_roles[*].name, "owner") }
+data "coder_parameter" "root" {
+  count   = local.is_admin ? 1 : 0
+  name    = "root"
+  default = data.coder_workspace_owner.me.name
+}
+data "coder_workspace_tags" "tags" {
+  tags = {
+    who  = data.coder_workspace_owner.me.name
+    kind = local.is_admin ? "admin" : join("+", data.coder_workspace_owner.me.groups)
+  }
+}
+"#;
+        let want = json!({ "who": "admin", "kind": "admin" });
+        assert_eq!(imported(&server, &owner, main, json!({})).await, want, "who pushes stands for the owner");
+        let (template, _) = template(&server, &owner, main, json!({})).await;
+        for (token, who, kind, parameters) in [
+            (&owner, "admin", "admin", json!([{ "name": "root", "value": "admin" }])),
+            (&ann, "ann", "Everyone", json!([])),
+        ] {
+            let request = json!({ "template_id": template, "name": "w" });
+            let made = server.post(token, "/api/v2/users/me/workspaces", request).await.expect(201);
+            let build = &made["latest_build"];
+            let tags = &build["job"]["tags"];
+            assert_eq!((&tags["who"], &tags["kind"]), (&json!(who), &json!(kind)));
+            let path = format!("/api/v2/workspacebuilds/{}/parameters", build["id"].as_str().unwrap());
+            assert_eq!(server.get(token, &path).await.expect(200), parameters);
+        }
+    }
+
     async fn variables_of_the_request_count(server: TestServer) {
         let owner = server.owner().await;
         let main = source("a = var.required\nb = data.coder_parameter.zone.value");

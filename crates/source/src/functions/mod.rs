@@ -3,6 +3,7 @@
 
 mod collections;
 mod encoding;
+pub(crate) mod files;
 mod format;
 mod hashes;
 mod network;
@@ -37,12 +38,13 @@ pub(crate) fn call(name: &str, values: &[Value], budget: &Budget, now: Timestamp
         .or_else(|| time::call(name, &args, now));
     match (found, name) {
         (Some(result), _) => result,
-        (
-            None,
-            "abspath" | "file" | "fileexists" | "fileset" | "filebase64" | "filebase64sha256"
-            | "filebase64sha512" | "filemd5" | "filesha1" | "filesha256" | "filesha512" | "pathexpand"
-            | "templatefile",
-        ) => failed("functions that read files may not be used here"),
+        // What is secret does not matter before Terraform runs: tags are no secret.
+        (None, "sensitive" | "nonsensitive" | "ephemeralasnull") => {
+            args.count(1, 1).and_then(|()| args.value(0).cloned())
+        }
+        (None, "abspath" | "pathexpand") => {
+            failed("this function may not be used here: where a job runs is not known")
+        }
         (None, "bcrypt" | "uuid" | "rsadecrypt") => {
             failed("this function may not be used here: no daemon could have the tag it gives")
         }

@@ -1,7 +1,7 @@
 //! Parameters that depend on each other.
 
 use coder_domain::parameter::Definition;
-use coder_source::{Inputs, Parameter};
+use coder_source::{Inputs, Owner, Parameter};
 
 use crate::{map, template};
 
@@ -100,6 +100,30 @@ fn json_and_override_files_have_options_too() {
     let found = template(&[("main.tf", DEPENDENT), ("override.tf", over)]);
     let found = found.parameters(&Inputs::default()).unwrap();
     assert_eq!(named(&found, "size").unwrap().options, ["only"]);
+}
+
+#[test]
+fn owners_have_parameters_of_their_own() {
+    let some = r#"
+locals { is_admin = contains(data.coder_workspace_owner.me.rbac_roles[*].name, "owner") }
+data "coder_parameter" "root" {
+  count   = local.is_admin ? 1 : 0
+  name    = "root"
+  default = data.coder_workspace_owner.me.email
+}
+"#;
+    let template = template(&[("main.tf", some)]);
+    assert!(template.has_dependent_parameters() && template.may_ask_for_owner());
+    let of = |owner: Option<Owner>| template.parameters(&Inputs { owner, ..Inputs::default() });
+    assert_eq!(of(None), None, "without an owner nothing is known");
+    assert_eq!(of(Some(Owner::of_import(vec!["Everyone".to_owned()]))), Some(vec![]));
+    let admin = Owner {
+        email: "a@b.co".to_owned(),
+        rbac_roles: vec![("owner".to_owned(), String::new())],
+        ..Owner::default()
+    };
+    let found = of(Some(admin)).unwrap();
+    assert_eq!(named(&found, "root").unwrap().default_value, "a@b.co");
 }
 
 #[test]

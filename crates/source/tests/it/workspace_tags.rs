@@ -1,6 +1,6 @@
 //! The rules of `coder_workspace_tags` (scheduling-and-auth TAG-11 to TAG-19, terraform 1.10).
 
-use coder_source::{Flow, Inputs, Reason};
+use coder_source::{Flow, Inputs, Owner, Reason};
 
 use crate::{map, module, tags, template, value};
 
@@ -147,7 +147,7 @@ fn tag_13_what_has_no_value_is_an_error_that_names_tag_and_reason() {
         ("data.coder_parameter.missing.value", "data.coder_parameter.missing is not declared"),
         ("nonsense", "nonsense"),
         ("nosuch(1)", "there is no such function"),
-        ("file(\"x\")", "read files"),
+        ("file(\"x\")", "no file"),
         ("uuid()", "may not be used"),
         ("1 / 0", "range"),
     ] {
@@ -294,4 +294,69 @@ fn what_refers_to_itself_is_an_error() {
                  data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = data.coder_parameter.p.value\n}\n";
     assert!(matches!(value(lines, "local.a"), Err(Reason::Failed(why)) if why.contains("itself")));
     assert!(value(lines, "data.coder_parameter.p.value").is_err());
+}
+
+#[test]
+fn tags_may_be_about_the_owner_of_the_workspace() {
+    let owner = Owner {
+        name: "ann".to_owned(),
+        groups: vec!["Everyone".to_owned(), "gpu".to_owned()],
+        ..Owner::default()
+    };
+    let lines = "pool = contains(data.coder_workspace_owner.me.groups, \"gpu\") ? \"gpu\" : \"cpu\"\n\
+                 who  = data.coder_workspace_owner.me.name";
+    let known = Inputs { owner: Some(owner), ..Inputs::default() };
+    assert_eq!(tags("", lines, &known), Ok(map(&[("pool", "gpu"), ("who", "ann")])));
+    assert!(tags("", lines, &Inputs::default()).is_err());
+    assert!(tags("", lines, &Inputs { flow: Flow::Classic, ..known.clone() }).is_err());
+    assert!(tags("", "key = data.coder_workspace_owner.me.session_token", &known).is_err());
+}
+
+#[test]
+fn tags_may_read_the_templates_files() {
+    let module = module(
+        "locals { config = yamldecode(file(\"${path.module}/conf/a.yaml\")) }",
+        "zone = local.config.zone\nfiles = join(\",\", fileset(\"conf\", \"**/*.yaml\"))\nhash = filemd5(\"./x/../conf/b/c.yaml\")\n\
+         there = fileexists(\"main.tf\")\nnot = fileexists(\"nope\")\nmade = trimspace(templatefile(\"conf/t.tftpl\", { who = \"me\", n = [1, 2] }))\n\
+         raw = filebase64(\"conf/b/c.yaml\")\nopen = nonsensitive(sensitive(\"x\"))",
+    );
+    let files = [
+        ("main.tf", module.as_str()),
+        ("conf/a.yaml", "zone: eu"),
+        ("./conf/b/c.yaml", "x"),
+        ("conf/t.tftpl", "hi ${who}%{ for i in n } ${i}%{ endfor }\n"),
+    ];
+    let found = template(&files).workspace_tags(&Inputs::default());
+    let wanted = [
+        ("zone", "eu"),
+        ("files", "a.yaml,b/c.yaml"),
+        ("hash", "9dd4e461268c8034f5c8564e155c67a6"),
+        ("there", "true"),
+        ("not", "false"),
+        ("made", "hi me 1 2"),
+        ("raw", "eA=="),
+        ("open", "x"),
+    ];
+    assert_eq!(found, Ok(map(&wanted)));
+    let of_classic = Inputs { flow: Flow::Classic, ..Inputs::default() };
+    assert!(tags("", "a = file(\"main.tf\")", &of_classic).is_err());
+    let large = "x".repeat((1 << 20) + 1);
+    for expression in [
+        "file(\"/etc/passwd\")",
+        "file(\"../main.tf\")",
+        "file(\"nope\")",
+        "file(\"large\")",
+        "templatefile(\"conf/t.tftpl\", {})",
+        "templatefile(\"v\", {})",
+        "join(\"\", fileset(\".\", \"*.{tf,sh}\"))",
+    ] {
+        let main = module_of(expression);
+        let files =
+            [("main.tf", main.as_str()), ("large", &large), ("conf/t.tftpl", "${who}"), ("v", "${var.x}")];
+        assert!(template(&files).workspace_tags(&Inputs::default()).is_err(), "{expression}");
+    }
+}
+
+fn module_of(expression: &str) -> String {
+    module("variable \"x\" { default = \"y\" }", &format!("a = {expression}"))
 }

@@ -138,7 +138,7 @@ pub async fn make(
         last: last.map(|_| &values_before),
     };
     let flow = versions::tags::flow(Some(template));
-    let source = source::load(tx, flow, version.id, import.file_id, now).await?;
+    let source = source::load(tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
     let values = parameters::resolve_with(tx, version.id, definitions, source.as_ref(), &given).await?;
     let tags = tags::resolve(tx, source.as_ref(), &version, &import, workspace.owner_id, &values).await?;
     let build_id = BuildId::random();

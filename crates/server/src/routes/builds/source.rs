@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coder_domain::Timestamp;
-use coder_domain::ids::{FileId, TemplateVersionId};
+use coder_domain::ids::{FileId, UserId};
 use coder_domain::parameter::Definition;
 use coder_source::{Flow, Inputs, Parameter, Template as Read};
+use coder_store::versions::Version;
 use coder_store::{Tx, files};
 
 use crate::http::{Error, Result};
+use crate::routes::owners;
 use crate::routes::versions::tags as source;
 
 /// A source that has been read.
@@ -24,8 +26,9 @@ pub struct Source {
 pub async fn load(
     tx: &mut Tx,
     flow: Flow,
-    version: TemplateVersionId,
+    version: &Version,
     file: FileId,
+    owner: UserId,
     now: Timestamp,
 ) -> Result<Option<Source>> {
     if is_plain(file) {
@@ -41,8 +44,13 @@ pub async fn load(
         remember_plain(file);
         return Ok(None);
     }
-    let variables = source::stored_variables(tx, version).await?;
-    let inputs = Inputs { flow, variables, parameters: BTreeMap::new(), overridden: BTreeSet::new(), now };
+    let variables = source::stored_variables(tx, version.id).await?;
+    let owner = match template.may_ask_for_owner() {
+        true => Some(owners::find(tx, owner, version.organization_id).await?),
+        false => None,
+    };
+    let (parameters, overridden) = Default::default();
+    let inputs = Inputs { flow, variables, parameters, overridden, owner, now };
     Ok(Some(Source { template: Arc::new(template), inputs }))
 }
 
@@ -67,7 +75,8 @@ impl Source {
         if self.inputs.flow == Flow::Classic || !self.template.has_dependent_parameters() {
             return Ok(found);
         }
-        let (template, inputs) = (self.template.clone(), (self.inputs.clone(), self.with(values)));
+        let (template, mut inputs) = (self.template.clone(), (self.inputs.clone(), self.with(values)));
+        inputs.0.owner = Some(owners::of_import());
         let work = move || Some((template.parameters(&inputs.0)?, template.parameters(&inputs.1)?));
         let evaluated = tokio::task::spawn_blocking(work).await;
         match evaluated.map_err(|e| Error::internal("Internal error.", e))? {

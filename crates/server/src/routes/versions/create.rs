@@ -20,7 +20,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
-use crate::routes::{announce, matched, organizations, random_name, templates, users};
+use crate::routes::{announce, matched, organizations, owners, random_name, templates, users};
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -60,8 +60,8 @@ pub async fn create(
     let archive = source_tags::Archive { data, mimetype: file.mimetype };
     // Evaluating takes its time; no connection waits for it.
     drop(tx);
-    let user = caller.user.id;
-    let tags = source_tags::for_import(archive, flow, variables, user, &request.tags, now).await?;
+    let requester = (caller.user.id, owners::caller(&caller, organization));
+    let tags = source_tags::for_import(archive, flow, variables, requester, &request.tags, now).await?;
     let mut job = NewJob {
         id: JobId::random(),
         organization_id: organization,

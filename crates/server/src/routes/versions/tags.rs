@@ -8,7 +8,7 @@ use coder_api::json::NameValue;
 use coder_domain::Timestamp;
 use coder_domain::ids::UserId;
 use coder_domain::tags::{self, TagSet};
-use coder_source::{Flow, Inputs, ReadError, TagError, Template};
+use coder_source::{Flow, Inputs, Owner, ReadError, TagError, Template};
 use coder_store::templates::Template as Row;
 use coder_store::{Tx, version_details as details};
 
@@ -90,12 +90,12 @@ pub async fn for_import(
     archive: Archive,
     flow: Flow,
     variables: BTreeMap<String, String>,
-    requester: UserId,
+    (requester, owner): (UserId, Owner),
     request: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<TagSet> {
     let overridden = request.keys().filter(|key| !tags::needs_source(key, request)).cloned().collect();
-    let inputs = Inputs { flow, variables, parameters: BTreeMap::new(), overridden, now };
+    let inputs = Inputs { flow, variables, parameters: BTreeMap::new(), overridden, owner: Some(owner), now };
     let found = evaluate(Arc::new(read(archive).await?), inputs).await?;
     let asked = match found.tags {
         Ok(tags) => tags,

@@ -191,12 +191,13 @@ pub async fn resolve_autostart(
     let latest = coder_store::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
     let last = coder_store::builds::list_parameters(&mut tx, latest.id).await?;
     let given = builds::parameters::Given { last: Some(&last), ..Default::default() };
-    let version = template.active_version_id;
-    let (_, import) =
-        coder_store::foundations::find_version(&mut tx, version).await?.ok_or_else(Error::not_found)?;
+    let (version, import) = coder_store::foundations::find_version(&mut tx, template.active_version_id)
+        .await?
+        .ok_or_else(Error::not_found)?;
     let flow = versions::tags::flow(Some(&template));
-    let source = builds::source::load(&mut tx, flow, version, import.file_id, app.now()).await?;
-    let outcome = builds::parameters::resolve(&mut tx, version, source.as_ref(), &given).await;
+    let source =
+        builds::source::load(&mut tx, flow, &version, import.file_id, row.owner_id, app.now()).await?;
+    let outcome = builds::parameters::resolve(&mut tx, version.id, source.as_ref(), &given).await;
     match outcome {
         Ok(_) => Ok(Json(Resolved { parameter_mismatch: false })),
         Err(error) if error.status() == StatusCode::BAD_REQUEST => {
