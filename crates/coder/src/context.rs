@@ -27,9 +27,9 @@ pub(crate) struct Context {
 
 impl Context {
     /// Finds the configuration directory; nothing is read yet.
-    pub(crate) fn new(global: Global) -> anyhow::Result<Self> {
-        let directory = Directory::locate(global.global_config.clone())?;
-        Ok(Self { printer: Printer::detect(), directory, global, client: OnceLock::new() })
+    pub(crate) fn new(global: Global) -> Self {
+        let directory = Directory::locate(global.global_config.clone());
+        Self { printer: Printer::detect(), directory, global, client: OnceLock::new() }
     }
 
     /// The server to talk to.

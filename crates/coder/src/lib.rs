@@ -93,7 +93,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "server")]
         Command::Exp { command } => cmd::exp::run(&command),
         command => {
-            let ctx = Context::new(global)?;
+            let ctx = Context::new(global);
             match command {
                 #[cfg(feature = "server")]
                 Command::Quickstart(args) => cmd::quickstart::run(&ctx, args),

@@ -13,7 +13,8 @@ use crate::env;
 /// The configuration directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
-    path: PathBuf,
+    /// None without a home, as in many containers: then nothing is saved, and flags and variables say everything.
+    path: Option<PathBuf>,
 }
 
 /// The files, by the names the official program uses.
@@ -23,20 +24,18 @@ const ORGANIZATION: &str = "organization";
 
 impl Directory {
     /// The given directory, or `$XDG_CONFIG_HOME/coderv2`, or `~/.config/coderv2`.
-    pub(crate) fn locate(given: Option<PathBuf>) -> anyhow::Result<Self> {
-        if let Some(path) = given {
-            return Ok(Self { path });
-        }
-        let base = env::get(env::XDG_CONFIG_HOME).map(PathBuf::from);
-        let base = base.or_else(|| env::get(env::HOME).map(|home| Path::new(&home).join(".config")));
-        let base = base.context("there is no home directory: set HOME or CODER_CONFIG_DIR")?;
-        Ok(Self { path: base.join("coderv2") })
+    pub(crate) fn locate(given: Option<PathBuf>) -> Self {
+        let base = || {
+            let base = env::get(env::XDG_CONFIG_HOME).map(PathBuf::from);
+            base.or_else(|| env::get(env::HOME).map(|home| Path::new(&home).join(".config")))
+        };
+        Self { path: given.or_else(|| Some(base()?.join("coderv2"))) }
     }
 
     /// Where the token is saved; not for templates.
     #[cfg(feature = "server")]
-    pub(crate) fn secret_file(&self) -> PathBuf {
-        self.path.join(SESSION)
+    pub(crate) fn secret_file(&self) -> Option<PathBuf> {
+        self.path.as_ref().map(|path| path.join(SESSION))
     }
 
     /// The saved server.
@@ -62,8 +61,9 @@ impl Directory {
 
     /// Forgets the log-in; absent files are fine.
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
+        let Some(directory) = &self.path else { return Ok(()) };
         for name in [URL, SESSION, ORGANIZATION] {
-            let path = self.path.join(name);
+            let path = directory.join(name);
             match fs::remove_file(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -74,7 +74,7 @@ impl Directory {
     }
 
     fn read(&self, name: &str) -> anyhow::Result<Option<String>> {
-        let path = self.path.join(name);
+        let Some(path) = self.path.as_ref().map(|path| path.join(name)) else { return Ok(None) };
         match fs::read_to_string(&path) {
             // Files written by hand often end with a newline.
             Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
@@ -85,10 +85,12 @@ impl Directory {
 
     /// Replaces the file in one step, so that a reader never sees half a token.
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let path = self.path.join(name);
+        let directory =
+            self.path.as_ref().context("there is no home directory: set HOME or CODER_CONFIG_DIR")?;
+        let path = directory.join(name);
         let replace = || -> io::Result<()> {
-            fs::DirBuilder::new().recursive(true).mode(0o750).create(&self.path)?;
-            let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
+            fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+            let mut file = tempfile::NamedTempFile::new_in(directory)?;
             file.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
             file.write_all(text.as_bytes())?;
             file.persist(&path).map_err(|error| error.error)?;

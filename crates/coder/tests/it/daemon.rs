@@ -1,6 +1,6 @@
 //! A daemon as its own process: how it joins, what it says, how it ends.
 
-use crate::program::{Home, until};
+use crate::program::{Home, finish, until};
 use crate::stack::{PATIENCE, Process, Server};
 
 fn stop(mut daemon: Process, signal: &str) {
@@ -116,4 +116,44 @@ fn a_daemon_survives_a_restart_of_its_server() {
     assert!(joined.is_some(), "{}", daemon.log());
     drop(again);
     stop(daemon, "TERM");
+}
+
+/// It would take jobs and fail each.
+#[test]
+fn a_daemon_without_a_cache_directory_does_not_join() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let file = home.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let cache = file.display().to_string();
+    home.run(&["provisioner", "start", "--name", "lost", "--cache-dir", &cache])
+        .refused("the daemon cannot work here: ");
+    home.run(&["provisioner", "start", "--name", "lost", "--cache-dir", &cache])
+        .refused("/file/work cannot be used: Not a directory");
+    let listed = home.run(&["provisioner", "list", "--show-offline"]).good().out;
+    assert!(!listed.contains("lost"), "{listed}");
+}
+
+/// As in containers whose user is in no list of users.
+#[test]
+fn nothing_needs_a_home_that_is_told_everything() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let token = home.run(&["tokens", "create"]).good().out.trim().to_owned();
+    let mut homeless = elsewhere(&server);
+    homeless.set("CODER_SESSION_TOKEN", token);
+    let command = |args: &[&str]| {
+        let mut command = homeless.command(args);
+        command.env_remove("HOME");
+        command
+    };
+    finish(command(&["whoami"]), b"").good();
+    finish(command(&["login", &server.url, "--use-token-as-session"]), b"")
+        .refused("there is no home directory");
+    let cache = homeless.path().join("cache").display().to_string();
+    let start = ["provisioner", "start", "--name", "homeless", "--cache-dir", &cache];
+    let mut daemon = Process::spawn(&homeless, command(&start), "homeless.log");
+    daemon.says("successfully connected to coderd");
+    stop(daemon, "TERM");
+    finish(command(&start[..4]), b"").refused("there is no home directory: set HOME, or pass --cache-dir");
 }

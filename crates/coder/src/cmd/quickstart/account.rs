@@ -59,7 +59,7 @@ pub(super) async fn prepare(client: &Client, place: &Path, url: &str) -> anyhow:
         password
     };
     let token = client.login(EMAIL, password.clone()).await.context("log in")?;
-    Directory::locate(Some(config_directory(place)))?.save(url, &token)?;
+    Directory::locate(Some(config_directory(place))).save(url, &token)?;
     Ok(Account { email: EMAIL.to_owned(), password, client: client.with_token(Some(token)) })
 }
 

@@ -84,7 +84,7 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
 
 /// What jobs of built-in daemons must not see of the server.
 fn hidden(ctx: &Context, args: &Args) -> anyhow::Result<Vec<PathBuf>> {
-    let mut hidden = vec![ctx.directory.secret_file()];
+    let mut hidden: Vec<_> = ctx.directory.secret_file().into_iter().collect();
     hidden.extend(database::directory(&args.database)?);
     hidden.extend(args.tls.tls_key_file.iter().cloned());
     Ok(hidden)
