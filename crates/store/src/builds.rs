@@ -118,8 +118,8 @@ statements! { "workspace_builds";
     SET_FLAGS = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3, updated_us = $4
         where id = $1");
     /// What was no news stays as it is.
-    END = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3, daily_cost = $4,
-        deadline_us = coalesce($5, deadline_us), updated_us = $6 where id = $1");
+    END = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3,
+        deadline_us = coalesce($4, deadline_us), updated_us = $5 where id = $1");
     FIND_STATE = sql("select workspace_build_id as id, state from workspace_build_states where workspace_build_id = $1");
     SET_STATE = sql("insert into workspace_build_states (workspace_build_id, state) values ($1, $2)
         on conflict (workspace_build_id) do update set state = excluded.state");
@@ -301,8 +301,6 @@ pub struct Ended {
     pub has_ai_task: bool,
     /// Whether it has an agent outside.
     pub has_external_agent: bool,
-    /// What it costs a day.
-    pub daily_cost: i64,
     /// When the workspace will be stopped; none leaves it.
     pub deadline_at: Option<Timestamp>,
 }
@@ -312,8 +310,8 @@ pub struct Ended {
 /// # Errors
 /// [`Error::Stale`] when it is gone.
 pub async fn update_ended(tx: &mut Tx, id: BuildId, ended: Ended, now: Timestamp) -> Result<()> {
-    let Ended { has_ai_task, has_external_agent, daily_cost, deadline_at } = ended;
-    let row = values![id, has_ai_task, has_external_agent, daily_cost, deadline_at, now];
+    let Ended { has_ai_task, has_external_agent, deadline_at } = ended;
+    let row = values![id, has_ai_task, has_external_agent, deadline_at, now];
     tx.together(&END, row, true).await
 }
 

@@ -99,7 +99,6 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
                 let ended = Ended {
                     has_ai_task: *has_ai_task,
                     has_external_agent: checked.results.has_external_agent(),
-                    daily_cost: checked.results.daily_cost(),
                     deadline_at: deadline.filter(|_| build.transition == Transition::Start),
                 };
                 store_build(tx, &row, build, state, ended, now).await.map(Some)

@@ -151,12 +151,6 @@ impl Results {
         self.resources.iter().any(|resource| resource.kind == "coder_external_agent")
     }
 
-    /// What the transition costs a day.
-    #[must_use]
-    pub fn daily_cost(&self) -> i64 {
-        self.resources.iter().map(|resource| resource.daily_cost).sum()
-    }
-
     /// Stores everything, one statement per table.
     pub async fn store(&self, tx: &mut Tx, job: JobId) -> Result<(), coder_store::Error> {
         resources::insert(tx, &self.resources).await?;

@@ -184,6 +184,9 @@ on_both_engines! {
         daemon.calls.fail_job(&failed).await.unwrap();
         let mut tx = server.app.store.reader().await.unwrap();
         assert_eq!(builds::find_state(&mut tx, build.parse().unwrap()).await.unwrap().unwrap(), b"half");
+        drop(tx);
+        let shown = server.get(&owner, &format!("/api/v2/workspacebuilds/{build}")).await.expect(200);
+        assert_eq!(shown["daily_cost"], 7);
     }
 }
 
@@ -210,9 +213,14 @@ async fn a_build_shows_dev_containers_as_scripts_external_agents_and_the_templat
         scripts: vec![Script { display_name: "clone".to_owned(), ..Script::default() }],
         ..agent("dev", 1)
     };
-    let external = Resource { r#type: "coder_external_agent".to_owned(), ..resource("e") };
+    let quota = CommitQuotaRequest { job_id: posted.to_string(), daily_cost: 7 };
+    daemon.calls.commit_quota(&quota).await.unwrap();
+    let external = Resource { r#type: "coder_external_agent".to_owned(), daily_cost: 7, ..resource("e") };
     let made = completed_job::WorkspaceBuild {
-        resources: vec![Resource { agents: vec![dev, agent("b", 0), agent("a", 0)], ..external }],
+        resources: vec![
+            Resource { agents: vec![dev, agent("b", 0), agent("a", 0)], ..external.clone() },
+            Resource { r#type: "vm".to_owned(), ..external },
+        ],
         ..Default::default()
     };
     let result =
@@ -220,6 +228,7 @@ async fn a_build_shows_dev_containers_as_scripts_external_agents_and_the_templat
     daemon.calls.complete_job(&result).await.unwrap();
     let shown = server.get(&owner, &format!("/api/v2/workspacebuilds/{build}")).await.expect(200);
     assert_eq!(shown["has_external_agent"], true);
+    assert_eq!(shown["daily_cost"], 7, "as committed, though two instances show it");
     let names = |list: &Value, field: &str| -> Vec<String> {
         list.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap().to_owned()).collect()
     };
