@@ -154,6 +154,12 @@ impl Template {
         parameters::depend(&self.module)
     }
 
+    /// Whether there may be modules, or parameters in them, for certain values only. What is in modules is not known here.
+    #[must_use]
+    pub fn has_dependent_modules(&self) -> bool {
+        parameters::modules_depend(&self.module)
+    }
+
     /// Whether parameters or tags may depend on the workspace's owner. May say so where none does.
     #[must_use]
     pub fn may_ask_for_owner(&self) -> bool {

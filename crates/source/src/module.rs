@@ -33,6 +33,8 @@ pub(crate) struct Module {
     pub(crate) parameters: BTreeMap<String, Attributes>,
     /// The blocks in parameters, by the parameter's label.
     pub(crate) nested: BTreeMap<String, Vec<Nested>>,
+    /// Calls of modules by label.
+    pub(crate) modules: BTreeMap<String, Attributes>,
     /// `coder_workspace_tags` blocks by label.
     pub(crate) tags: BTreeMap<String, TagBlock>,
     /// What the values files say, the strongest already chosen.
@@ -107,7 +109,7 @@ impl Module {
         for root in one_or_many(&root) {
             for (kind, content) in fields(root) {
                 let labels = match kind.as_str() {
-                    "variable" => 1,
+                    "variable" | "module" => 1,
                     "data" => 2,
                     "locals" => 0,
                     _ => continue,
@@ -132,6 +134,9 @@ impl Module {
             ("locals", []) => self.locals.extend(attributes),
             ("variable", [name]) => {
                 self.variables.entry((*name).to_owned()).or_default().extend(attributes);
+            }
+            ("module", [name]) => {
+                self.modules.entry((*name).to_owned()).or_default().extend(attributes);
             }
             ("data", ["coder_parameter", label]) => {
                 self.parameters.entry((*label).to_owned()).or_default().extend(attributes);

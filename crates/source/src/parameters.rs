@@ -43,9 +43,18 @@ fn of_parameters(module: &Module) -> impl Iterator<Item = String> {
 
 /// Whether any parameter may depend on another one or on the workspace's owner. Rather too often than too seldom.
 pub(crate) fn depend(module: &Module) -> bool {
+    follow_values(module, || of_parameters(module)) || modules_depend(module)
+}
+
+/// The same of calls of modules, in which there may be parameters.
+pub(crate) fn modules_depend(module: &Module) -> bool {
+    follow_values(module, || module.modules.values().flat_map(BTreeMap::values).map(ToString::to_string))
+}
+
+fn follow_values<I: Iterator<Item = String>>(module: &Module, texts: impl Fn() -> I) -> bool {
     let has = |text: &str| text.contains(REFERENCE) || text.contains(OWNER);
-    of_parameters(module).any(|text| has(&text))
-        || (of_parameters(module).any(|text| text.contains(INDIRECT))
+    texts().any(|text| has(&text))
+        || (texts().any(|text| text.contains(INDIRECT))
             && module.locals.values().any(|local| has(&local.to_string())))
 }
 

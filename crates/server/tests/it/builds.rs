@@ -238,6 +238,37 @@ on_both_engines! {
         server.post(&owner, &path, tried).await.expect(201);
     }
 
+    async fn parameters_of_modules_that_come_with_values_are_left_to_terraform(server: TestServer) {
+        let owner = server.owner().await;
+        let main = r#"data "coder_parameter" "ide" {
+  name    = "ide"
+  default = "vim"
+}
+module "jetbrains" {
+  count  = data.coder_parameter.ide.value == "jetbrains" ? 1 : 0
+  source = "./jetbrains"
+}
+"#;
+        let answer = server.upload(&owner, "application/x-tar", tar(&[("main.tf", main)])).await;
+        let (version, job) = server.version(&owner, json!({ "file_id": answer.json()["hash"] })).await;
+        let ide = Parameter { name: "ide".to_owned(), kind: "string".to_owned(), default_value: "vim".to_owned(), ..Parameter::default() };
+        let mut tx = server.app.store.begin().await.unwrap();
+        version_details::insert_parameters(&mut tx, version, &[ide]).await.unwrap();
+        tx.commit().await.unwrap();
+        server.finish(job, "").await;
+        let request = json!({ "name": "t", "template_version_id": version });
+        let template = server.post(&owner, "/api/v2/organizations/default/templates", request).await.expect(201);
+        let pair = |name: &str, value: &str| json!({ "name": name, "value": value });
+        let given = json!([pair("ide", "jetbrains"), pair("jetbrains_ide", "GO")]);
+        let request = json!({ "template_id": template["id"], "name": "w", "rich_parameter_values": given });
+        let made = server.post(&owner, "/api/v2/users/me/workspaces", request).await.expect(201);
+        server.finish(job_of(&made["latest_build"]), "").await;
+        let id = made["id"].as_str().unwrap();
+        let stopped = build(&server, &owner, id, json!({ "transition": "stop" })).await.expect(201);
+        let path = format!("/api/v2/workspacebuilds/{}/parameters", stopped["id"].as_str().unwrap());
+        assert_eq!(server.get(&owner, &path).await.expect(200), given);
+    }
+
     async fn cancel(server: TestServer) {
         let owner = server.owner().await;
         let member = server.user(&owner, "dev", &[]).await;

@@ -7,7 +7,7 @@ use crate::value::Value;
 pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
     Some(match name {
         "lower" => one(args, |text| text.to_lowercase()),
-        "upper" => one(args, |text| text.to_uppercase()),
+        "upper" => one(args, upper),
         "title" => one(args, title),
         "chomp" => one(args, |text| text.trim_end_matches(['\n', '\r']).to_owned()),
         "trimspace" => one(args, |text| text.trim().to_owned()),
@@ -31,6 +31,15 @@ pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
         "tobool" => convert(args, |value| value.to_bool().map(Value::Bool)),
         _ => return None,
     })
+}
+
+/// Letter by letter: one that has no single upper-case letter stays.
+fn upper(text: &str) -> String {
+    let letter = |char: char| {
+        let mut letters = char.to_uppercase();
+        letters.next().filter(|_| letters.len() == 0).unwrap_or(char)
+    };
+    text.chars().map(letter).collect()
 }
 
 fn one(args: &Args<'_>, run: impl Fn(&str) -> String) -> Result<Value> {

@@ -8,12 +8,14 @@ use jiff::{SignedDuration, Zoned};
 
 use super::Args;
 use crate::budget::{Result, failed};
+use crate::number::Number;
 use crate::value::Value;
 
 pub(super) fn call(name: &str, args: &Args<'_>, now: Timestamp) -> Option<Result<Value>> {
     Some(match name {
         "timestamp" => args.count(0, 0).and_then(|()| args.made(written(now))),
         "timeadd" => add(args),
+        "timecmp" => compare(args),
         "formatdate" => format(args),
         _ => return None,
     })
@@ -33,14 +35,22 @@ fn parse(text: &str) -> Result<Timestamp> {
 
 fn add(args: &Args<'_>) -> Result<Value> {
     args.count(2, 2)?;
-    let at = parse(&args.text(0)?)?;
+    let at = zoned(&args.text(0)?)?;
     let Some(duration) = duration(&args.text(1)?) else {
         return failed("a duration is written like 1h30m or -10s");
     };
     match at.checked_add(duration) {
-        Ok(at) => args.made(at.to_string()),
+        Ok(at) if at.offset().is_zero() => args.made(written(at.timestamp())),
+        Ok(at) => args.made(strtime::format("%Y-%m-%dT%H:%M:%S%:z", &at).unwrap_or_default()),
         Err(_) => failed("the time is out of range"),
     }
+}
+
+/// -1, 0 or 1: whether the first is earlier, the same, or later.
+fn compare(args: &Args<'_>) -> Result<Value> {
+    args.count(2, 2)?;
+    let order = parse(&args.text(0)?)?.cmp(&parse(&args.text(1)?)?);
+    Ok(Value::Number(Number::from(order as i64)))
 }
 
 /// A sum of numbers with units, for example `1h30m`.

@@ -103,6 +103,25 @@ fn json_and_override_files_have_options_too() {
 }
 
 #[test]
+fn modules_may_come_with_values() {
+    for (attributes, wanted) in [
+        ("count = data.coder_parameter.ide.value == \"jetbrains\" ? 1 : 0", true),
+        ("for_each = local.ides", true),
+        ("agent_id = coder_agent.main.id", false),
+    ] {
+        let main = format!(
+            "locals {{ ides = toset([data.coder_parameter.ide.value]) }}\n\
+             data \"coder_parameter\" \"ide\" {{ name = \"ide\" }}\nmodule \"m\" {{\nsource = \"./m\"\n{attributes}\n}}\n"
+        );
+        let found = template(&[("main.tf", main.as_str())]);
+        assert_eq!(found.has_dependent_modules(), wanted, "{attributes}");
+        assert_eq!(found.has_dependent_parameters(), wanted, "{attributes}");
+    }
+    let json = r#"{"module":{"m":{"source":"./m","count":"${data.coder_parameter.a.value}"}}}"#;
+    assert!(template(&[("main.tf.json", json)]).has_dependent_modules());
+}
+
+#[test]
 fn owners_have_parameters_of_their_own() {
     let some = r#"
 locals { is_admin = contains(data.coder_workspace_owner.me.rbac_roles[*].name, "owner") }

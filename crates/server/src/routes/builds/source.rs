@@ -75,15 +75,28 @@ impl Source {
         if self.inputs.flow == Flow::Classic || !self.template.has_dependent_parameters() {
             return Ok(found);
         }
+        let given: Vec<String> = values.keys().cloned().collect();
         let (template, mut inputs) = (self.template.clone(), (self.inputs.clone(), self.with(values)));
         inputs.0.owner = Some(owners::of_import());
         let work = move || Some((template.parameters(&inputs.0)?, template.parameters(&inputs.1)?));
         let evaluated = tokio::task::spawn_blocking(work).await;
-        match evaluated.map_err(|e| Error::internal("Internal error.", e))? {
-            Some((before, after)) => Ok(changed(found, &before, after)),
-            None => Ok(found),
+        let mut all = match evaluated.map_err(|e| Error::internal("Internal error.", e))? {
+            Some((before, after)) => changed(found.clone(), &before, after),
+            None => found.clone(),
+        };
+        if self.template.has_dependent_modules() {
+            let is_new =
+                |name: &String| [&found, &all].iter().all(|known| known.iter().all(|one| one.name != *name));
+            let new: Vec<_> = given.into_iter().filter(is_new).map(in_a_module).collect();
+            all.extend(new);
         }
+        Ok(all)
     }
+}
+
+/// A parameter that only Terraform will find, and check.
+fn in_a_module(name: String) -> Definition {
+    Definition { name, kind: "string".to_owned(), mutable: true, ..Definition::default() }
 }
 
 fn changed(found: Vec<Definition>, before: &[Parameter], after: Vec<Parameter>) -> Vec<Definition> {
