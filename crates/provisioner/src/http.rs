@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::cancel::Shutdown;
-use crate::status::StatusHandle;
+use crate::status::{Status, StatusHandle};
 
 /// Connections at once; further ones wait to be accepted.
 const CONNECTIONS: usize = 32;
@@ -111,8 +111,15 @@ impl Desk {
         }
     }
 
+    /// The daemon's state, in which a wish to stop counts from the moment it was answered.
+    fn now(&self) -> Status {
+        let mut status = self.status.get();
+        status.draining |= self.shutdown.requested().is_some();
+        status
+    }
+
     fn ready(&self) -> Response<Full<Bytes>> {
-        let status = self.status.get();
+        let status = self.now();
         if status.is_ready() {
             text(StatusCode::OK, "ok\n")
         } else if status.draining {
@@ -123,7 +130,7 @@ impl Desk {
     }
 
     fn shown(&self) -> Response<Full<Bytes>> {
-        let status = self.status.get();
+        let status = self.now();
         let shown = Shown {
             connected: status.connected,
             busy: status.is_busy(),
@@ -168,7 +175,6 @@ mod tests {
 
     use super::*;
     use crate::metrics::Metrics;
-    use crate::status::Status;
 
     fn desk(status: Status) -> (Desk, watch::Sender<Status>) {
         let (sender, receiver) = watch::channel(status);
@@ -196,11 +202,13 @@ mod tests {
 
     #[test]
     fn draining_takes_a_post() {
-        let (desk, _status) = desk(Status::default());
+        let (desk, _status) = desk(Status { connected: true, ..Status::default() });
         assert_eq!(ask(&desk, Method::GET, "/drain").status(), 405);
         assert_eq!(desk.shutdown.requested(), None);
+        assert_eq!(ask(&desk, Method::GET, "/readyz").status(), 200);
         assert_eq!(ask(&desk, Method::POST, "/drain").status(), 202);
         assert_eq!(desk.shutdown.requested(), Some(crate::Stop::Drain));
+        assert_eq!(ask(&desk, Method::GET, "/readyz").status(), 503, "whatever the daemon has done by now");
         assert_eq!(ask(&desk, Method::DELETE, "/status").headers()[ALLOW], "GET, HEAD");
     }
 
