@@ -362,4 +362,21 @@ mod linux {
         let error = explain(error, Report::read(&reported));
         if tried { Ok(()) } else { Err(error.to_string()) }
     }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn too_many_namespaces_are_no_full_disk() {
+            let failed = |stage: Stage| {
+                let report = Report { first: None, failed: Some(stage as i32) };
+                explain(Errno::NOSPC.into(), report)
+            };
+            let error = failed(Stage::Namespaces);
+            assert_ne!(error.kind(), io::ErrorKind::StorageFull);
+            assert!(error.to_string().contains("max_user_namespaces"), "{error}");
+            assert_eq!(failed(Stage::Mounts).kind(), io::ErrorKind::StorageFull);
+        }
+    }
 }

@@ -137,6 +137,27 @@ mod restricted {
     }
 
     #[test]
+    fn the_reason_is_what_kept_it_from_the_least() {
+        if terraform().is_none() {
+            return;
+        }
+        let name = "isolation::restricted::the_reason_is_what_kept_it_from_the_least";
+        without(&[Without::Namespaces(libc::CLONE_NEWPID), Without::Mounts], name, async {
+            let mut running =
+                Running::with(&Server::new(), |config, _| config.isolation = Isolation::Required);
+            let error = running.ended().await.unwrap_err().to_string();
+            // Where there are no namespaces at all, that comes first.
+            let user = std::process::Command::new("unshare").args(["-U", "true"]).status();
+            if user.is_ok_and(|status| status.success()) {
+                assert!(
+                    error.ends_with("directories cannot be hidden: Operation not permitted (os error 1)"),
+                    "{error}"
+                );
+            }
+        });
+    }
+
+    #[test]
     fn kernels_before_5_10_run_jobs() {
         if terraform().is_none() {
             return;

@@ -13,6 +13,8 @@ const INSIDE: &str = "CODER_TEST_KERNEL";
 pub(crate) enum Without {
     /// A namespace of one of these kinds (`CLONE_NEW…`) cannot be made.
     Namespaces(libc::c_int),
+    /// Nothing can be mounted.
+    Mounts,
     /// Processes cannot be waited for by descriptors: before Linux 5.3, and some filters of containers.
     Descriptors,
     /// Descriptors of processes have no flags: before Linux 5.10.
@@ -82,6 +84,7 @@ fn filter(what: &[Without]) -> Vec<sock_filter> {
                 // Its flags are in memory, where no filter looks; libraries then take the other one.
                 call(libc::SYS_clone3, &[], libc::ENOSYS);
             }
+            Without::Mounts => call(libc::SYS_mount, &[], libc::EPERM),
             Without::Descriptors => call(libc::SYS_pidfd_open, &[], libc::ENOSYS),
             Without::DescriptorFlags => {
                 let none = [load(argument(1)), compare(libc::BPF_JSET, u32::MAX, 1)];
