@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use anyhow::bail;
 use clap::Args;
@@ -32,6 +33,9 @@ pub(crate) struct Flags {
     /// Parameters for which nothing counts as given.
     #[arg(skip)]
     without: BTreeSet<String>,
+    /// What is in the file, which may be a pipe that can be read once only.
+    #[arg(skip)]
+    in_file: OnceLock<Vec<(String, String)>>,
 }
 
 impl Flags {
@@ -56,7 +60,14 @@ impl Flags {
     fn given(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut given = BTreeMap::new();
         if let Some(file) = &self.rich_parameter_file {
-            given.extend(variables::from_yaml(file)?);
+            let values = match self.in_file.get() {
+                Some(values) => values,
+                None => {
+                    let values = variables::from_yaml(file)?;
+                    self.in_file.get_or_init(|| values)
+                }
+            };
+            given.extend(values.iter().cloned());
         }
         given.extend(pairs(&self.parameters)?);
         given.extend(pairs(&self.ephemeral)?);
@@ -277,6 +288,19 @@ mod tests {
         let open = [parameter("zone", None)];
         let values = resolve(&Printer::plain(), &flags, &open, &[], Asking::New, false).unwrap();
         assert_eq!(values, [NameValue::new("zone", "us")]);
+    }
+
+    #[test]
+    fn a_file_is_read_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "size: 2\n").unwrap();
+        let mut flags = Flags { rich_parameter_file: Some(file.path().to_owned()), ..Flags::default() };
+        assert!(flags.drop_all(["zone"].into_iter()).unwrap().is_empty());
+        // As of a pipe, nothing is left of it.
+        drop(file);
+        let open = [parameter("size", None)];
+        let values = resolve(&Printer::plain(), &flags, &open, &[], Asking::New, false).unwrap();
+        assert_eq!(values, [NameValue::new("size", "2")]);
     }
 
     #[test]

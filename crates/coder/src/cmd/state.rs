@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_api::client::Client;
 use coder_api::json::Blob;
@@ -105,6 +105,8 @@ fn keep(path: &Path, state: &[u8]) -> io::Result<()> {
 async fn push(ctx: &Context, args: PushArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let state = read(&args.file).with_context(|| format!("read the state from {}", args.file.display()))?;
+    // A build that is asked for with nothing goes on with the state that is there.
+    ensure!(args.no_build || !state.is_empty(), "the state is empty: pass --no-build to store none");
     let workspace = remote::workspace(&client, &args.workspace).await?;
     let build = find(&client, &workspace, &args.build).await?;
     if args.no_build {
@@ -126,7 +128,7 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     } else {
         fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     }
-    anyhow::ensure!(bytes.len() as u64 <= LARGEST, "it is larger than 64 MiB");
+    ensure!(bytes.len() as u64 <= LARGEST, "it is larger than 64 MiB");
     // No build could do anything with something else. An empty one says that there is nothing.
     if !bytes.is_empty() {
         let state: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(&bytes);
