@@ -114,7 +114,6 @@ statements! { "workspace_builds";
             (select after.build_number from workspace_builds as after where after.id = $3))
         order by build.build_number desc limit $4 offset $5"));
     SET_COST = sql("update workspace_builds set daily_cost = $2, updated_us = $3 where id = $1");
-    SET_DEADLINE = sql("update workspace_builds set deadline_us = $2, max_deadline_us = $3, updated_us = $4 where id = $1");
     SET_FLAGS = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3, updated_us = $4
         where id = $1");
     /// What was no news stays as it is.
@@ -264,20 +263,6 @@ pub async fn list(tx: &mut Tx, workspace: WorkspaceId, page: Page) -> Result<Vec
 /// [`Error::Stale`] when it is gone.
 pub async fn update_daily_cost(tx: &mut Tx, id: BuildId, daily_cost: i64, now: Timestamp) -> Result<()> {
     tx.change_one(&SET_COST, values![id, daily_cost, now]).await
-}
-
-/// Stores when the workspace will be stopped.
-///
-/// # Errors
-/// [`Error::Stale`] when it is gone.
-pub async fn update_deadline(
-    tx: &mut Tx,
-    id: BuildId,
-    deadline: Option<Timestamp>,
-    max_deadline: Option<Timestamp>,
-    now: Timestamp,
-) -> Result<()> {
-    tx.change_one(&SET_DEADLINE, values![id, deadline, max_deadline, now]).await
 }
 
 /// Stores what the job found out.

@@ -3,7 +3,6 @@
 
 use coder_domain::explain::{Daemon, Key, Session};
 use coder_domain::ids::{DaemonId, KeyId, OrganizationId};
-use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use jiff::Timestamp;
 
@@ -31,8 +30,6 @@ record! {
         pub slots: i64,
         /// Whether it takes no more jobs.
         pub draining: bool,
-        /// Hash of its newest session; none for official daemons.
-        pub session_hash: Option<Hashed>,
         /// Its key.
         pub key_id: KeyId,
         /// When that ends.
@@ -82,7 +79,7 @@ impl Facts {
 statements! { "provisioner_daemons";
     /// Held jobs are few and have an index of their own.
     LIST = sql("select daemon.id, daemon.organization_id, daemon.name, daemon.provisioners, daemon.tags,
-        daemon.last_seen_us, daemon.left_us, daemon.slots, daemon.draining, daemon.session_hash, daemon.key_id, joined.expires_us,
+        daemon.last_seen_us, daemon.left_us, daemon.slots, daemon.draining, daemon.key_id, joined.expires_us,
         joined.revoked_us, coalesce(held.jobs, 0) as busy, held.oldest_us
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
         left join (select worker_id, count(*) as jobs, min(started_us) as oldest_us from provisioner_jobs

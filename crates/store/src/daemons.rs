@@ -1,7 +1,6 @@
 //! Provisioner daemons. A daemon keeps its row, and so its jobs, as long as organization, name and owner tag stay.
 
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
-use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use jiff::{SignedDuration, Timestamp};
 
@@ -40,8 +39,6 @@ record! {
         pub busy: i64,
         /// Whether it takes no more jobs.
         pub draining: bool,
-        /// Hash of the newest session of this row; none for official daemons.
-        pub session_hash: Option<Hashed>,
         /// Name of its key.
         pub key_name: String,
     }
@@ -177,7 +174,7 @@ macro_rules! select {
     () => {
         "select daemon.id, daemon.organization_id, daemon.name, daemon.key_id, daemon.provisioners, daemon.tags,
         daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us, daemon.left_us,
-        daemon.slots, daemon.busy, daemon.draining, daemon.session_hash, joined.name as key_name
+        daemon.slots, daemon.busy, daemon.draining, joined.name as key_name
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id"
     };
 }
@@ -236,7 +233,6 @@ statements! { "provisioner_daemons";
         where id in (select value from json_each($1)) and left_us is not null");
     LIST_JOINED = sql("select distinct organization_id, owner_tag <> '' as is_personal from provisioner_daemons
         where joined_by = $1 and key_id = $2");
-    SET_SESSION = sql("update provisioner_daemons set session_hash = $2 where id = $1");
     HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2,
         left_us = case when left_us > $3 then left_us end
         where id in (select value from json_each($1))").class(Class::Heartbeat);
@@ -440,14 +436,6 @@ pub async fn list_tokens_in_use(tx: &mut Tx, user: UserId) -> Result<Vec<String>
 pub async fn list_joined(tx: &mut Tx, user: UserId) -> Result<Vec<(OrganizationId, bool)>> {
     let rows = tx.fetch(&LIST_JOINED, values![user, KeyId::USER_AUTH]).await?;
     rows.iter().map(|row| Ok((row.get("organization_id")?, row.get("is_personal")?))).collect()
-}
-
-/// Notes the newest session of a row.
-///
-/// # Errors
-/// [`crate::Error::Stale`] when the row is gone.
-pub async fn update_session(tx: &mut Tx, id: DaemonId, session: Option<Hashed>) -> Result<()> {
-    tx.change_one(&SET_SESSION, values![id, session]).await
 }
 
 /// The open and the last ended job of each of these daemons (scheduling-and-auth DAE-4).

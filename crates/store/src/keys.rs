@@ -117,11 +117,6 @@ statements! { "provisioner_keys";
     LIST = sql(concat!("select ", columns!(), " from provisioner_keys
         where organization_id = $1 and revoked_us is null order by created_us, id"));
     /// A key has few rows; the times are looked at in all of them.
-    LIST_ENDS = sql("select id, case
-            when previous_until_us > $1 and (expires_us is null or expires_us <= $1 or previous_until_us < expires_us)
-            then previous_until_us else expires_us end as at_us
-        from provisioner_keys where revoked_us is null and (expires_us > $1 or previous_until_us > $1)
-        order by at_us, id limit $2");
     LIST_ENDED = sql("select id from provisioner_keys where id in (select value from json_each($1))
         and (revoked_us is not null or expires_us <= $2)").class(crate::engine::Class::Heartbeat);
     LIST_EXPIRED_IN_USE = sql("select id from provisioner_keys where revoked_us is null and expires_us <= $1
@@ -206,16 +201,6 @@ pub async fn find_by_name(tx: &mut Tx, organization: OrganizationId, name: &str)
 /// Only when the database fails.
 pub async fn list(tx: &mut Tx, organization: OrganizationId) -> Result<Vec<Key>> {
     tx.fetch(&LIST, values![organization]).await?.iter().map(Key::from_row).collect()
-}
-
-/// The keys of which a secret ends after `after`, and when, the soonest first: for a timer. A key whose old secret ends
-/// before the key itself is listed with that instant.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn list_ends(tx: &mut Tx, after: Timestamp, limit: i64) -> Result<Vec<(KeyId, Timestamp)>> {
-    let rows = tx.fetch(&LIST_ENDS, values![after, limit]).await?;
-    rows.iter().map(|row| Ok((row.get("id")?, row.get("at_us")?))).collect()
 }
 
 /// Expired keys whose daemons still hold jobs: these must end.

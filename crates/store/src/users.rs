@@ -187,9 +187,6 @@ statements! { "users";
         where user_id = $1");
     ADD_SSH_KEY = sql("insert into git_ssh_keys (user_id, public_key, private_key, created_us, updated_us)
         values ($1, $2, $3, $4, $5) on conflict (user_id) do nothing");
-    SET_SSH_KEY = sql("insert into git_ssh_keys (user_id, public_key, private_key, created_us, updated_us)
-        values ($1, $2, $3, $4, $5) on conflict (user_id) do update
-        set public_key = excluded.public_key, private_key = excluded.private_key, updated_us = excluded.updated_us");
 }
 
 /// Adds a user.
@@ -359,12 +356,4 @@ pub async fn find_git_ssh_key(tx: &mut Tx, user: UserId) -> Result<Option<GitSsh
 /// Only when the database fails.
 pub async fn insert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
     tx.execute(&ADD_SSH_KEY, key.values()).await.map(|_| ())
-}
-
-/// Stores or replaces the Git SSH key.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn update_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
-    tx.execute(&SET_SSH_KEY, key.values()).await.map(|_| ())
 }

@@ -109,7 +109,6 @@ statements! { "workspaces";
         and (cast($9 as bigint) is null or workspace.last_used_us >= $9)
         and (cast($10 as bigint) is null or workspace.last_used_us <= $10)
         order by owner.username_lower, workspace.name_lower"));
-    COUNT_OF_TEMPLATE = sql("select count(*) as total from workspaces where template_id = $1 and not deleted");
     COUNT_OF_OWNER = sql("select count(*) as total from workspaces where owner_id = $1 and not deleted");
     RENAME = sql("update workspaces set name = $2, name_lower = $3, updated_us = $4 where id = $1 and not deleted");
     UPDATE = sql("update workspaces set autostart_schedule = $2, ttl_ms = $3, automatic_updates = $4, favorite = $5,
@@ -186,14 +185,6 @@ pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Workspace>> {
         filter.last_used_before.to_value(),
     ];
     tx.fetch(&LIST, parameters).await?.iter().map(Workspace::from_row).collect()
-}
-
-/// How many workspaces use a template.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn count_of_template(tx: &mut Tx, template: TemplateId) -> Result<i64> {
-    tx.fetch_one(&COUNT_OF_TEMPLATE, values![template]).await?.get("total")
 }
 
 /// How many workspaces a user owns.

@@ -59,9 +59,6 @@ statements! { "provisioner_jobs";
     SILENT = sql("select id, worker_id, session_hash, updated_us, lost_us, canceled_us from provisioner_jobs
         where started_us is not null and completed_us is null and updated_us < $1 and (updated_us, id) > ($2, $3)
         order by updated_us, id limit $4");
-    LOST = sql("select id, worker_id, session_hash, updated_us, lost_us, canceled_us from provisioner_jobs
-        where lost_us is not null and completed_us is null and lost_us <= $1 and (lost_us, id) > ($2, $3)
-        order by lost_us, id limit $4");
     GROUPS = sql("select counted.organization_id, counted.provisioner, counted.tag_set_id, interned.tags,
         counted.waiting, counted.oldest_us from (
             select line.organization_id, line.provisioner, line.tag_set_id, cast(sum(line.waiting) as bigint) as waiting,
@@ -74,12 +71,6 @@ statements! { "provisioner_jobs";
             group by line.organization_id, line.provisioner, line.tag_set_id) as counted
         join tag_sets as interned on interned.id = counted.tag_set_id
         where counted.oldest_us < $1 order by counted.oldest_us, counted.tag_set_id");
-    OF_GROUP = sql("select id from provisioner_jobs
-        where started_us is null and completed_us is null and canceled_us is null
-        and organization_id = $1 and provisioner = $2 and tag_set_id = $3 and created_us < $4 limit $5");
-    ANY_OPEN = sql("select exists (select 1 from provisioner_jobs where started_us is null and completed_us is null
-            and canceled_us is null)
-        or exists (select 1 from provisioner_jobs where started_us is not null and completed_us is null) as found");
 }
 
 /// Open jobs that are running or being canceled and silent since before `running_before`, or waiting since before
@@ -103,27 +94,8 @@ pub async fn list_candidates(
 /// # Errors
 /// Only when the database fails.
 pub async fn list_silent(tx: &mut Tx, before: Timestamp, after: After, limit: i64) -> Result<Vec<Suspect>> {
-    page(tx, &SILENT, before, after, limit).await
-}
-
-/// Held jobs whose holder's connection ended at `until` or before, the longest lost first; a page at a time, which goes
-/// on behind `lost_at` and id of the last.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn list_lost(tx: &mut Tx, until: Timestamp, after: After, limit: i64) -> Result<Vec<Suspect>> {
-    page(tx, &LOST, until, after, limit).await
-}
-
-async fn page(
-    tx: &mut Tx,
-    statement: &crate::Statement,
-    limit_at: Timestamp,
-    after: After,
-    limit: i64,
-) -> Result<Vec<Suspect>> {
     let (at, id) = after.unwrap_or((Timestamp::MIN, JobId::NIL));
-    let rows = tx.fetch(statement, values![limit_at, at, id, limit]).await?;
+    let rows = tx.fetch(&SILENT, values![before, at, id, limit]).await?;
     rows.iter().map(Suspect::from_row).collect()
 }
 
@@ -135,23 +107,6 @@ async fn page(
 /// Only when the database fails.
 pub async fn list_groups(tx: &mut Tx, before: Timestamp) -> Result<Vec<Group>> {
     tx.fetch(&GROUPS, values![before]).await?.iter().map(Group::from_row).collect()
-}
-
-/// Waiting jobs of a kind that were made before `before`, in no particular order.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn list_waiting(tx: &mut Tx, of: &Group, before: Timestamp, limit: i64) -> Result<Vec<JobId>> {
-    let parameters = values![of.organization_id, of.provisioner, of.tag_set_id, before, limit];
-    tx.fetch(&OF_GROUP, parameters).await?.iter().map(|row| row.get("id")).collect()
-}
-
-/// Whether any job waits or is held; without one there is nothing to reap.
-///
-/// # Errors
-/// Only when the database fails.
-pub async fn any_open(tx: &mut Tx) -> Result<bool> {
-    tx.fetch_one(&ANY_OPEN, vec![]).await?.get("found")
 }
 
 /// Ends a job that has shown no sign of life since `updated_at`; a job that nobody took also gets a start.

@@ -113,11 +113,10 @@ async fn users_can_be_changed_and_listed(fixture: Fixture) {
         updated_at: at(6),
     };
     assert_eq!(users::find_git_ssh_key(&mut tx, bob.id).await.unwrap(), None);
-    users::update_git_ssh_key(&mut tx, &key).await.unwrap();
-    users::update_git_ssh_key(&mut tx, &GitSshKey { public_key: "B".to_owned(), ..key.clone() })
-        .await
-        .unwrap();
-    assert_eq!(users::find_git_ssh_key(&mut tx, bob.id).await.unwrap().unwrap().public_key, "B");
+    users::insert_git_ssh_key(&mut tx, &key).await.unwrap();
+    let second = GitSshKey { public_key: "B".to_owned(), ..key.clone() };
+    users::insert_git_ssh_key(&mut tx, &second).await.unwrap();
+    assert_eq!(users::find_git_ssh_key(&mut tx, bob.id).await.unwrap(), Some(key), "the first stays");
 }
 
 async fn organizations_and_members(fixture: Fixture) {

@@ -11,7 +11,6 @@ use crate::fixture::{Fixture, at, on_both_engines, tags};
 on_both_engines!(
     keys_are_found_by_secret_and_name,
     old_and_new_secret_are_known_after_a_rotation,
-    ends_are_listed_soonest_first,
     use_is_noted_once_a_minute,
     a_deleted_key_frees_its_name_and_keeps_its_rows,
     daemons_of_a_deleted_key_stay_while_they_hold_a_job,
@@ -72,28 +71,6 @@ async fn old_and_new_secret_are_known_after_a_rotation(fixture: Fixture) {
         assert!(matches!(refused, Err(Error::Stale { .. })));
     }
     assert!(keys::find_shown(&mut tx, Hashed::of("")).await.unwrap().is_none());
-    tx.commit().await.unwrap();
-}
-
-async fn ends_are_listed_soonest_first(fixture: Fixture) {
-    let mut tx = fixture.store.begin().await.unwrap();
-    let early = inserted(&fixture, &mut tx, "early").await;
-    let late = inserted(&fixture, &mut tx, "late").await;
-    let rotated = inserted(&fixture, &mut tx, "rotated").await;
-    let gone = inserted(&fixture, &mut tx, "gone").await;
-    inserted(&fixture, &mut tx, "eternal").await;
-    for (key, end) in [(&early, 10), (&late, 30), (&rotated, 40), (&gone, 15)] {
-        keys::update_expiry(&mut tx, key.id, Some(at(end))).await.unwrap();
-    }
-    keys::rotate(&mut tx, rotated.id, Hashed::of("new"), at(20)).await.unwrap();
-    keys::revoke(&mut tx, fixture.organization, "gone", at(5)).await.unwrap().unwrap();
-    let all = [(early.id, at(10)), (rotated.id, at(20)), (late.id, at(30))];
-    assert_eq!(keys::list_ends(&mut tx, at(5), 10).await.unwrap(), all);
-    assert_eq!(keys::list_ends(&mut tx, at(5), 1).await.unwrap(), all[..1]);
-    assert_eq!(keys::list_ends(&mut tx, at(10), 10).await.unwrap(), all[1..]);
-    let rest = [(late.id, at(30)), (rotated.id, at(40))];
-    assert_eq!(keys::list_ends(&mut tx, at(20), 10).await.unwrap(), rest);
-    assert_eq!(keys::list_ends(&mut tx, at(40), 10).await.unwrap(), []);
     tx.commit().await.unwrap();
 }
 

@@ -128,7 +128,6 @@ async fn a_workspace_is_found_listed_and_changed(fixture: Fixture) {
         let listed = workspaces::list(&mut tx, &filter).await.unwrap();
         assert_eq!(listed, if found { vec![workspace.clone()] } else { vec![] }, "{filter:?}");
     }
-    assert_eq!(workspaces::count_of_template(&mut tx, template.id).await.unwrap(), 1);
     assert_eq!(workspaces::count_of_owner(&mut tx, fixture.user).await.unwrap(), 1);
     assert!(templates::delete(&mut tx, template.id, at(9)).await.is_err(), "workspaces still use it");
     tx.commit().await.unwrap();
@@ -179,13 +178,9 @@ async fn builds_are_numbered_and_one_at_a_time(fixture: Fixture) {
     let page = Page { after: Some(second), limit: 1, ..Page::default() };
     assert_eq!(ids(builds::list(&mut tx, workspace, page).await.unwrap()), [first]);
     builds::update_daily_cost(&mut tx, first, 5, at(9)).await.unwrap();
-    builds::update_deadline(&mut tx, first, Some(at(10)), None, at(9)).await.unwrap();
     builds::update_flags(&mut tx, first, false, true, at(9)).await.unwrap();
     let build = builds::find_many(&mut tx, &[first]).await.unwrap().remove(0);
-    assert_eq!(
-        (build.daily_cost, build.deadline_at, build.has_external_agent),
-        (5, Some(at(10)), Some(true))
-    );
+    assert_eq!((build.daily_cost, build.has_ai_task, build.has_external_agent), (5, Some(false), Some(true)));
     let parameters = [("size".to_owned(), "10".to_owned()), ("a".to_owned(), String::new())].into();
     builds::insert_parameters(&mut tx, first, &parameters).await.unwrap();
     assert_eq!(builds::list_parameters(&mut tx, first).await.unwrap(), parameters);
