@@ -152,8 +152,16 @@ fn a_bundle_has_modules_and_every_platform_of_the_mirror() {
     let none = maker.home.run(&["templates", "bundle", "template", "-o", "x", "--platform", "plan9_vax"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(none.err.contains("plan9_vax"), "{}", none.err);
+    assert!(!none.err.contains('│'), "no frames are drawn: {}", none.err);
     assert!(!maker.home.path().join("x").exists());
     maker.home.run(&["templates", "bundle", "nowhere", "-o", "x"]).refused("nowhere is not a directory");
+    // Said before anything is fetched.
+    for (output, words) in
+        [("absent/x", "write absent/x: No such file"), ("template", "name a file to write")]
+    {
+        let refused = maker.home.run(&["templates", "bundle", "template", "-o", output]).refused(words);
+        assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
+    }
 }
 
 /// Server, daemon and commands, with nothing to reach but themselves.

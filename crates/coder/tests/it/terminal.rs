@@ -64,7 +64,8 @@ fn a_template_directory_is_checked_before_anything_is_sent() {
 #[test]
 fn init_writes_an_example_once() {
     let home = Home::new();
-    home.run(&["templates", "init"]).refused("pass --id NAME");
+    home.run(&["templates", "init"])
+        .refused("\nerror: cannot ask \"Example:\": standard input has ended; pass --id NAME");
     home.run(&["templates", "init", "--id", "nothing"]).refused("choose from: hello");
     home.run(&["templates", "init", "--id", "hello", "mine"]).good();
     assert!(std::fs::read_to_string(home.path().join("mine/main.tf")).unwrap().contains("coder_agent"));
