@@ -157,3 +157,14 @@ fn nothing_needs_a_home_that_is_told_everything() {
     stop(daemon, "TERM");
     finish(command(&start[..4]), b"").refused("there is no home directory: set HOME, or pass --cache-dir");
 }
+
+#[test]
+fn a_missing_directory_for_temporary_files_is_said_aloud() {
+    let server = Server::start(&[]);
+    let mut home = elsewhere(&server);
+    home.set("CODER_SESSION_TOKEN", server.first_user().run(&["tokens", "create"]).good().out.trim());
+    home.set("TMPDIR", "/nowhere/tmp");
+    let mut daemon = server.daemon(&home, "tight", &[]);
+    daemon.says("providers cannot start: let TMPDIR name a directory");
+    stop(daemon, "TERM");
+}
