@@ -129,11 +129,13 @@ async fn a_job_canceled_in_any_phase_leaves_nothing_behind() {
     let module = "module \"m\" {\n  source = \"./m\"\n}\n";
     for phase in ["get", "init", "graph", "plan", "apply"] {
         let marker = format!("phase-{}", uuid::Uuid::new_v4().simple());
-        // The shell that is interrupted leaves something behind that has no mark, no group and no session of the job.
+        // The shell that is interrupted leaves something behind that has no mark, no group and no session of the job. It says
+        // more than is held back of a graph.
         let script = format!(
             "if [ \"$1\" = {phase} ] && [ -e stays ]; then\n\
              env -i setsid sh -c 'sleep 1000; : {marker}' >/dev/null 2>&1 &\n\
-             echo {marker} >&2\ntrap 'exit 1' INT\nwhile :; do sleep 0.05; done\nfi\nexec \"$REAL\" \"$@\""
+             for i in $(seq 300); do echo {marker} >&2; done\n\
+             trap 'exit 1' INT\nwhile :; do sleep 0.05; done\nfi\nexec \"$REAL\" \"$@\""
         );
         let server = Server::new();
         let (mut seen, wanted) = (false, marker.clone());
