@@ -24,12 +24,15 @@ pub(crate) fn run_build() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Builds, and checks that the result needs no dynamic loader.
+/// Builds, and checks that the result needs no dynamic loader and has nothing in it that only debuggers read.
 pub(crate) fn run() -> Result<PathBuf> {
     let binary = run_build()?;
     let bytes = std::fs::read(&binary)?;
     if has_interpreter(&bytes) {
         bail!("{} is dynamically linked", binary.display());
+    }
+    if has_symbols(&bytes) {
+        bail!("{} is not stripped: see the release profile in Cargo.toml", binary.display());
     }
     let size = bytes.len() / 1024 / 1024;
     let version = output(std::process::Command::new(&binary).arg("version").current_dir(root()))?;
@@ -39,12 +42,20 @@ pub(crate) fn run() -> Result<PathBuf> {
 
 /// Whether an ELF file names a dynamic loader (program header of type 3).
 fn has_interpreter(elf: &[u8]) -> bool {
-    let number = |at: usize, size: usize| -> usize {
-        elf.get(at..at + size)
-            .map_or(0, |bytes| bytes.iter().rev().fold(0, |n, byte| (n << 8) | usize::from(*byte)))
-    };
-    let (offset, size, count) = (number(32, 8), number(54, 2), number(56, 2));
-    (0..count).any(|index| number(offset + index * size, 4) == 3)
+    let (offset, size, count) = (number(elf, 32, 8), number(elf, 54, 2), number(elf, 56, 2));
+    (0..count).any(|index| number(elf, offset + index * size, 4) == 3)
+}
+
+/// Whether it has a table of symbols (section header of type 2).
+fn has_symbols(elf: &[u8]) -> bool {
+    let (offset, size, count) = (number(elf, 40, 8), number(elf, 58, 2), number(elf, 60, 2));
+    (0..count).any(|index| number(elf, offset + index * size + 4, 4) == 2)
+}
+
+/// A little-endian number; zero beyond the end.
+fn number(elf: &[u8], at: usize, size: usize) -> usize {
+    elf.get(at..at + size)
+        .map_or(0, |bytes| bytes.iter().rev().fold(0, |number, byte| (number << 8) | usize::from(*byte)))
 }
 
 #[cfg(test)]
@@ -52,9 +63,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dynamic_program_is_recognised() {
+    fn a_dynamic_program_with_symbols_is_recognised() {
         let own = std::fs::read(std::env::current_exe().expect("a path")).expect("readable");
         assert!(has_interpreter(&own), "test programs are linked dynamically");
-        assert!(!has_interpreter(b"\x7fELF"));
+        assert!(has_symbols(&own), "and not stripped");
+        assert!(!has_interpreter(b"\x7fELF") && !has_symbols(b"\x7fELF"));
     }
 }
