@@ -135,20 +135,20 @@ impl Steps<'_> {
         }
         let Some(binary) = self.binary.as_ref() else { return Ok(None) };
         let server = origin.server(binary.product).unwrap_or_default();
-        let is_certain = match &origin {
-            Origin::Registry(_) => {
-                version.as_deref().is_some_and(|version| registry::exact(version).is_some())
-            }
-            Origin::Git { reference, .. } => reference.as_deref().is_some_and(repository::is_commit),
-            _ => false,
+        let pin = match certain(&origin, version.as_deref()) {
+            None if seeding.silent.contains(server) => return Ok(None),
+            None => self.unless_canceled(self.ask(&origin, version.as_deref(), seeding)).await?,
+            certain => certain,
         };
-        if !is_certain && seeding.silent.contains(server) {
-            return Ok(None);
-        }
-        let Some(wanted) = self.wanted(&call.source, version.as_deref(), &origin, seeding).await? else {
+        let Some(pin) = pin else {
             seeding.silent.insert(server.to_owned());
             return Ok(None);
         };
+        let (whole, version) = match &origin {
+            Origin::Registry(address) => (address.whole(binary.product), Some(pin.clone())),
+            _ => (call.source.clone(), None),
+        };
+        let wanted = Wanted { source: call.source, whole, version, pin };
         let Some(entry) = self.placed(key, &wanted, &origin, seeding, log).await? else { return Ok(None) };
         let folder = PathBuf::from(&entry.dir);
         seeding.add(Some(entry));
@@ -199,35 +199,17 @@ impl Steps<'_> {
         .await
     }
 
-    /// What a call asks for at this moment.
-    async fn wanted(
-        &self,
-        source: &str,
-        version: Option<&str>,
-        origin: &Origin,
-        seeding: &mut Seeding,
-    ) -> Result<Option<Wanted>, StepError> {
-        let Some(binary) = self.binary.as_ref() else { return Ok(None) };
-        let pin = async {
-            match origin {
-                Origin::Registry(address) => {
-                    if let Some(exact) = version.and_then(registry::exact) {
-                        return Some(exact);
-                    }
-                    let (http, environment) = (seeding.http()?, self.tools.environment);
-                    seeding.registries.newest(&http, address, version, binary.product, environment).await
-                }
-                Origin::Git { url, reference } => self.commit(url, reference.as_deref()).await,
-                Origin::Archive { url } => archive::mark(&seeding.http()?, url).await,
-                Origin::Local | Origin::Other => None,
+    /// What a source stands for at this moment, if somebody can say it.
+    async fn ask(&self, origin: &Origin, version: Option<&str>, seeding: &mut Seeding) -> Option<String> {
+        match origin {
+            Origin::Registry(address) => {
+                let (http, product) = (seeding.http()?, self.binary.as_ref()?.product);
+                seeding.registries.newest(&http, address, version, product, self.tools.environment).await
             }
-        };
-        let Some(pin) = self.unless_canceled(pin).await? else { return Ok(None) };
-        let (whole, version) = match origin {
-            Origin::Registry(address) => (address.whole(binary.product), Some(pin.clone())),
-            _ => (source.to_owned(), None),
-        };
-        Ok(Some(Wanted { source: source.to_owned(), whole, version, pin }))
+            Origin::Git { url, reference } => self.commit(url, reference.as_deref()).await,
+            Origin::Archive { url } => archive::mark(&seeding.http()?, url).await,
+            Origin::Local | Origin::Other => None,
+        }
     }
 
     /// Fetches one module for all templates; false when that failed.
@@ -300,9 +282,6 @@ impl Steps<'_> {
 
     /// The commit that a branch or a tag stands for in a repository.
     async fn commit(&self, url: &str, reference: Option<&str>) -> Option<String> {
-        if let Some(commit) = reference.filter(|name| repository::is_commit(name)) {
-            return Some(commit.to_owned());
-        }
         let mut arguments = args(["ls-remote", "--", url]);
         arguments.extend(repository::names(reference).into_iter().map(Into::into));
         // A folder of a template could have a configuration for git in it.
@@ -313,6 +292,15 @@ impl Steps<'_> {
         let asked = tokio::time::timeout(GIT_PATIENCE, runner.capture(&arguments, &variables, &log));
         let said = asked.await.ok()?.ok()?;
         repository::stands_for(&String::from_utf8_lossy(&said))
+    }
+}
+
+/// What a source stands for at all times.
+fn certain(origin: &Origin, version: Option<&str>) -> Option<String> {
+    match origin {
+        Origin::Registry(_) => version.and_then(registry::exact),
+        Origin::Git { reference, .. } => reference.clone().filter(|name| repository::is_commit(name)),
+        _ => None,
     }
 }
 
