@@ -13,7 +13,7 @@ use rustix::mount::{
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, UnshareFlags, remove_capability_from_bounding_set, unshare_unsafe};
 
-use super::view::{Step, View};
+use super::view::{Step, View, read_only_as};
 
 /// Directories that are shown again although one above them is covered: the cache and the job's own.
 const SHOWN: usize = 4;
@@ -255,19 +255,8 @@ fn guard_kernel() -> rustix::io::Result<()> {
         if now.contains(StatVfsMountFlags::RDONLY) {
             continue;
         }
-        // A remount must keep what the mount below forbids.
-        let mut flags = MountFlags::BIND | MountFlags::RDONLY;
-        for (has, flag) in [
-            (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-            (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-            (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        ] {
-            if now.contains(has) {
-                flags |= flag;
-            }
-        }
         mount_bind_recursive(path, path)?;
-        mount_remount(path, flags, c"")?;
+        mount_remount(path, read_only_as(now), c"")?;
     }
     Ok(())
 }

@@ -101,21 +101,8 @@ impl View {
     }
 
     fn read_only(&mut self, path: &Path) {
-        // A remount must keep what the mount below forbids.
         let Ok(now) = statvfs(path) else { return };
-        let mut flags = MountFlags::BIND | MountFlags::RDONLY;
-        for (has, flag) in [
-            (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-            (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-            (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-            (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-            (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-            (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-        ] {
-            if now.f_flag.contains(has) {
-                flags |= flag;
-            }
-        }
+        let flags = read_only_as(now.f_flag);
         self.steps.extend(c_string(path).map(|path| Step::ReadOnly { path, flags }));
     }
 
@@ -157,6 +144,24 @@ impl View {
             }
         }
     }
+}
+
+/// How to remount read-only what is mounted so now: a remount must keep what the mount below forbids.
+pub(super) fn read_only_as(now: StatVfsMountFlags) -> MountFlags {
+    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    for (has, flag) in [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ] {
+        if now.contains(has) {
+            flags |= flag;
+        }
+    }
+    flags
 }
 
 pub(super) fn c_string(path: &Path) -> Option<CString> {
