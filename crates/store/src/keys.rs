@@ -116,7 +116,6 @@ statements! { "provisioner_keys";
         where organization_id = $1 and name_lower = $2 and revoked_us is null"));
     LIST = sql(concat!("select ", columns!(), " from provisioner_keys
         where organization_id = $1 and revoked_us is null order by created_us, id"));
-    /// A key has few rows; the times are looked at in all of them.
     LIST_ENDED = sql("select id from provisioner_keys where id in (select value from json_each($1))
         and (revoked_us is not null or expires_us <= $2)").class(crate::engine::Class::Heartbeat);
     LIST_EXPIRED_IN_USE = sql("select id from provisioner_keys where revoked_us is null and expires_us <= $1

@@ -6,6 +6,7 @@ use coder_wire::extension::Extensions;
 use coder_wire::messages::provisionerd as pb;
 
 use crate::child::{Child, TERRAFORM, listen};
+use crate::isolation::eprintln_skip;
 use crate::mirrors::{configuration, ended, platform};
 use crate::server::Server;
 use crate::setup::{PLAIN, stand_in, start, tar, terraform};
@@ -94,9 +95,4 @@ async fn a_full_disk_fails_the_job_and_not_the_daemon() {
         assert!(left.is_empty(), "after {phase}: {left:?}");
         assert!(!daemon.seen(&cache.join("plugins/example.test")).exists(), "after {phase}");
     }
-}
-
-#[expect(clippy::print_stderr, reason = "a skip has to be seen")]
-fn eprintln_skip(why: &str) {
-    eprintln!("SKIPPED: {why}");
 }
