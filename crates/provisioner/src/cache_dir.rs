@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// What lies below it and is written to by every daemon (`terraform/plugins.rs`, `terraform/prepared.rs`, `workdir.rs`).
+/// What lies below it and is written to by every daemon (`terraform/cache.rs`, `workdir.rs`).
 const WRITTEN: [&str; 5] = ["work", "plugins", "installing", "init", "modules"];
 
 /// Why a cache directory is of no use.

@@ -313,11 +313,11 @@ impl Daemon {
     /// Keeps other daemons out of the directory of jobs, and clears away what a killed one left there.
     async fn claim_work_dir(&self) -> Result<Option<Claim>, RunError> {
         let (dir, work) = (self.config.cache_dir.clone(), self.config.cache_dir.join("work"));
-        let kept = self.workshops.first().map(|workshop| (workshop.files.clone(), workshop.cache.clone()));
+        let files = self.workshops.first().map(|workshop| workshop.files.clone());
         let shown = work.display().to_string();
         let claiming = tokio::task::spawn_blocking(move || {
             cache_dir::prepare(&dir)?;
-            if let Some(Err(error)) = kept.map(|(files, cache)| files.prepare().and(cache.prepare())) {
+            if let Some(Err(error)) = files.map(|files| files.prepare()) {
                 tracing::warn!(target: "provisioner", %error, "nothing can be kept for later jobs in the cache directory");
             }
             Claim::take(&work).map_err(|reason| CacheError { dir: work, reason })

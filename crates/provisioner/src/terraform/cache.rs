@@ -25,9 +25,4 @@ impl Cache {
             fillings: Fillings::of(dir),
         }
     }
-
-    /// Makes its directories. They must be there before the first job, which could see what is made later. Blocks.
-    pub(crate) fn prepare(&self) -> std::io::Result<()> {
-        self.plugins.prepare().and(self.modules.prepare())
-    }
 }

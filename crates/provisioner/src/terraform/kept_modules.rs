@@ -76,10 +76,6 @@ impl KeptModules {
         Self { root }
     }
 
-    pub(crate) fn prepare(&self) -> Result<()> {
-        fs::create_dir_all(&self.root)
-    }
-
     /// Copies a module to its place in a template's folder, where it is called `key`, and returns what Terraform is to
     /// know of it; none when there is no such module here, or it is not what was fetched.
     pub(crate) fn restore(
@@ -133,7 +129,7 @@ impl KeptModules {
         if own_bytes(&package)? > LARGEST {
             return Err(Error::other("it is too large to be kept"));
         }
-        self.prepare()?;
+        fs::create_dir_all(&self.root)?;
         self.remove_stale(now);
         self.remove(name)?;
         let place = self.root.join(&name.0);
@@ -195,10 +191,7 @@ impl KeptModules {
 }
 
 fn seen(package: &Path) -> Result<Vec<Seen>> {
-    let mut files = Vec::new();
-    Seen::below(package, MOST_FILES, &mut files)?;
-    files.sort_by(|one, other| one.path().cmp(other.path()));
-    Ok(files)
+    Seen::sorted_below(package, MOST_FILES)
 }
 
 #[cfg(test)]

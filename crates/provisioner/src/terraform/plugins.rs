@@ -134,10 +134,7 @@ fn is_untouched(package: &Path) -> bool {
 }
 
 fn seen(package: &Path) -> Result<Vec<Seen>> {
-    let mut files = Vec::new();
-    Seen::below(package, MOST_FILES, &mut files)?;
-    files.sort_by(|one, other| one.path().cmp(other.path()));
-    Ok(files)
+    Seen::sorted_below(package, MOST_FILES)
 }
 
 fn below<'p>(path: &'p Path, root: &Path) -> Result<&'p Path> {

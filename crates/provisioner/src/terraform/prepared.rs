@@ -125,6 +125,14 @@ impl Seen {
         Ok(())
     }
 
+    /// The same, in the order of their paths, to be compared with what was there before.
+    pub(super) fn sorted_below(dir: &Path, most: usize) -> std::io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        Self::below(dir, most, &mut found)?;
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+
     fn is_untouched(&self) -> bool {
         Self::of(self.path.clone()).is_ok_and(|now| now == *self)
     }
