@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coder_domain::external_auth::Provider;
+use coder_domain::key::Network;
 use coder_domain::secret::Secret;
 use coder_wire::extension::Extensions;
 use url::Url;
@@ -32,6 +33,21 @@ pub struct Config {
     pub external_auth: ExternalAuth,
     /// Where `/bin/` and `/install.sh` find our own executable; `None` turns both off.
     pub executable: Option<PathBuf>,
+}
+
+impl Config {
+    /// Whether browsers must send our cookies over HTTPS only: it is set, or they can only come that way.
+    #[must_use]
+    pub fn has_secure_cookies(&self) -> bool {
+        let access_url_is_https = self.access_url.as_ref().is_some_and(|url| url.scheme() == "https");
+        self.sessions.secure_cookie || access_url_is_https || self.listens_for_https_only()
+    }
+
+    /// Whether plain HTTP is turned off.
+    #[must_use]
+    pub const fn listens_for_https_only(&self) -> bool {
+        self.listen.http.is_none() && self.listen.https.is_some()
+    }
 }
 
 /// Listening addresses; at least one must be given for [`crate::Server::run`].
@@ -100,10 +116,18 @@ pub enum ClientAuth {
 /// Which forwarded addresses are believed.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
-    /// Headers that carry the client's address, strongest first.
+    /// Headers that carry the client's address; the first one that a request has counts.
     pub headers: Vec<String>,
-    /// Networks that may send them, as (address, prefix length).
-    pub origins: Vec<(IpAddr, u8)>,
+    /// Networks of the proxies that may send them.
+    pub origins: Vec<Network>,
+}
+
+impl Proxies {
+    /// Whether a trusted proxy has this address.
+    #[must_use]
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.origins.iter().any(|network| network.contains(address))
+    }
 }
 
 /// Sessions, tokens and passwords (scheduling-and-auth 5.1, 5.2, 7.4).
@@ -121,7 +145,8 @@ pub struct Sessions {
     pub default_token_lifetime: Duration,
     /// Whether people may log in with a password.
     pub password_auth: bool,
-    /// Whether the session cookie is marked `Secure`.
+    /// Whether cookies are marked `Secure` even if nothing else says that people come over HTTPS; ask
+    /// [`Config::has_secure_cookies`].
     pub secure_cookie: bool,
     /// `SameSite` of the session cookie.
     pub same_site: SameSite,
@@ -168,11 +193,15 @@ pub struct Limits {
     pub login_per_minute: u32,
     /// Uploads and downloads a minute.
     pub files_per_minute: u32,
-    /// Open connections.
+    /// Open connections, without upgraded ones; never more than half of the files that the process may open.
     pub connections: usize,
     /// Time a peer has to send the head of a request or finish a TLS handshake.
     pub head_timeout: Duration,
-    /// Longest silence inside a request body, or while a peer does not read its response.
+    /// Time between two requests on one connection.
+    pub idle_timeout: Duration,
+    /// As `idle_timeout`, for connections of trusted proxies: load balancers want theirs kept for 10 minutes.
+    pub proxy_idle_timeout: Duration,
+    /// Time in which a peer must send 16 KiB of a request body, or take them of a response.
     pub stall_timeout: Duration,
     /// Largest uploaded file, and largest content of a converted zip.
     pub upload_bytes: usize,
@@ -189,6 +218,8 @@ impl Default for Limits {
             files_per_minute: 12,
             connections: 16_384,
             head_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(75),
+            proxy_idle_timeout: Duration::from_secs(660),
             stall_timeout: Duration::from_secs(60),
             upload_bytes: 100 << 20,
             shutdown_grace: Duration::from_secs(5),

@@ -62,6 +62,15 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
 }
 
 impl Network {
+    /// The network by which limits count a client: its IPv4 address, or the /64 of its IPv6 address, because whoever has
+    /// one IPv6 address usually has a whole /64.
+    #[must_use]
+    pub fn of_client(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        let prefix = if address.is_ipv4() { 32 } else { 64 };
+        Self { address: masked(address, prefix), prefix }
+    }
+
     /// Whether the address lies in it. An IPv4 address that arrives in IPv6 form (`::ffff:10.0.0.1`, as on a socket that
     /// listens to both) counts as IPv4.
     #[must_use]
@@ -284,5 +293,14 @@ mod tests {
             prop_assert_eq!(parsed.contains(near_address.into()), expected);
             prop_assert_eq!(parsed.to_string().parse::<Network>(), Ok(parsed));
         }
+    }
+
+    #[test]
+    fn clients_are_counted_by_ipv4_address_and_ipv6_64() {
+        let of = |text: &str| Network::of_client(text.parse().unwrap());
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_eq!(of("2001:db8:0:1::1"), of("2001:db8:0:1:ffff::2"));
+        assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:2::1"));
     }
 }

@@ -1,4 +1,9 @@
 //! Requests per minute and caller: a sliding window over two fixed ones, in memory, bounded.
+//!
+//! A caller is a user, or an IPv4 address or IPv6 /64 network. Each path of a caller has a counter. What one caller does
+//! never limits another one: the further paths of a caller with too many share one counter of that caller, and so do all
+//! paths of callers who come when the memory for paths is full. Only behind hundreds of thousands of callers in one minute
+//! do newcomers share [`BUCKETS`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -6,15 +11,22 @@ use std::sync::Mutex;
 
 use axum::response::{IntoResponse, Response};
 use coder_domain::Timestamp;
+use coder_domain::ids::UserId;
+use coder_domain::key::Network;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 
 use super::error::Error;
 
 const WINDOW_SECONDS: i64 = 60;
-/// Counters per window; beyond that new callers share one, so a flood of addresses cannot fill the memory.
-const MAX_COUNTERS: usize = 100_000;
-const OVERFLOW: u64 = 0;
+/// Paths of one caller with counters of their own. An office behind one address needs some for each person.
+const CALLER_PATHS: u32 = 4096;
+/// The counters are spread over so many locks; all of a caller are behind one of them.
+const SHARDS: usize = 16;
+/// Counters of paths in one window and shard, and at most as many callers; about 20 bytes each.
+const SHARD_COUNTERS: usize = 16 << 10;
+/// Counters of a shard for callers who come when it is full of callers.
+const BUCKETS: u64 = 4096;
 
 /// The three limiters (http-api 1.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,12 +39,21 @@ pub enum Group {
     Files,
 }
 
+/// Whose requests are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Who {
+    /// Whoever comes from there.
+    Network(Network),
+    /// Somebody who is signed in.
+    User(UserId),
+}
+
 /// Counts requests.
 #[derive(Debug)]
 pub struct RateLimits {
     limits: Option<[u32; 3]>,
     keys: RandomState,
-    windows: Mutex<Windows>,
+    shards: [Mutex<Windows>; SHARDS],
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +61,8 @@ struct Windows {
     index: i64,
     current: HashMap<u64, u32>,
     previous: HashMap<u64, u32>,
+    /// How many paths each caller and group has in `current`.
+    paths: HashMap<u64, u32>,
 }
 
 /// What one request met.
@@ -66,30 +89,28 @@ impl RateLimits {
             limits.login_per_minute,
             limits.files_per_minute,
         ]);
-        Self { limits, keys: RandomState::new(), windows: Mutex::default() }
+        Self { limits, keys: RandomState::new(), shards: Default::default() }
     }
 
-    /// Counts one request of `who` on `path`; `None` when nothing is limited.
-    pub fn count(&self, group: Group, who: &impl Hash, path: &str, now: Timestamp) -> Option<Verdict> {
+    /// Counts one request of `who` on `path`; all paths that no route has are `None`. The answer is `None` when nothing
+    /// is limited.
+    pub fn count(&self, group: Group, who: Who, path: Option<&str>, now: Timestamp) -> Option<Verdict> {
         let limit = self.limits?[group as usize];
         if limit == 0 {
             return None;
         }
-        let key = self.keys.hash_one((group, who, path)).max(1);
+        let caller = self.keys.hash_one((group, who));
+        let key = self.keys.hash_one((caller, path));
         let second = now.as_second();
         let index = second.div_euclid(WINDOW_SECONDS);
         let into = second.rem_euclid(WINDOW_SECONDS);
 
-        let mut windows = self.windows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if windows.index != index {
-            let last = std::mem::take(&mut windows.current);
-            windows.previous = if windows.index + 1 == index { last } else { HashMap::new() };
-            windows.index = index;
-        }
+        let shard = &self.shards[caller as usize % SHARDS];
+        let mut windows = shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        windows.turn(index);
+        let key = windows.place(caller, key);
         let before = windows.previous.get(&key).copied().unwrap_or(0);
-        let full = windows.current.len() >= MAX_COUNTERS;
-        let slot = if full && !windows.current.contains_key(&key) { OVERFLOW } else { key };
-        let count = windows.current.entry(slot).or_insert(0);
+        let count = windows.current.entry(key).or_insert(0);
         let carried = i64::from(before) * (WINDOW_SECONDS - into) / WINDOW_SECONDS;
         let used = u32::try_from(carried).unwrap_or(u32::MAX).saturating_add(*count);
         let allowed = used < limit;
@@ -103,6 +124,38 @@ impl RateLimits {
             reset: (index + 1) * WINDOW_SECONDS,
             retry_after: WINDOW_SECONDS - into,
         })
+    }
+}
+
+impl Windows {
+    /// Begins another window when its time has come.
+    fn turn(&mut self, index: i64) {
+        if self.index != index {
+            let last = std::mem::take(&mut self.current);
+            self.previous = if self.index + 1 == index { last } else { HashMap::new() };
+            self.paths = HashMap::new();
+            self.index = index;
+        }
+    }
+
+    /// The counter for a path: its own, or that of the caller, or that of a bucket.
+    fn place(&mut self, caller: u64, path: u64) -> u64 {
+        if self.current.contains_key(&path) {
+            return path;
+        }
+        let full = self.current.len() >= SHARD_COUNTERS;
+        if let Some(paths) = self.paths.get_mut(&caller) {
+            if full || *paths >= CALLER_PATHS {
+                return caller;
+            }
+            *paths += 1;
+            return path;
+        }
+        if self.paths.len() >= SHARD_COUNTERS {
+            return caller % BUCKETS;
+        }
+        self.paths.insert(caller, u32::from(!full));
+        if full { caller } else { path }
     }
 }
 
@@ -142,53 +195,107 @@ mod tests {
         RateLimits::new(&crate::config::Limits { api_per_minute: api, ..Default::default() })
     }
 
+    fn who(number: u32) -> Who {
+        Who::Network(Network::of_client(std::net::Ipv4Addr::from_bits(number).into()))
+    }
+
+    /// Whether a request in group `Api` may go on.
+    fn ask(rates: &RateLimits, number: u32, path: &str) -> bool {
+        rates.count(Group::Api, who(number), Some(path), at(600)).unwrap().allowed
+    }
+
+    fn counters(rates: &RateLimits) -> usize {
+        let each = rates.shards.iter().map(|shard| {
+            let windows = shard.lock().unwrap();
+            windows.current.len().max(windows.paths.len())
+        });
+        each.sum()
+    }
+
     #[test]
     fn the_limit_holds_per_caller_and_path() {
         let rates = limits(3);
-        let ask = |who: &str, path: &str| rates.count(Group::Api, &who, path, at(600)).unwrap().allowed;
-        assert!(ask("a", "/x") && ask("a", "/x") && ask("a", "/x"));
-        assert!(!ask("a", "/x"));
-        assert!(ask("b", "/x") && ask("a", "/y"));
+        assert!(ask(&rates, 1, "/x") && ask(&rates, 1, "/x") && ask(&rates, 1, "/x"));
+        assert!(!ask(&rates, 1, "/x"));
+        assert!(ask(&rates, 2, "/x") && ask(&rates, 1, "/y"));
     }
 
     #[test]
     fn the_window_slides() {
         let rates = limits(4);
+        let count = |second| rates.count(Group::Api, who(1), Some("/"), at(second)).unwrap();
         for _ in 0..4 {
-            assert!(rates.count(Group::Api, &1, "/", at(600)).unwrap().allowed);
+            assert!(count(600).allowed);
         }
-        assert!(!rates.count(Group::Api, &1, "/", at(660)).unwrap().allowed, "the old minute still counts");
-        assert!(rates.count(Group::Api, &1, "/", at(690)).unwrap().allowed, "half of it is gone");
-        assert!(rates.count(Group::Api, &1, "/", at(1200)).unwrap().allowed);
+        assert!(!count(660).allowed, "the old minute still counts");
+        assert!(count(690).allowed, "half of it is gone");
+        assert!(count(1200).allowed);
     }
 
     #[test]
     fn headers_count_down() {
         let rates = limits(2);
-        let first = rates.count(Group::Api, &1, "/", at(610)).unwrap();
+        let count = || rates.count(Group::Api, who(1), Some("/"), at(610)).unwrap();
+        let first = count();
         assert_eq!((first.remaining, first.reset, first.retry_after), (1, 660, 50));
-        let refused = {
-            rates.count(Group::Api, &1, "/", at(610));
-            rates.count(Group::Api, &1, "/", at(610)).unwrap()
-        };
-        let response = refused.refuse();
+        count();
+        let response = count().refuse();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()["retry-after"], "50");
         assert_eq!(response.headers()["x-ratelimit-remaining"], "0");
     }
 
     #[test]
-    fn a_flood_of_callers_shares_one_counter() {
-        let rates = limits(10);
-        for caller in 0..MAX_COUNTERS + 1000 {
-            rates.count(Group::Api, &caller, "/", at(600));
+    fn unknown_paths_share_one_counter_of_their_caller() {
+        let rates = limits(2);
+        let unknown = |number| rates.count(Group::Api, who(number), None, at(600)).unwrap().allowed;
+        assert_eq!([unknown(1), unknown(1), unknown(1), unknown(2)], [true, true, false, true]);
+        assert!(ask(&rates, 1, "/x"));
+    }
+
+    #[test]
+    fn a_caller_with_many_paths_limits_only_itself() {
+        let rates = limits(3);
+        let refused = (0..200_000).filter(|path| !ask(&rates, 1, &format!("/{path}"))).count();
+        assert_eq!(refused, 200_000 - CALLER_PATHS as usize - 3);
+        assert_eq!(counters(&rates), CALLER_PATHS as usize + 1);
+        for other in 2..1000 {
+            assert!(ask(&rates, other, "/login"), "{other}");
         }
-        assert!(rates.windows.lock().unwrap().current.len() <= MAX_COUNTERS + 1);
+        // The other groups of the same caller, too.
+        for group in [Group::Login, Group::Files] {
+            assert!(rates.count(group, who(1), Some("/login"), at(600)).unwrap().allowed);
+        }
+        assert!(!rates.count(Group::Api, who(1), Some("/new"), at(600)).unwrap().allowed);
+        assert!(ask(&rates, 1, "/0"), "a path with a counter keeps it");
+    }
+
+    #[test]
+    fn a_flood_of_callers_limits_no_newcomer() {
+        let rates = limits(10);
+        for caller in 0..1000 {
+            for path in 0..CALLER_PATHS / 8 {
+                ask(&rates, caller, &path.to_string());
+            }
+        }
+        let refused = (1_000_000..1_010_000).filter(|newcomer| !ask(&rates, *newcomer, "/login")).count();
+        assert_eq!(refused, 0);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let rates = limits(10);
+        for caller in 0..500_000 {
+            ask(&rates, caller, "/a");
+            ask(&rates, caller, "/b");
+        }
+        let bound = SHARDS * (2 * SHARD_COUNTERS + BUCKETS as usize);
+        assert!(counters(&rates) <= bound, "{}", counters(&rates));
     }
 
     #[test]
     fn everything_can_be_turned_off() {
         let off = crate::config::Limits { rate_limits: false, ..Default::default() };
-        assert_eq!(RateLimits::new(&off).count(Group::Login, &1, "/", at(0)), None);
+        assert_eq!(RateLimits::new(&off).count(Group::Login, who(1), Some("/"), at(0)), None);
     }
 }

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Request};
+use coder_domain::key::Network;
+use http::HeaderMap;
 
 use crate::config::Proxies;
 
@@ -18,62 +20,109 @@ impl Peer {
     pub fn of(request: &Request, proxies: &Proxies) -> Self {
         let connection = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
         let direct = connection.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_canonical();
-        if !proxies.origins.iter().any(|(network, bits)| contains(*network, *bits, direct)) {
+        if !proxies.trusts(direct) {
             return Self { address: direct };
         }
-        let forwarded = proxies.headers.iter().find_map(|name| {
-            let value = request.headers().get(name)?.to_str().ok()?;
-            value.split(',').next()?.trim().parse::<IpAddr>().ok()
-        });
-        Self { address: forwarded.unwrap_or(direct).to_canonical() }
+        let header = proxies.headers.iter().find(|name| request.headers().contains_key(*name));
+        let address = header.map_or(direct, |name| forwarded(request.headers(), name, direct, proxies));
+        Self { address }
+    }
+
+    /// The network by which the limits count this client.
+    #[must_use]
+    pub fn network(self) -> Network {
+        Network::of_client(self.address)
     }
 }
 
-fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
-    match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
+/// The rightmost address of a header that is not a trusted proxy's. Each proxy appends whom it talks to, so everything
+/// further left is what that client claims. A proxy's own address stands where the list ends or cannot be read.
+fn forwarded(headers: &HeaderMap, name: &str, direct: IpAddr, proxies: &Proxies) -> IpAddr {
+    let lines: Vec<_> =
+        headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default()).collect();
+    let mut last = direct;
+    for entry in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
+        let Some(address) = address(entry.trim()) else { return last };
+        last = address;
+        if !proxies.trusts(address) {
+            return last;
         }
-        (IpAddr::V6(network), IpAddr::V6(address)) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
-        }
-        _ => false,
     }
+    last
+}
+
+/// Reads an address, with a port or without.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    address.map(|address: IpAddr| address.to_canonical())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn networks() {
-        let check = |network: &str, bits, address: &str| {
-            contains(network.parse().unwrap(), bits, address.parse().unwrap())
+    /// The address of a request from `from` with these lines of X-Forwarded-For.
+    fn ask(from: &str, lines: &[&str]) -> String {
+        let proxies = Proxies {
+            headers: vec!["X-Forwarded-For".to_owned(), "X-Real-Ip".to_owned()],
+            origins: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
         };
-        assert!(check("10.0.0.0", 8, "10.200.3.4"));
-        assert!(!check("10.0.0.0", 8, "11.0.0.1"));
-        assert!(check("0.0.0.0", 0, "8.8.8.8"));
-        assert!(check("fd00::", 8, "fd12::1"));
-        assert!(!check("fd00::", 8, "10.0.0.1"));
+        let mut request = Request::builder().header("x-real-ip", "6.6.6.6");
+        for line in lines {
+            request = request.header("x-forwarded-for", *line);
+        }
+        let mut request = request.body(axum::body::Body::empty()).unwrap();
+        let from: IpAddr = from.parse().unwrap();
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from((from, 1))));
+        Peer::of(&request, &proxies).address.to_string()
     }
 
     #[test]
-    fn only_believed_proxies_speak_for_others() {
-        let ask = |from: [u8; 4]| {
-            let proxies = Proxies {
-                headers: vec!["X-Forwarded-For".to_owned()],
-                origins: vec![("10.0.0.0".parse().unwrap(), 8)],
-            };
-            let mut request = Request::builder()
-                .header("x-forwarded-for", "1.2.3.4, 10.0.0.9")
-                .body(axum::body::Body::empty())
-                .unwrap();
-            request.extensions_mut().insert(ConnectInfo(SocketAddr::from((from, 1))));
-            Peer::of(&request, &proxies).address.to_string()
-        };
-        assert_eq!(ask([10, 1, 1, 1]), "1.2.3.4");
-        assert_eq!(ask([9, 9, 9, 9]), "9.9.9.9");
+    fn only_trusted_proxies_are_believed() {
+        assert_eq!(ask("10.1.1.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(ask("::ffff:10.1.1.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(ask("9.9.9.9", &["1.2.3.4"]), "9.9.9.9");
+    }
+
+    #[test]
+    fn the_rightmost_address_that_is_no_trusted_proxy_counts() {
+        for (lines, want) in [
+            // What the client claimed stands left of what the proxy appended.
+            (&["7.7.7.7, 1.2.3.4"][..], "1.2.3.4"),
+            (&["7.7.7.7, 1.2.3.4, 10.0.0.9"], "1.2.3.4"),
+            (&["10.0.0.1, 1.2.3.4,10.0.0.9 , fd00::1"], "1.2.3.4"),
+            // A proxy that adds a line instead of extending the client's.
+            (&["7.7.7.7", "1.2.3.4"], "1.2.3.4"),
+            (&["7.7.7.7", "1.2.3.4", "10.0.0.9"], "1.2.3.4"),
+            // Ports and brackets.
+            (&["7.7.7.7, 1.2.3.4:5678"], "1.2.3.4"),
+            (&["7.7.7.7, [2001:db8::1]:5678"], "2001:db8::1"),
+            (&["7.7.7.7, [2001:db8::1]"], "2001:db8::1"),
+            (&["7.7.7.7, ::ffff:1.2.3.4"], "1.2.3.4"),
+            // Inside the proxies' own network.
+            (&["10.0.0.7"], "10.0.0.7"),
+            (&["10.0.0.7, 10.0.0.8"], "10.0.0.7"),
+        ] {
+            assert_eq!(ask("10.1.1.1", lines), want, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn behind_an_entry_that_cannot_be_read_nothing_is_believed() {
+        for (lines, want) in [
+            (&["7.7.7.7, unknown"][..], "10.1.1.1"),
+            (&["7.7.7.7, unknown, 10.0.0.9"], "10.0.0.9"),
+            (&["7.7.7.7,"], "10.1.1.1"),
+            (&["7.7.7.7", ""], "10.1.1.1"),
+        ] {
+            assert_eq!(ask("10.1.1.1", lines), want, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_header_counts_only_without_the_first() {
+        assert_eq!(ask("10.1.1.1", &[]), "6.6.6.6");
+        assert_eq!(ask("10.1.1.1", &["unknown"]), "10.1.1.1");
     }
 }

@@ -27,6 +27,58 @@ async fn the_api_is_limited_by_address_and_path() {
 }
 
 #[tokio::test]
+async fn unknown_paths_share_a_limit_and_leave_the_others_alone() {
+    let mut config = Config::default();
+    config.limits.api_per_minute = 3;
+    let server = TestServer::sqlite_with(config).await;
+    let mut statuses = Vec::new();
+    for path in 0..5 {
+        statuses.push(server.get("", &format!("/api/v2/{path}/x")).await.status.as_u16());
+    }
+    assert_eq!(statuses, [404, 404, 404, 429, 429]);
+    server.get("", "/api/v2/buildinfo").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_name_in_other_spellings_gives_no_further_attempts() {
+    let mut config = Config::default();
+    config.limits.login_per_minute = 2;
+    let server = TestServer::sqlite_with(config).await;
+    let owner = server.owner().await;
+    let mut statuses = Vec::new();
+    for name in ["me", "admin", "ADMIN", "%61dmin"] {
+        let body = json!({ "old_password": "wrong", "password": "x" });
+        let answer = server.put(&owner, &format!("/api/v2/users/{name}/password"), body).await;
+        statuses.push(answer.status.as_u16());
+    }
+    assert_eq!(statuses, [400, 400, 429, 429]);
+}
+
+#[tokio::test]
+async fn claimed_addresses_give_no_further_attempts_behind_a_proxy() {
+    let mut config = Config::default();
+    config.limits.login_per_minute = 2;
+    config.proxies.headers = vec!["X-Forwarded-For".to_owned()];
+    config.proxies.origins = vec!["127.0.0.0/8".parse().unwrap()];
+    let server = TestServer::sqlite_with(config).await;
+    // The proxy appends whom it talks to; what stands before came from the client.
+    let login = async |claimed: usize, address: &str| {
+        let body = json!({ "email": "nobody@example.com", "password": PASSWORD });
+        let request = Request::post("/api/v2/users/login")
+            .header("x-forwarded-for", format!("7.7.7.{claimed}, {address}"));
+        server.send(request.body(body.to_string().into()).unwrap()).await.status.as_u16()
+    };
+    let mut statuses = Vec::new();
+    for claimed in 0..4 {
+        statuses.push(login(claimed, "1.2.3.4").await);
+    }
+    assert_eq!(statuses, [401, 401, 429, 429]);
+    assert_eq!(login(1, "2001:db8:0:1::1").await, 401, "another client");
+    assert_eq!(login(2, "2001:db8:0:1::2").await, 401);
+    assert_eq!(login(3, "2001:db8:0:1:ffff::1").await, 429, "the same /64");
+}
+
+#[tokio::test]
 async fn log_in_has_its_own_limit() {
     let mut config = Config::default();
     config.limits.login_per_minute = 2;

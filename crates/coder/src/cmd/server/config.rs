@@ -1,9 +1,10 @@
 //! Turns flags into the server's configuration; all contradictions are found here, before anything starts.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use anyhow::{Context as _, bail, ensure};
 use coder_domain::external_auth;
+use coder_domain::key::network;
 use coder_domain::secret::Secret;
 use coder_server::Config;
 use coder_server::config::{
@@ -30,7 +31,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
     let variables =
         variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let providers = external_auth::read(variables)?;
-    Ok(Config {
+    let config = Config {
         access_url,
         redirect_to_access_url: args.network.redirect_to_access_url,
         listen: listen(args)?,
@@ -55,7 +56,13 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
         },
         external_auth: ExternalAuth { providers, ..ExternalAuth::default() },
         executable: std::env::current_exe().ok(),
-    })
+    };
+    ensure!(
+        config.sessions.same_site == SameSite::Lax || config.has_secure_cookies(),
+        "--samesite-auth-cookie none needs --secure-auth-cookie or an https --access-url: browsers refuse such cookies \
+         otherwise"
+    );
+    Ok(config)
 }
 
 fn listen(args: &Args) -> anyhow::Result<Listen> {
@@ -132,14 +139,10 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
 }
 
 fn proxies(network: &Network) -> anyhow::Result<Proxies> {
-    let origin = |text: &String| -> anyhow::Result<(IpAddr, u8)> {
-        let wrong = || format!("--proxy-trusted-origins: {text:?} is no network such as 10.0.0.0/8");
-        let (address, prefix) = text.split_once('/').map_or((text.as_str(), None), |(a, p)| (a, Some(p)));
-        let address: IpAddr = address.trim().parse().with_context(wrong)?;
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = prefix.map_or(Ok(longest), str::parse).with_context(wrong)?;
-        ensure!(prefix <= longest, wrong());
-        Ok((address, prefix))
+    let origin = |text: &String| match text.trim().parse() {
+        // As in the official server, 10.0.0.7/8 means 10.0.0.0/8.
+        Err(network::Error::HostBits { meant, .. }) => Ok(meant),
+        parsed => parsed.context("--proxy-trusted-origins"),
     };
     Ok(Proxies {
         headers: network.proxy_trusted_headers.clone(),
@@ -154,10 +157,6 @@ fn sessions(args: &Args) -> anyhow::Result<Sessions> {
         "none" => SameSite::None,
         other => bail!("--samesite-auth-cookie {other:?} is neither lax nor none"),
     };
-    ensure!(
-        same_site == SameSite::Lax || flags.secure_auth_cookie,
-        "--samesite-auth-cookie none needs --secure-auth-cookie: browsers refuse such cookies otherwise"
-    );
     ensure!(!flags.session_duration.is_zero(), "--session-duration must be longer than zero");
     Ok(Sessions {
         duration: flags.session_duration,
@@ -216,10 +215,10 @@ mod tests {
         assert_eq!(config.listen.http.unwrap().to_string(), "0.0.0.0:0");
         assert!(!config.limits.rate_limits);
         let config =
-            check(&["--proxy-trusted-origins=10.0.0.0/8,::1", "--telemetry=false", "--pprof-enable"])
+            check(&["--proxy-trusted-origins=10.0.0.7/8,::1", "--telemetry=false", "--pprof-enable"])
                 .unwrap();
-        assert_eq!(config.proxies.origins.len(), 2);
-        assert_eq!(config.proxies.origins[1].1, 128);
+        let origins: Vec<_> = config.proxies.origins.iter().map(ToString::to_string).collect();
+        assert_eq!(origins, ["10.0.0.0/8", "::1"]);
     }
 
     #[test]
@@ -234,7 +233,7 @@ mod tests {
         refused(&["--redirect-to-access-url"], "--access-url");
         refused(&["--samesite-auth-cookie=none"], "--secure-auth-cookie");
         refused(&["--samesite-auth-cookie=strict"], "neither lax nor none");
-        refused(&["--proxy-trusted-origins=10.0.0.0/40"], "no network");
+        refused(&["--proxy-trusted-origins=10.0.0.0/40"], "no valid prefix length");
         refused(&["--provisioner-types=echo"], "terraform only");
         refused(&["--session-duration=0"], "longer than zero");
         refused(&["--access-url=ftp://x"], "--access-url");
