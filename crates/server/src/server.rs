@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use coder_domain::clock::Clock;
 use coder_store::{Store, organizations, settings};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::authn::password;
@@ -15,6 +14,7 @@ use crate::context::{App, Build, Ctx};
 use crate::events::Events;
 use crate::external_auth::{self, Accounts};
 use crate::http::connection::Shared;
+use crate::http::connection_limit::ConnectionLimit;
 use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
 use crate::http::{router, tls};
@@ -131,16 +131,17 @@ impl Server {
         let life = app.lifecycle.clone();
         let limits = app.config.limits.clone();
         tasks::start(&app);
-        let shared = Shared::new(router::service(app.clone()), limits.clone(), life.soft().clone());
-        let slots = Arc::new(Semaphore::new(limits.connections));
+        let proxies = &app.config.proxies;
+        let shared = |service| Shared::new(service, limits.clone(), proxies.clone(), life.soft().clone());
+        let http = shared(router::service(app.clone()));
+        let limit = ConnectionLimit::new(connections(limits.connections), proxies.clone());
         for listener in self.listeners {
-            life.spawn("listener", listener.run(Arc::clone(&shared), slots.clone(), life.clone()));
+            life.spawn("listener", listener.run(Arc::clone(&http), Arc::clone(&limit), life.clone()));
         }
         if let Some(listener) = self.metrics {
-            let shared = Shared::new(metrics::service(app.clone()), limits.clone(), life.soft().clone());
             // Apart from the others, so that a full server can still be watched.
-            let slots = Arc::new(Semaphore::new(METRICS_CONNECTIONS));
-            life.spawn("metrics", listener.run(shared, slots, life.clone()));
+            let limit = ConnectionLimit::new(METRICS_CONNECTIONS, proxies.clone());
+            life.spawn("metrics", listener.run(shared(metrics::service(app.clone())), limit, life.clone()));
         }
         stop.cancelled().await;
         let dropped = life.stop(limits.shutdown_grace).await;
@@ -149,6 +150,21 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// How many connections may be open: half of the files that this process may open are for the database, upgraded
+/// connections and everything else.
+fn connections(configured: usize) -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let half = files.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX));
+    if half < configured {
+        tracing::warn!(
+            connections = half,
+            open_files = files,
+            "the limit of open files leaves few connections: raise it with ulimit -n, or LimitNOFILE of systemd"
+        );
+    }
+    configured.min(half)
 }
 
 async fn bind(address: SocketAddr, tls: Option<tokio_rustls::TlsAcceptor>) -> Result<Listener, Error> {

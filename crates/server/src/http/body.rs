@@ -59,7 +59,7 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<super::stall::Stalled>() {
-            return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body stopped arriving.");
+            return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body arrives too slowly.");
         }
         cause = error.source();
     }

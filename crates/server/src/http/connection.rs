@@ -1,7 +1,9 @@
 //! One accepted connection: TLS handshake, HTTP/1.1 or HTTP/2, time limits, and a graceful end.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
@@ -14,9 +16,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::activity::{Activity, Cut, Patience};
 use super::router::Service;
 use super::stall::Unclogged;
-use crate::config::Limits;
+use crate::config::{Limits, Proxies};
+
+/// Time an idle connection has to end politely.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Marks requests that came over TLS.
 #[derive(Debug, Clone, Copy)]
@@ -27,21 +33,24 @@ pub struct Shared {
     service: Service,
     http: Builder<TokioExecutor>,
     limits: Limits,
+    proxies: Proxies,
     stop: CancellationToken,
 }
 
 impl Shared {
     /// Prepares the protocol settings once.
-    pub fn new(service: Service, limits: Limits, stop: CancellationToken) -> Arc<Self> {
+    pub fn new(service: Service, limits: Limits, proxies: Proxies, stop: CancellationToken) -> Arc<Self> {
         let mut http = Builder::new(TokioExecutor::new());
-        http.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_buf_size(64 << 10);
+        // Hyper's own limit on heads begins only after the first 24 bytes, and does not tell idle from slow;
+        // `activity` limits both.
+        http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(256)
             .max_header_list_size(64 << 10)
             .keep_alive_interval(limits.stall_timeout)
             .keep_alive_timeout(limits.head_timeout);
-        Arc::new(Self { service, http, limits, stop })
+        Arc::new(Self { service, http, limits, proxies, stop })
     }
 
     /// Serves one connection until either side ends it.
@@ -65,19 +74,34 @@ impl Shared {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let io = TokioIo::new(Unclogged::new(stream, self.limits.stall_timeout));
+        let activity = Activity::new();
+        let io = TokioIo::new(Unclogged::new(stream, self.limits.stall_timeout, Arc::clone(&activity)));
         let service = hyper::service::service_fn(|request: Request<Incoming>| {
+            let counted = activity.request(request.version());
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(from));
             if encrypted {
                 request.extensions_mut().insert(Encrypted);
             }
-            self.service.clone().oneshot(request)
+            let answer = self.service.clone().oneshot(request);
+            async move {
+                let response = answer.await?;
+                Ok::<_, Infallible>(response.map(|body| counted.responds(body)))
+            }
         });
         let connection = self.http.serve_connection_with_upgrades(io, service);
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            cut = activity.overdue(self.patience(from)) => {
+                tracing::debug!(?cut, %from, "connection cut");
+                if cut != Cut::Idle {
+                    return;
+                }
+                connection.as_mut().graceful_shutdown();
+                // One that does not end in time is dropped.
+                tokio::time::timeout(FAREWELL, connection).await.unwrap_or(Ok(()))
+            }
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
@@ -86,5 +110,12 @@ impl Shared {
         if let Err(error) = ended {
             tracing::debug!(error = &*error, %from, "connection ended early");
         }
+    }
+
+    fn patience(&self, from: SocketAddr) -> Patience {
+        let limits = &self.limits;
+        let idle =
+            if self.proxies.trusts(from.ip()) { limits.proxy_idle_timeout } else { limits.idle_timeout };
+        Patience { head: limits.head_timeout, idle, stall: limits.stall_timeout }
     }
 }

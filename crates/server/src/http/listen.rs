@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::Shared;
+use super::connection_limit::ConnectionLimit;
 use crate::lifecycle::Lifecycle;
 
 /// A bound socket, with TLS or without.
@@ -29,32 +30,75 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts connections until the soft stop. `slots` bounds how many are open at once.
-    pub async fn run(self, shared: Arc<Shared>, slots: Arc<Semaphore>, life: Lifecycle) {
+    /// Accepts connections until the soft stop. `limit` bounds how many are open at once; one too many is closed at once,
+    /// so that it does not hold up the others.
+    pub async fn run(self, shared: Arc<Shared>, limit: Arc<ConnectionLimit>, life: Lifecycle) {
+        let (mut refusals, mut failures) = (Warning::default(), Warning::default());
         loop {
-            let next = async {
-                let slot = slots.clone().acquire_owned().await;
-                (slot, self.socket.accept().await)
-            };
-            let (slot, accepted) = tokio::select! {
-                next = next => next,
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
                 () = life.soft().cancelled() => return,
             };
-            let Ok(slot) = slot else { return };
             match accepted {
                 Ok((stream, from)) => {
+                    let Some(permit) = limit.admit(from.ip()) else {
+                        if let Some(count) = refusals.due() {
+                            tracing::warn!(
+                                %from,
+                                count,
+                                "a client has too many open connections, new ones were closed"
+                            );
+                        }
+                        continue;
+                    };
                     let serve = Arc::clone(&shared).serve(stream, from, self.tls.clone());
                     life.spawn("connection", async move {
                         serve.await;
-                        drop(slot);
+                        drop(permit);
                     });
                 }
                 // Out of file descriptors or a peer that was gone at once: give others time to end.
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    if let Some(count) = failures.due() {
+                        tracing::warn!(%error, count, "connections could not be accepted");
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
         }
+    }
+}
+
+/// A warning that anybody can cause, written at most once a minute.
+#[derive(Debug, Default)]
+struct Warning {
+    written: Option<Instant>,
+    count: u64,
+}
+
+impl Warning {
+    const EVERY: Duration = Duration::from_secs(60);
+
+    /// Counts a cause; `Some` is how many there were since the last warning, when another one is due.
+    fn due(&mut self) -> Option<u64> {
+        self.count += 1;
+        if self.written.is_some_and(|written| written.elapsed() < Self::EVERY) {
+            return None;
+        }
+        self.written = Some(Instant::now());
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_warning_is_due_once_a_minute_with_the_number_of_its_causes() {
+        let mut warning = Warning::default();
+        assert_eq!([warning.due(), warning.due(), warning.due()], [Some(1), None, None]);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!([warning.due(), warning.due()], [Some(3), None]);
     }
 }

@@ -1,8 +1,11 @@
 //! What surrounds the handlers: the route table, authentication, errors, limits, listeners and TLS.
 
+pub mod access_url;
+pub mod activity;
 pub mod body;
 pub mod caller;
 pub mod connection;
+pub mod connection_limit;
 pub mod csrf;
 pub mod error;
 pub mod layers;
@@ -16,6 +19,7 @@ pub mod stall;
 pub mod table;
 pub mod tls;
 
+pub use access_url::AccessUrl;
 pub use body::{Json, NoContent};
 pub use caller::Caller;
 pub use error::{Error, Result};

@@ -1,8 +1,9 @@
-//! Time limits on silence: request bodies that stop arriving and peers that stop reading.
+//! Time limits on peers that send or take their bytes too slowly: request bodies, and what is written to a connection.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,46 +13,63 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// The peer sent nothing for too long.
+use super::activity::Activity;
+
+/// What a peer must move while it is waited for as long as the limit: 273 bytes a second with the usual minute.
+pub const LEAST_BYTES: usize = 16 << 10;
+
+/// The peer sent too little.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing arrived for {0:?}")]
+#[error("less than {LEAST_BYTES} bytes arrived within {0:?}")]
 pub struct Stalled(pub Duration);
 
-/// A timer that runs only while something is waited for.
-struct Patience {
+/// Measures how long a peer is waited for. Only that time counts, so whoever waits for us is not blamed.
+struct Pace {
     limit: Duration,
-    sleep: Option<Pin<Box<Sleep>>>,
+    left: Duration,
+    /// Since `left` was full.
+    bytes: usize,
+    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-impl Patience {
+impl Pace {
     const fn new(limit: Duration) -> Self {
-        Self { limit, sleep: None }
+        Self { limit, left: limit, bytes: 0, waiting: None }
     }
 
-    fn relax(&mut self) {
-        self.sleep = None;
+    /// The peer moved so many bytes.
+    fn moved(&mut self, bytes: usize) {
+        if let Some((since, _)) = self.waiting.take() {
+            self.left = self.left.saturating_sub(since.elapsed());
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes >= LEAST_BYTES {
+            self.bytes = 0;
+            self.left = self.limit;
+        }
     }
 
     /// Ready when the peer has been waited for too long.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = self.limit;
-        self.sleep
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)))
-            .as_mut()
-            .poll(cx)
+        let left = self.left;
+        let wait = || {
+            let now = Instant::now();
+            (now, Box::pin(tokio::time::sleep_until(now + left)))
+        };
+        self.waiting.get_or_insert_with(wait).1.as_mut().poll(cx)
     }
 }
 
-/// A request body that fails when nothing arrives for too long.
+/// A request body that fails when it arrives too slowly.
 pub struct Guarded {
     body: Body,
-    patience: Patience,
+    pace: Pace,
 }
 
 impl Guarded {
     /// Watches `body`.
     pub fn body(body: Body, limit: Duration) -> Body {
-        if body.is_end_stream() { body } else { Body::new(Self { body, patience: Patience::new(limit) }) }
+        if body.is_end_stream() { body } else { Body::new(Self { body, pace: Pace::new(limit) }) }
     }
 }
 
@@ -65,12 +83,14 @@ impl HttpBody for Guarded {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(frame) => {
-                self.patience.relax();
+                let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+                let bytes = data.map_or(0, Bytes::len);
+                self.pace.moved(bytes);
                 Poll::Ready(frame)
             }
             Poll::Pending => {
-                ready!(self.patience.poll_over(cx));
-                Poll::Ready(Some(Err(axum::Error::new(Stalled(self.patience.limit)))))
+                ready!(self.pace.poll_over(cx));
+                Poll::Ready(Some(Err(axum::Error::new(Stalled(self.pace.limit)))))
             }
         }
     }
@@ -84,24 +104,31 @@ impl HttpBody for Guarded {
     }
 }
 
-/// A connection that fails when the peer does not read for too long.
+/// A connection that fails when the peer reads too slowly, and that notes when something came.
 pub struct Unclogged<S> {
     stream: S,
-    patience: Patience,
+    pace: Pace,
+    activity: Arc<Activity>,
 }
 
 impl<S> Unclogged<S> {
     /// Watches `stream`.
-    pub const fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, patience: Patience::new(limit) }
+    pub const fn new(stream: S, limit: Duration, activity: Arc<Activity>) -> Self {
+        Self { stream, pace: Pace::new(limit), activity }
     }
 
-    fn watch<T>(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if progress.is_ready() {
-            self.patience.relax();
+    /// `bytes` of a step that is done were taken by the peer.
+    fn watch<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: Poll<io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(done) = &progress {
+            self.pace.moved(done.as_ref().map_or(0, bytes));
             return progress;
         }
-        ready!(self.patience.poll_over(cx));
+        ready!(self.pace.poll_over(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
     }
 }
@@ -112,14 +139,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unclogged<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.activity.received();
+        }
+        polled
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Unclogged<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.watch(cx, progress)
+        self.watch(cx, progress, |bytes| *bytes)
     }
 
     fn poll_write_vectored(
@@ -128,7 +160,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unclogged<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.watch(cx, progress)
+        self.watch(cx, progress, |bytes| *bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -137,19 +169,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unclogged<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = Pin::new(&mut self.stream).poll_flush(cx);
-        self.watch(cx, progress)
+        self.watch(cx, progress, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.watch(cx, progress)
+        self.watch(cx, progress, |()| 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -161,20 +193,60 @@ mod tests {
         assert_eq!(started.elapsed().as_secs(), 60);
     }
 
+    /// A body of so many pieces, and how long each takes.
+    fn pieces(count: usize, bytes: usize, each: Duration) -> Body {
+        Body::from_stream(futures_util::stream::unfold(0, move |n| async move {
+            tokio::time::sleep(each).await;
+            (n < count).then(|| (Ok::<_, io::Error>(Bytes::from(vec![b'x'; bytes])), n + 1))
+        }))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_slow_but_steady_body_is_read() {
-        let slow = futures_util::stream::unfold(0, |n| async move {
-            tokio::time::sleep(Duration::from_secs(50)).await;
-            (n < 5).then(|| (Ok::<_, io::Error>(Bytes::from_static(b"x")), n + 1))
-        });
-        let body = Guarded::body(Body::from_stream(slow), Duration::from_secs(60)).collect().await.unwrap();
-        assert_eq!(body.to_bytes().len(), 5);
+        let slow = pieces(100, LEAST_BYTES, Duration::from_secs(50));
+        let body = Guarded::body(slow, Duration::from_secs(60)).collect().await.unwrap();
+        assert_eq!(body.to_bytes().len(), 100 * LEAST_BYTES);
+        let short = Guarded::body(pieces(20, 1, Duration::from_secs(2)), Duration::from_secs(60));
+        assert_eq!(short.collect().await.unwrap().to_bytes().len(), 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_ends_in_an_error() {
+        let started = Instant::now();
+        let trickle = pieces(100_000, 1, Duration::from_secs(2));
+        assert!(Guarded::body(trickle, Duration::from_secs(60)).collect().await.is_err());
+        assert_eq!(started.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_nobody_reads_a_body_does_not_count() {
+        let mut body = Guarded::body(pieces(10, 1, Duration::from_secs(5)), Duration::from_secs(60));
+        for _ in 0..10 {
+            body.frame().await.unwrap().unwrap();
+            tokio::time::sleep(Duration::from_secs(600)).await;
+        }
+        assert!(body.frame().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_does_not_read_is_dropped() {
         let (near, _far) = tokio::io::duplex(16);
-        let mut near = Unclogged::new(near, Duration::from_secs(60));
+        let mut near = Unclogged::new(near, Duration::from_secs(60), Activity::new());
         assert_eq!(near.write_all(&[0; 64]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_a_trickle_is_dropped() {
+        let (near, mut far) = tokio::io::duplex(16);
+        let mut near = Unclogged::new(near, Duration::from_secs(60), Activity::new());
+        let trickle = async {
+            let mut byte = [0];
+            while far.read_exact(&mut byte).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        };
+        let block = [0; 4096];
+        let written = tokio::select! { written = near.write_all(&block) => written, () = trickle => Ok(()) };
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

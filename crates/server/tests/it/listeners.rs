@@ -9,6 +9,7 @@ use coder_domain::clock::ManualClock;
 use coder_server::config::{CertificateFiles, ClientAuth, Https, TlsVersion};
 use coder_server::{Build, Config, Deps, Handle, Server};
 use coder_store::{Store, testing};
+use coder_testkit::wait;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -97,6 +98,148 @@ async fn stalled_heads_and_bodies_are_cut_off() {
     let read =
         tokio::time::timeout(Duration::from_secs(20), half_a_body.read(&mut first)).await.unwrap().unwrap();
     assert!(String::from_utf8_lossy(&first[..read]).starts_with("HTTP/1.1 408"));
+    server.end().await;
+}
+
+/// What peers of HTTP/2 send first, and the settings that follow.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+#[tokio::test]
+async fn connections_that_send_no_whole_request_are_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = plain();
+    config.limits.head_timeout = Duration::from_millis(200);
+    config.listen.https = Some(Https {
+        address: ANY,
+        certificates: vec![Authority::new().write(folder.path(), "one.test")],
+        min_version: TlsVersion::Tls12,
+        client_ca: None,
+        client_auth: ClientAuth::None,
+    });
+    let server = Running::start(config).await;
+    let (http, https) = (server.handle.http.unwrap(), server.handle.https.unwrap());
+    // A head of HTTP/2 that says that more of it follows.
+    let half_a_head = [PREFACE, SETTINGS, &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x82]].concat();
+    let mut opened = Vec::new();
+    for (address, bytes) in [
+        (http, &b""[..]),
+        (http, b"G"),
+        (http, b"P"),
+        (http, &PREFACE[..12]),
+        (http, PREFACE),
+        (http, &[PREFACE, SETTINGS].concat()),
+        (http, &half_a_head),
+        (http, b"GET / HTTP/1.1\r\nhost: x\r\nx: y"),
+        (https, b""),
+        (https, b"\x16"),
+        (https, b"\x16\x03\x01\x40\x00"),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        opened.push(stream);
+    }
+    for stream in opened {
+        read_all(stream).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn kept_connections_end_when_they_are_idle_or_begin_a_head_without_end() {
+    let mut config = plain();
+    config.limits.idle_timeout = Duration::from_millis(200);
+    let server = Running::start(config).await;
+    let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut idle = TcpStream::connect(server.handle.http.unwrap()).await.unwrap();
+    idle.write_all(request).await.unwrap();
+    assert!(read_all(idle).await.contains("200 OK"));
+    server.end().await;
+
+    let mut config = plain();
+    config.limits.head_timeout = Duration::from_millis(200);
+    config.limits.idle_timeout = Duration::from_secs(3600);
+    let server = Running::start(config).await;
+    let mut half = TcpStream::connect(server.handle.http.unwrap()).await.unwrap();
+    half.write_all(request).await.unwrap();
+    let mut first = [0; 1024];
+    assert_ne!(half.read(&mut first).await.unwrap(), 0);
+    half.write_all(b"GET /").await.unwrap();
+    read_all(half).await;
+    server.end().await;
+}
+
+/// A connection from this loopback address, with a request; whether it is answered.
+async fn is_answered(from: [u8; 4], to: SocketAddr) -> bool {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    let Ok(mut stream) = socket.connect(to).await else { return false };
+    // A connection that is refused may be gone already.
+    let _ = stream.write_all(REQUEST).await;
+    read_all(stream).await.contains("200 OK")
+}
+
+#[tokio::test]
+async fn one_address_leaves_connections_for_others() {
+    let mut config = plain();
+    config.limits.connections = 8;
+    config.limits.head_timeout = Duration::from_secs(3600);
+    let server = Running::start(config).await;
+    let address = server.handle.http.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        held.push(TcpStream::connect(address).await.unwrap());
+    }
+    assert!(is_answered([127, 0, 0, 2], address).await);
+    assert!(!is_answered([127, 0, 0, 1], address).await, "too many from there");
+    drop(held);
+    wait::found("room for another connection", async || {
+        is_answered([127, 0, 0, 1], address).await.then_some(())
+    })
+    .await;
+    server.end().await;
+}
+
+#[tokio::test]
+async fn trusted_proxies_may_have_all_connections() {
+    let mut config = plain();
+    config.limits.connections = 8;
+    config.proxies.origins = vec!["127.0.0.1".parse().unwrap()];
+    let server = Running::start(config).await;
+    let address = server.handle.http.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..7 {
+        held.push(TcpStream::connect(address).await.unwrap());
+    }
+    assert!(is_answered([127, 0, 0, 1], address).await);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn daemons_do_not_use_up_the_connections_of_their_address() {
+    let mut config = plain();
+    config.limits.connections = 8;
+    config.limits.head_timeout = Duration::from_millis(500);
+    config.limits.idle_timeout = Duration::from_millis(200);
+    let psk = "a pre-shared key";
+    config.provisioning.psk = Some(coder_domain::secret::Secret::new(psk));
+    let server = Running::start(config).await;
+    let address = server.handle.http.unwrap();
+    let headers = http::HeaderMap::from_iter([(
+        http::HeaderName::from_static("coder-provisioner-daemon-psk"),
+        psk.parse().unwrap(),
+    )]);
+    let mut joined = Vec::new();
+    for daemon in 0..20 {
+        let path =
+            "/api/v2/organizations/default/provisionerdaemons/serve?provisioner=terraform&version=1.14";
+        let uri = format!("http://{address}{path}&name=d-{daemon}").parse().unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        joined.push(coder_wire::ws::handshake::client(stream, &uri, &headers).await.unwrap());
+    }
+    // A silent connection that comes later is cut off; the daemons, as silent and older, are not.
+    read_all(TcpStream::connect(address).await.unwrap()).await;
+    assert_eq!(server.handle.app.scheduler.connected().len(), 20);
     server.end().await;
 }
 
