@@ -2,7 +2,7 @@
 
 use http::header::HeaderValue;
 
-use crate::config::{SameSite, Sessions};
+use crate::config::{Config, SameSite};
 
 /// What the browser must come back with from a provider of accounts (http-api 1.4).
 pub const OAUTH_STATE: &str = "oauth_state";
@@ -12,33 +12,33 @@ pub const OAUTH_REDIRECT: &str = "oauth_redirect";
 pub const OAUTH_VERIFIER: &str = "oauth_pkce_verifier";
 
 /// Sets one of the cookies for the way to a provider and back; an empty value removes it.
-pub fn oauth(name: &str, value: &str, sessions: &Sessions) -> Option<HeaderValue> {
+pub fn oauth(name: &str, value: &str, config: &Config) -> Option<HeaderValue> {
     let lifetime = if value.is_empty() { "; Max-Age=0" } else { "; Max-Age=900" };
-    write(name, value, true, sessions, lifetime)
+    write(name, value, true, config, lifetime)
 }
 
 /// Sets the session cookie.
-pub fn session(token: &str, sessions: &Sessions) -> Option<HeaderValue> {
-    write(coder_api::headers::SESSION_COOKIE, token, true, sessions, "")
+pub fn session(token: &str, config: &Config) -> Option<HeaderValue> {
+    write(coder_api::headers::SESSION_COOKIE, token, true, config, "")
 }
 
 /// Sets the cookie whose value our pages repeat in a header.
-pub fn csrf(token: &str, sessions: &Sessions) -> Option<HeaderValue> {
-    write(crate::http::csrf::COOKIE, token, false, sessions, "")
+pub fn csrf(token: &str, config: &Config) -> Option<HeaderValue> {
+    write(crate::http::csrf::COOKIE, token, false, config, "")
 }
 
 /// Removes the session cookie.
-pub fn clear_session(sessions: &Sessions) -> Option<HeaderValue> {
-    write(coder_api::headers::SESSION_COOKIE, "", true, sessions, "; Max-Age=0")
+pub fn clear_session(config: &Config) -> Option<HeaderValue> {
+    write(coder_api::headers::SESSION_COOKIE, "", true, config, "; Max-Age=0")
 }
 
-fn write(name: &str, value: &str, http_only: bool, sessions: &Sessions, more: &str) -> Option<HeaderValue> {
-    let same_site = match sessions.same_site {
+fn write(name: &str, value: &str, http_only: bool, config: &Config, more: &str) -> Option<HeaderValue> {
+    let same_site = match config.sessions.same_site {
         SameSite::Lax => "Lax",
         SameSite::None => "None",
     };
     let http_only = if http_only { "; HttpOnly" } else { "" };
-    let secure = if sessions.secure_cookie { "; Secure" } else { "" };
+    let secure = if config.has_secure_cookies() { "; Secure" } else { "" };
     HeaderValue::from_str(&format!("{name}={value}; Path=/{http_only}{secure}; SameSite={same_site}{more}"))
         .ok()
 }

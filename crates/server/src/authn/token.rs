@@ -1,7 +1,10 @@
 //! Making credentials.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use coder_domain::key::{ApiToken, random_text};
 use coder_domain::secret::Secret;
+use ring::hmac;
 
 /// Fills `bytes` from the system's random source.
 pub fn random(bytes: &mut [u8]) {
@@ -14,8 +17,15 @@ pub fn generate() -> ApiToken {
     ApiToken::generate(random)
 }
 
-/// A fresh value for the CSRF cookie.
+/// A fresh value that cannot be guessed, for one form or one way to a provider.
 #[must_use]
-pub fn csrf() -> Secret {
+pub fn nonce() -> Secret {
     Secret::new(random_text(32, random))
+}
+
+/// What only whoever holds `session` can know: `text` and its purpose, authenticated with the session's token.
+#[must_use]
+pub fn bound(session: &Secret, purpose: &str, text: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, session.expose().as_bytes());
+    BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&key, format!("coder {purpose} {text}").as_bytes()))
 }

@@ -6,6 +6,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, on};
 use http::Method;
 
+use super::csrf;
 use super::layers;
 use super::limits::Group;
 use crate::context::App;
@@ -127,9 +128,13 @@ impl Table {
         if let Some(group) = group {
             route = route.route_layer(from_fn_with_state((self.app.clone(), group), layers::limit_caller));
         }
-        if access == Access::Signed {
-            route = route.route_layer(from_fn_with_state(self.app.clone(), layers::authenticate));
-        }
+        route = match access {
+            Access::Signed => route.route_layer(from_fn_with_state(self.app.clone(), layers::authenticate)),
+            Access::Public if !csrf::is_safe(&method) => {
+                route.route_layer(from_fn_with_state(self.app.clone(), layers::refuse_foreign))
+            }
+            Access::Public | Access::Daemon => route,
+        };
         self.router = self.router.route(path, route);
         self.rows.push(Row { method, path: path.to_owned(), access, group });
         self

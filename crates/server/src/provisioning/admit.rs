@@ -11,11 +11,13 @@ use coder_domain::tags::{self, TagSet};
 use coder_store::daemons::{Arrival, Join};
 use coder_store::keys;
 use coder_wire::extension::{Extension, Extensions};
-use http::{HeaderMap, StatusCode, Uri, header};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode, Uri};
 
 use super::key_end::Shown;
 use crate::authn::session;
 use crate::context::App;
+use crate::http::csrf;
 use crate::http::peer::Peer;
 use crate::http::{Caller, Error, Result};
 use crate::routes::organizations;
@@ -72,14 +74,9 @@ enum Credential {
 }
 
 /// Checks everything about a request to join except that it is a WebSocket.
-pub async fn admit(
-    app: &App,
-    organization: &str,
-    headers: &HeaderMap,
-    uri: &Uri,
-    peer: Peer,
-) -> Result<Admitted> {
-    let credential = credential(app, headers, uri, peer).await?;
+pub async fn admit(app: &App, organization: &str, request: &Parts, peer: Peer) -> Result<Admitted> {
+    let (headers, uri) = (&request.headers, &request.uri);
+    let credential = credential(app, request, peer).await?;
     let shown = match &credential {
         Credential::Key(found) => {
             Some(Shown { key: found.key.id, secret: found.hashed_secret, address: peer.address })
@@ -119,9 +116,12 @@ pub async fn admit(
     Ok(Admitted { join, extensions, shown, user, token })
 }
 
-async fn credential(app: &App, headers: &HeaderMap, uri: &Uri, peer: Peer) -> Result<Credential> {
-    let user = match session::presented(headers, uri) {
-        Some(presented) if same_origin(headers) => match session::authenticate(app, &presented).await {
+async fn credential(app: &App, request: &Parts, peer: Peer) -> Result<Credential> {
+    let headers = &request.headers;
+    // A browser that was lured to us says where it comes from; daemons do not (wire-protocol 1.3).
+    let is_foreign = csrf::is_foreign(&app.config, headers, &request.extensions);
+    let user = match session::presented(headers, &request.uri) {
+        Some(presented) if !is_foreign => match session::authenticate(app, &presented).await {
             Ok(caller) => Some(caller),
             // A bad session is no session.
             Err(error) if error.status() == StatusCode::UNAUTHORIZED => None,
@@ -137,14 +137,6 @@ async fn credential(app: &App, headers: &HeaderMap, uri: &Uri, peer: Peer) -> Re
             "API key and external provisioner authentication provided, but only one is allowed",
         )),
     }
-}
-
-/// A browser that was lured to us says where it comes from; daemons do not (wire-protocol 1.3).
-fn same_origin(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
-    let Some(origin) = text(header::ORIGIN) else { return true };
-    let origin = origin.split_once("://").map_or(origin, |(_, host)| host);
-    text(header::HOST).is_some_and(|host| host.eq_ignore_ascii_case(origin))
 }
 
 async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result<Option<Credential>> {
@@ -338,16 +330,5 @@ mod tests {
         assert_eq!(query("").name().unwrap().len(), 10);
         assert!(query(&format!("name={}", "x".repeat(65))).name().is_err());
         assert!(query("name=a%00").name().is_err());
-    }
-
-    #[test]
-    fn foreign_pages_cannot_join_with_a_cookie() {
-        let mut headers = HeaderMap::new();
-        assert!(same_origin(&headers));
-        headers.insert(header::HOST, "coder.example.com".parse().unwrap());
-        headers.insert(header::ORIGIN, "https://coder.example.com".parse().unwrap());
-        assert!(same_origin(&headers));
-        headers.insert(header::ORIGIN, "https://evil.example.com".parse().unwrap());
-        assert!(!same_origin(&headers));
     }
 }

@@ -238,14 +238,120 @@ async fn tok_2_every_carrier_works_and_a_cookie_alone_changes_nothing() {
         400,
         "no CSRF token"
     );
-    let with_token = ("cookie", format!("coder_session_token={owner}; csrf_token=abc"));
     let header = |text: &str| ("x-csrf-token", text.to_owned());
-    assert_eq!(send("POST", &[with_token.clone(), header("abd")], "/api/v2/users/me/keys").await, 400);
-    assert_eq!(send("POST", &[with_token.clone(), header("abc")], "/api/v2/users/me/keys").await, 201);
-    let foreign = ("sec-fetch-site", "cross-site".to_owned());
-    assert_eq!(send("POST", &[with_token, header("abc"), foreign], "/api/v2/users/me/keys").await, 400);
+    let tossed = ("cookie", format!("coder_session_token={owner}; csrf_token=abc"));
+    assert_eq!(send("POST", &[tossed, header("abc")], "/api/v2/users/me/keys").await, 400);
+    let login = json!({ "email": "admin@example.com", "password": crate::harness::PASSWORD });
+    let login = server.post("", "/api/v2/users/login", login).await;
+    let cookies: Vec<_> =
+        login.headers.get_all("set-cookie").iter().map(|line| line.to_str().unwrap()).collect();
+    let value = |name: &str| {
+        let pairs = cookies.iter().filter_map(|line| line.split_once(';')?.0.split_once('='));
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next().unwrap()
+    };
+    let (session, csrf) = (value("coder_session_token"), value("csrf_token"));
+    let own = ("cookie", format!("coder_session_token={session}"));
+    assert_eq!(send("POST", &[own.clone(), header(&csrf)], "/api/v2/users/me/keys").await, 201);
+    assert_eq!(
+        send("POST", &[cookie.clone(), header(&csrf)], "/api/v2/users/me/keys").await,
+        400,
+        "another's"
+    );
+    for (name, value, status) in [
+        ("sec-fetch-site", "cross-site", 400),
+        ("sec-fetch-site", "same-site", 400),
+        ("sec-fetch-site", "same-origin", 201),
+        ("origin", "https://sibling.example.com", 400),
+        ("origin", "null", 400),
+        ("origin", "https://coder.example.com", 201),
+    ] {
+        let headers =
+            [own.clone(), header(&csrf), ("host", "coder.example.com".to_owned()), (name, value.to_owned())];
+        assert_eq!(send("POST", &headers, "/api/v2/users/me/keys").await, status, "{name}: {value}");
+    }
     let repeated = ("coder-session-token", owner.clone());
     assert_eq!(send("POST", &[cookie, repeated], "/api/v2/users/me/keys").await, 201);
+}
+
+#[tokio::test]
+async fn no_name_in_a_path_disarms_the_csrf_check() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    for name in ["provisionerdaemons", "workspaceagents"] {
+        server.post(&owner, "/api/v2/organizations", json!({ "name": name })).await.expect(201);
+    }
+    let daemon = uuid::Uuid::new_v4();
+    for path in [
+        "/api/v2/organizations/provisionerdaemons/provisionerkeys".to_owned(),
+        "/api/v2/organizations/workspaceagents/provisionerkeys".to_owned(),
+        "/api/v2/organizations/provisionerdaemons/members/admin".to_owned(),
+        format!("/api/v2/organizations/default/provisionerdaemons/{daemon}/drain"),
+        "/api/v2/users/provisionerdaemons/keys".to_owned(),
+    ] {
+        let request = Request::post(&path)
+            .header("cookie", format!("coder_session_token={owner}"))
+            .body(json!({ "name": "made" }).to_string().into())
+            .unwrap();
+        let refused = server.send(request).await.expect(400);
+        assert!(refused["message"].as_str().unwrap().contains("CSRF"), "{path}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_open_no_websocket_with_a_cookie() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (version, _) = server.version(&owner, json!({})).await;
+    let logs = format!("/api/v2/templateversions/{version}/logs?follow");
+    let serve = "/api/v2/organizations/default/provisionerdaemons/serve?provisioner=terraform&name=d&tag=scope%3Duser";
+    let open = async |path: &str, credential: &str, origin: Option<(&str, &str)>| {
+        let mut request = Request::get(path)
+            .header("host", "coder.example.com")
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        request = match credential {
+            "cookie" => request.header("cookie", format!("coder_session_token={owner}")),
+            _ => request.header("coder-session-token", &owner),
+        };
+        if let Some((name, value)) = origin {
+            request = request.header(name, value);
+        }
+        server.send(request.body(axum::body::Body::empty()).unwrap()).await.status.as_u16()
+    };
+    for (name, value) in [
+        ("origin", "null"),
+        ("origin", "https://evil.example.com"),
+        ("origin", "https://coder.example.com.evil.com"),
+        ("sec-fetch-site", "same-site"),
+        ("sec-fetch-site", "cross-site"),
+    ] {
+        assert_eq!(open(&logs, "cookie", Some((name, value))).await, 403, "{name}: {value}");
+        assert_eq!(open(serve, "cookie", Some((name, value))).await, 401, "{name}: {value}");
+    }
+    // In process nothing can be upgraded: whoever gets that far has passed.
+    let ours = Some(("origin", "https://coder.example.com"));
+    for path in [&logs, serve] {
+        assert_eq!(open(path, "cookie", None).await, 426, "the command line sends no Origin");
+        assert_eq!(open(path, "cookie", ours).await, 426);
+    }
+    assert_eq!(open(&logs, "header", Some(("origin", "https://evil.example.com"))).await, 426);
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_log_nobody_in_and_make_no_first_user() {
+    let server = TestServer::sqlite().await;
+    let send = async |path: &str, origin: &str| {
+        let body = json!({ "email": "a@example.com", "username": "a", "password": crate::harness::PASSWORD });
+        let request = Request::post(path).header("host", "localhost:3000").header("origin", origin);
+        server.send(request.body(body.to_string().into()).unwrap()).await.status.as_u16()
+    };
+    for path in ["/api/v2/users/first", "/api/v2/users/login", "/login", "/cli-auth"] {
+        assert_eq!(send(path, "https://evil.example.com").await, 403, "{path}");
+        assert_eq!(send(path, "null").await, 403, "{path}");
+    }
+    assert_eq!(send("/api/v2/users/first", "http://localhost:3000").await, 201);
 }
 
 #[tokio::test]

@@ -7,10 +7,9 @@ use coder_api::deployment::{
 };
 use coder_api::error::Message;
 use coder_store::settings;
-use http::{HeaderMap, header};
 
 use crate::context::App;
-use crate::http::{Json, Result, body};
+use crate::http::{AccessUrl, Json, Result, body};
 
 /// `GET /healthz`, `/latency-check`
 pub async fn healthz() -> &'static str {
@@ -29,22 +28,8 @@ pub async fn root() -> Json<Message> {
     body::message("👋")
 }
 
-/// Where people reach this server: the configured URL, or what the request was sent to.
-pub fn external_url(app: &App, headers: &HeaderMap) -> String {
-    if let Some(url) = &app.config.access_url {
-        return url.to_string();
-    }
-    let secure = app.config.listen.http.is_none() && app.config.listen.https.is_some();
-    let scheme = if secure { "https" } else { "http" };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    // The host is echoed into pages and a script; anything but a plain authority is not repeated.
-    let plain = |host: &&str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
-    format!("{scheme}://{}", host.filter(plain).unwrap_or("localhost"))
-}
-
 /// `GET /api/v2/buildinfo`
-pub async fn build_info(State(app): State<App>, headers: HeaderMap) -> Json<BuildInfo> {
-    let url = external_url(&app, &headers);
+pub async fn build_info(State(app): State<App>, AccessUrl(url): AccessUrl) -> Json<BuildInfo> {
     Json(BuildInfo {
         external_url: url.clone(),
         version: app.build.compatible.clone(),
@@ -81,13 +66,13 @@ pub async fn appearance() -> Json<Appearance> {
 }
 
 /// `GET /api/v2/regions`: there is one place, this server.
-pub async fn regions(State(app): State<App>, headers: HeaderMap) -> Json<Regions> {
+pub async fn regions(State(app): State<App>, AccessUrl(url): AccessUrl) -> Json<Regions> {
     let primary = Region {
         id: app.deployment_id.parse().unwrap_or_default(),
         name: "primary".to_owned(),
         display_name: "Default".to_owned(),
         healthy: true,
-        path_app_url: external_url(&app, &headers),
+        path_app_url: url,
         ..Region::default()
     };
     Json(Regions { regions: vec![primary] })

@@ -7,9 +7,8 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use tokio_util::io::ReaderStream;
 
-use super::external_url;
 use crate::context::App;
-use crate::http::{Error, Result};
+use crate::http::{AccessUrl, Error, Result};
 
 /// The one name we serve: what we are ourselves.
 fn own_name() -> String {
@@ -49,12 +48,11 @@ pub async fn binary(
 }
 
 /// `GET /install.sh`
-pub async fn install_script(State(app): State<App>, headers: HeaderMap) -> Result<Response> {
+pub async fn install_script(State(app): State<App>, AccessUrl(url): AccessUrl) -> Result<Response> {
     if app.config.executable.is_none() {
         return Err(Error::new(StatusCode::NOT_FOUND, "This server does not hand out its binary."));
     }
-    let url = external_url(&app, &headers);
-    let mut script = SCRIPT.replace("@URL@", &quoted(url.trim_end_matches('/')));
+    let mut script = SCRIPT.replace("@URL@", &quoted(&url));
     for (place, version) in [("@PRODUCT@", &app.build.product), ("@COMPATIBLE@", &app.build.compatible)] {
         script = script.replace(place, &quoted(version));
     }

@@ -5,8 +5,8 @@ mod download;
 mod health;
 
 pub use about::{
-    appearance, available_experiments, build_info, entitlements, experiments, external_url, healthz, readyz,
-    regions, root, ssh_config, update_check,
+    appearance, available_experiments, build_info, entitlements, experiments, healthz, readyz, regions, root,
+    ssh_config, update_check,
 };
 pub use download::{binary, install_script};
 pub use health::health;

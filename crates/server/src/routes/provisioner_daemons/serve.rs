@@ -5,13 +5,11 @@ use axum::response::{IntoResponse, Response};
 use coder_api::paths;
 use coder_store::daemons;
 use coder_wire::ws::Socket;
-use http::header;
 
 use crate::context::App;
-use crate::http::connection::Encrypted;
 use crate::http::params::Names;
 use crate::http::peer::Peer;
-use crate::http::{Error, Result};
+use crate::http::{AccessUrl, Error, Result};
 use crate::provisioning::serve::Session;
 use crate::provisioning::{admit, upgrade};
 
@@ -21,11 +19,14 @@ pub async fn serve(State(app): State<App>, names: Names, request: Request) -> Re
     join(app, names, request).await.unwrap_or_else(|error| error.compact().into_response())
 }
 
-async fn join(app: App, names: Names, mut request: Request) -> Result<Response> {
+async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     let [organization] = names.take()?;
-    let (headers, uri) = (request.headers().clone(), request.uri().clone());
     let peer = Peer::of(&request, &app.config.proxies);
-    let admitted = admit::admit(&app, &organization, &headers, &uri, peer).await?;
+    let (parts, body) = request.into_parts();
+    let admitted = admit::admit(&app, &organization, &parts, peer).await?;
+    // Under which URL the daemon reached us; workspaces are told the same.
+    let AccessUrl(address) = AccessUrl::of(&app.config, &parts.headers, &parts.extensions);
+    let mut request = Request::from_parts(parts, body);
     let join = &admitted.join;
     let mut tx = app.store.single().await?;
     let joined = daemons::insert_joined(&mut tx, join, &admitted.arrival(), app.now()).await;
@@ -46,7 +47,7 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
         }
     };
     upgrade.grant(admitted.extensions);
-    let session = Session::admitted(app.clone(), daemon, &admitted, address(&app, &request)).joined(&joined);
+    let session = Session::admitted(app.clone(), daemon, &admitted, address).joined(&joined);
     // The key or the user may have ended meanwhile; from here on their end closes the session.
     let heard = session.drains_heard();
     let mut tx = app.store.reader().await?;
@@ -73,14 +74,4 @@ async fn join(app: App, names: Names, mut request: Request) -> Result<Response> 
         }
     });
     Ok(response)
-}
-
-/// Under which URL the daemon reached us; workspaces are told the same when no access URL is configured.
-fn address(app: &App, request: &Request) -> String {
-    if let Some(url) = &app.config.access_url {
-        return url.as_str().trim_end_matches('/').to_owned();
-    }
-    let scheme = if request.extensions().get::<Encrypted>().is_some() { "https" } else { "http" };
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
-    format!("{scheme}://{host}")
 }

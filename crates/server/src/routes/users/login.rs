@@ -13,7 +13,7 @@ use crate::authn::cookies;
 use crate::context::App;
 use crate::events::hint::Hint;
 use crate::events::written::write_down;
-use crate::http::{Caller, Error, Json, Result, body};
+use crate::http::{Caller, Error, Json, Result, body, csrf};
 use crate::provisioning::revoke;
 use crate::routes::keys::create::open_session;
 
@@ -24,9 +24,12 @@ pub async fn login(
     Json(request): Json<LoginRequest, { body::PUBLIC_BYTES }>,
 ) -> Result<Response> {
     let session_token = sign_in(&app, &request.email, request.password, &origin).await?;
-    let cookie = cookies::session(session_token.expose(), &app.config.sessions);
+    let set = [
+        cookies::session(session_token.expose(), &app.config),
+        cookies::csrf(&csrf::token(&session_token), &app.config),
+    ];
     let mut response = body::Created(LoginResponse { session_token }).into_response();
-    if let Some(cookie) = cookie {
+    for cookie in set.into_iter().flatten() {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     Ok(response)
@@ -82,7 +85,7 @@ pub async fn logout(State(app): State<App>, caller: Caller) -> Result<Response> 
     })?;
     revoke::token(&app, caller.user.id).await;
     let mut response = body::message("Logged out!").into_response();
-    if let Some(cookie) = cookies::clear_session(&app.config.sessions) {
+    if let Some(cookie) = cookies::clear_session(&app.config) {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     Ok(response)

@@ -13,14 +13,14 @@ use coder_store::version_details as details;
 use coder_store::versions::Version;
 use coder_store::{Tx, jobs};
 use futures_util::future::try_join_all;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
 use super::find;
 use crate::context::App;
 use crate::external_auth;
 use crate::http::params::Id;
-use crate::http::{Caller, Error, Json, Result};
-use crate::routes::{meta, resources as shown};
+use crate::http::{AccessUrl, Caller, Error, Json, Result};
+use crate::routes::resources as shown;
 
 /// A version whose import has ended; another status says "not yet" on each route (http-api 1.6).
 async fn ended(tx: &mut Tx, caller: &Caller, id: TemplateVersionId, early: StatusCode) -> Result<Version> {
@@ -159,14 +159,13 @@ pub async fn presets(
 pub async fn accounts(
     State(app): State<App>,
     caller: Caller,
-    headers: HeaderMap,
+    AccessUrl(base): AccessUrl,
     Id(id): Id<TemplateVersionId>,
 ) -> Result<Json<Vec<TemplateVersionExternalAuth>>> {
     let mut tx = app.store.reader().await?;
     let version = find::by_id(&mut tx, &caller, id, Action::Read).await?;
     let asked = details::list_external_auth(&mut tx, version.id).await?;
     drop(tx);
-    let base = meta::external_url(&app, &headers);
     let view = async |row: details::ExternalAuth| {
         let Some((provider, _)) = app.accounts.find(&row.provider_id) else {
             return Ok::<_, Error>(TemplateVersionExternalAuth {
