@@ -180,7 +180,7 @@ variables! {
     TLS_CLIENT_AUTH = "CODER_TLS_CLIENT_AUTH";
     /// Oldest TLS version accepted: tls12 or tls13.
     TLS_MIN_VERSION = "CODER_TLS_MIN_VERSION";
-    /// Headers in which trusted proxies name the client.
+    /// Headers in which trusted proxies name the client, such as X-Forwarded-For.
     PROXY_TRUSTED_HEADERS = "CODER_PROXY_TRUSTED_HEADERS";
     /// Networks of trusted proxies.
     PROXY_TRUSTED_ORIGINS = "CODER_PROXY_TRUSTED_ORIGINS";
@@ -211,7 +211,7 @@ variables! {
     DEFAULT_TOKEN_LIFETIME = "CODER_DEFAULT_TOKEN_LIFETIME";
     /// Turns logging in with a password off.
     DISABLE_PASSWORD_AUTH = "CODER_DISABLE_PASSWORD_AUTH";
-    /// Whether the session cookie is sent over HTTPS only.
+    /// Whether cookies are sent over HTTPS only, even if the access URL is not https.
     SECURE_AUTH_COOKIE = "CODER_SECURE_AUTH_COOKIE";
     /// `SameSite` of the session cookie: lax or none.
     SAMESITE_AUTH_COOKIE = "CODER_SAMESITE_AUTH_COOKIE";

@@ -13,6 +13,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Largest error body on routes whose clients read only the beginning of it (wire-protocol 1.7).
 pub const COMPACT_BYTES: usize = 1023;
 
+/// What a response says to people, kept beside it for whoever shows it in another form.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// What failed.
+    pub message: String,
+    /// Why, or what to do; may be empty.
+    pub detail: String,
+}
+
 /// An outcome other than success.
 #[derive(Debug)]
 pub struct Error {
@@ -186,6 +195,8 @@ impl IntoResponse for Error {
             compact(&mut self.body);
         }
         let mut response = super::body::json(self.status, &self.body);
+        let ErrorBody { message, detail, .. } = self.body;
+        response.extensions_mut().insert(Shown { message, detail });
         if matches!(self.status, StatusCode::UNAUTHORIZED) {
             response.headers_mut().insert(
                 header::WWW_AUTHENTICATE,

@@ -14,12 +14,13 @@ use uuid::Uuid;
 use super::caller::Caller;
 use super::csrf;
 use super::error::Error;
-use super::limits::Group;
+use super::limits::{Group, Who};
 use super::peer::Peer;
 use super::stall::Guarded;
 use crate::audit::Origin;
 use crate::authn::session;
 use crate::context::App;
+use crate::pages;
 
 /// Asks to be exempt from the caller's own rate limits; owners only.
 const BYPASS: &str = "x-coder-bypass-ratelimit";
@@ -42,6 +43,7 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     let counted = app.metrics.request(&method, route.as_deref());
     request.extensions_mut().insert(RequestId(id));
     request.extensions_mut().insert(peer);
+    let for_browser = !path.starts_with("/api/") && pages::wants_page(request.headers());
     let stall = app.config.limits.stall_timeout;
     let request = request.map(|body| Guarded::body(body, stall));
 
@@ -57,6 +59,9 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         Error::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal error.").into_response()
     });
 
+    if for_browser {
+        response = pages::as_page(response);
+    }
     describe(&app, response.headers_mut(), id, secure);
     counted.answered(response.status());
     let status = response.status().as_u16();
@@ -92,9 +97,10 @@ fn elsewhere(app: &App, request: &Request) -> Option<Response> {
 async fn answer(app: &App, request: Request, next: Next) -> Response {
     let peer = *request.extensions().get::<Peer>().expect("inserted above");
     let path = request.uri().path();
+    let known = request.extensions().get::<MatchedPath>().map(|_| path);
     let verdict = path
         .starts_with("/api/v2")
-        .then(|| app.rates.count(Group::Api, &peer.address, path, app.now()))
+        .then(|| app.rates.count(Group::Api, Who::Network(peer.network()), known, app.now()))
         .flatten();
     match verdict {
         None => next.run(request).await,
@@ -145,10 +151,17 @@ pub async fn authenticate(
             "Cookie \"coder_session_token\" or query parameter must be provided.",
         ));
     };
-    csrf::check(&request, &presented)?;
+    csrf::check(&app.config, &request, &presented)?;
     let origin = Origin::of(request.extensions(), request.headers());
     let caller: Caller = session::authenticate_from(&app, &presented, origin).await?;
     request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+/// Refuses what pages of other origins send to routes that need no session: to log somebody in as somebody else, or to
+/// become the first user.
+pub async fn refuse_foreign(State(app): State<App>, request: Request, next: Next) -> Result<Response, Error> {
+    csrf::refuse_foreign(&app.config, request.headers(), request.extensions())?;
     Ok(next.run(request).await)
 }
 
@@ -169,14 +182,19 @@ pub async fn limit_caller(
             "You are not permitted to bypass the rate limit, remove the header.",
         ));
     }
-    let path = request.uri().path();
-    let verdict = match caller {
-        Some(caller) => app.rates.count(group, &caller.user.id, path, app.now()),
+    let who = match caller {
+        Some(caller) => Who::User(caller.user.id),
         None => {
             let peer = *request.extensions().get::<Peer>().expect("the outermost layer sets the peer");
-            app.rates.count(group, &peer.address, path, app.now())
+            Who::Network(peer.network())
         }
     };
+    // A name has many spellings in a path, and each would have attempts of its own.
+    let path = match group {
+        Group::Login => request.extensions().get::<MatchedPath>().map(MatchedPath::as_str),
+        Group::Api | Group::Files => Some(request.uri().path()),
+    };
+    let verdict = app.rates.count(group, who, path, app.now());
     Ok(match verdict {
         None => next.run(request).await,
         Some(verdict) if !verdict.allowed => verdict.refuse(),
@@ -186,6 +204,12 @@ pub async fn limit_caller(
             response
         }
     })
+}
+
+/// 405 for a path that has other methods; which ones is in the header `Allow`.
+pub async fn wrong_method(method: http::Method) -> Error {
+    Error::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed.")
+        .detail(format!("This path does not take {method}."))
 }
 
 /// 404 for paths nobody serves.

@@ -192,6 +192,7 @@ pub fn service(app: App) -> Service {
     let (_, routes) = table(app.clone()).finish();
     let router: Router = routes
         .fallback(layers::unknown_path)
+        .method_not_allowed_fallback(layers::wrong_method)
         .layer(from_fn_with_state(app.clone(), layers::surround))
         .with_state(app);
     let inner = router.into_service::<axum::body::Body>();

@@ -14,14 +14,14 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use super::form::Form;
-use super::login::local;
+use super::local::local_path;
 use crate::audit::Origin;
 use crate::authn::{cookies, session, token};
 use crate::context::App;
 use crate::external_auth::{self, DeviceCode, Talk};
 use crate::http::params::{Names, Query};
-use crate::http::{Caller, Error};
-use crate::routes::{external_auth as routes, meta};
+use crate::http::{AccessUrl, Caller, Error};
+use crate::routes::external_auth as routes;
 
 #[derive(Template)]
 #[template(path = "external_auth.html")]
@@ -59,6 +59,7 @@ pub async fn show(
     State(app): State<App>,
     origin: Origin,
     headers: HeaderMap,
+    url: AccessUrl,
     names: Names,
     query: Query,
 ) -> Result<Response, Error> {
@@ -70,7 +71,7 @@ pub async fn show(
     if external_auth::is_connected(&app, caller.user.id, provider).await? {
         return page(StatusCode::OK, provider, "");
     }
-    start(&app, &headers, provider, talk, query.text("redirect")).await
+    start(&app, &headers, &url, provider, talk, query.text("redirect")).await
 }
 
 /// `GET /external-auth/{id}/callback`: where the provider sends the browser. Without a code the way begins here.
@@ -78,6 +79,7 @@ pub async fn callback(
     State(app): State<App>,
     origin: Origin,
     headers: HeaderMap,
+    url: AccessUrl,
     names: Names,
     query: Query,
 ) -> Result<Response, Error> {
@@ -88,11 +90,10 @@ pub async fn callback(
     };
     let (code, error) = (query.text("code"), query.text("error"));
     if (code.is_empty() && error.is_empty()) || provider.is_device() {
-        return start(&app, &headers, provider, talk, query.text("redirect")).await;
+        return start(&app, &headers, &url, provider, talk, query.text("redirect")).await;
     }
     let expected = session::cookie(&headers, cookies::OAUTH_STATE).unwrap_or_default();
-    let is_ours = expected.starts_with(&format!("{}.", provider.id));
-    if !is_ours || !same_secret(expected, query.text("state")) {
+    if !is_own_state(&headers, provider, expected) || !same_secret(expected, query.text("state")) {
         return page(
             StatusCode::BAD_REQUEST,
             provider,
@@ -101,7 +102,7 @@ pub async fn callback(
     }
     let outcome = if error.is_empty() {
         let verifier = session::cookie(&headers, cookies::OAUTH_VERIFIER).unwrap_or_default();
-        talk.redeem(provider, code, &callback_url(&app, &headers, provider), verifier).await
+        talk.redeem(provider, code, &callback_url(&url, provider), verifier).await
     } else {
         Err(external_auth::Error::Refused("you did not agree, or may not".to_owned()))
     };
@@ -113,8 +114,8 @@ pub async fn callback(
             let wanted =
                 url::form_urlencoded::parse(wanted.as_bytes()).next().map(|(path, _)| path.into_owned());
             let back = paths::external_auth_page(&provider.id);
-            Redirect::to(wanted.as_deref().map(local).filter(|path| *path != "/").unwrap_or(&back))
-                .into_response()
+            let wanted = wanted.as_deref().and_then(local_path).filter(|path| path != "/");
+            Redirect::to(wanted.as_deref().unwrap_or(&back)).into_response()
         }
         Err(error @ external_auth::Error::Refused(_)) => {
             page(StatusCode::BAD_REQUEST, provider, &error.to_string())?
@@ -124,10 +125,10 @@ pub async fn callback(
         }
     };
     let used = [cookies::OAUTH_STATE, cookies::OAUTH_VERIFIER, cookies::OAUTH_REDIRECT];
-    let sessions = &app.config.sessions;
+    let config = &app.config;
     Ok(used
         .iter()
-        .fold(response, |response, name| super::with_cookie(response, cookies::oauth(name, "", sessions))))
+        .fold(response, |response, name| super::with_cookie(response, cookies::oauth(name, "", config))))
 }
 
 /// `POST /external-auth/{id}`: the device code was typed in.
@@ -172,6 +173,7 @@ pub async fn submit(State(app): State<App>, names: Names, request: Request) -> R
 async fn start(
     app: &App,
     headers: &HeaderMap,
+    url: &AccessUrl,
     provider: &Provider,
     talk: &Talk,
     redirect: &str,
@@ -195,24 +197,24 @@ async fn start(
             return Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie));
         }
     };
-    // The provider's id in it keeps the answer of one provider from being taken for another's.
-    let state = format!("{}.{}", provider.id, token::csrf().expose());
-    let verifier = format!("{}{}", token::csrf().expose(), token::csrf().expose());
+    let state = state(headers, provider, token::nonce().expose());
+    let verifier = format!("{}{}", token::nonce().expose(), token::nonce().expose());
     let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
-    let mut url: Url = auth_url.clone();
-    url.query_pairs_mut()
+    let mut target: Url = auth_url.clone();
+    target
+        .query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("client_id", &provider.client_id)
-        .append_pair("redirect_uri", &callback_url(app, headers, provider))
+        .append_pair("redirect_uri", &callback_url(url, provider))
         .append_pair("state", &state)
         .append_pair("code_challenge", &challenge)
         .append_pair("code_challenge_method", "S256");
     if !provider.scopes.is_empty() {
-        url.query_pairs_mut().append_pair("scope", &provider.scopes.join(" "));
+        target.query_pairs_mut().append_pair("scope", &provider.scopes.join(" "));
     }
     let redirect: String = url::form_urlencoded::byte_serialize(redirect.as_bytes()).collect();
-    let sessions = &app.config.sessions;
-    let mut response = Redirect::to(url.as_str()).into_response();
+    let config = &app.config;
+    let mut response = Redirect::to(target.as_str()).into_response();
     response.headers_mut().insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
     let set = [
         (cookies::OAUTH_STATE, state.as_str()),
@@ -220,14 +222,29 @@ async fn start(
         (cookies::OAUTH_REDIRECT, &redirect),
     ];
     Ok(set.iter().fold(response, |response, (name, value)| {
-        super::with_cookie(response, cookies::oauth(name, value, sessions))
+        super::with_cookie(response, cookies::oauth(name, value, config))
     }))
 }
 
+/// What a provider must send back. Its id keeps the answer of one provider from being taken for another's; what is derived
+/// from the session keeps the answer to somebody else from being taken for this person's, even if another origin sets
+/// the cookie.
+fn state(headers: &HeaderMap, provider: &Provider, nonce: &str) -> String {
+    let session = session::presented_by_cookie(headers).map(|presented| presented.token);
+    let text = format!("{}.{nonce}", provider.id);
+    let bound = session.map(|session| token::bound(&session, "oauth state", &text)).unwrap_or_default();
+    format!("{text}.{bound}")
+}
+
+/// Whether it was made by [`state`] for this session and provider.
+fn is_own_state(headers: &HeaderMap, provider: &Provider, given: &str) -> bool {
+    let nonce = given.strip_prefix(&format!("{}.", provider.id)).and_then(|rest| rest.split_once('.'));
+    nonce.is_some_and(|(nonce, _)| same_secret(&state(headers, provider, nonce), given))
+}
+
 /// The address that the provider sends browsers to; it is part of what is agreed with it.
-fn callback_url(app: &App, headers: &HeaderMap, provider: &Provider) -> String {
-    let base = meta::external_url(app, headers);
-    format!("{}{}", base.trim_end_matches('/'), paths::external_auth_callback(&provider.id))
+fn callback_url(url: &AccessUrl, provider: &Provider) -> String {
+    format!("{}{}", url.0, paths::external_auth_callback(&provider.id))
 }
 
 /// An address that may be a link in a page, or nothing.

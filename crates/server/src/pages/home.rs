@@ -7,8 +7,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::audit::Origin;
 use crate::context::App;
-use crate::http::Error;
-use crate::routes::meta;
+use crate::http::{AccessUrl, Error};
 
 #[derive(Template)]
 #[template(path = "home.html")]
@@ -20,13 +19,17 @@ struct Page<'a> {
 }
 
 /// `GET /`
-pub async fn home(State(app): State<App>, origin: Origin, headers: HeaderMap) -> Result<Response, Error> {
+pub async fn home(
+    State(app): State<App>,
+    origin: Origin,
+    headers: HeaderMap,
+    AccessUrl(url): AccessUrl,
+) -> Result<Response, Error> {
     let visitor = super::visitor(&app, &headers, origin).await;
-    let url = meta::external_url(&app, &headers);
     super::render(
         StatusCode::OK,
         &Page {
-            url: url.trim_end_matches('/'),
+            url: &url,
             username: visitor.as_ref().map_or("", |caller| caller.user.username.as_str()),
             version: &app.build.product,
             compatible: &app.build.compatible,

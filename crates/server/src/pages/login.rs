@@ -7,10 +7,11 @@ use coder_domain::secret::Secret;
 use http::{HeaderMap, StatusCode};
 
 use super::form::Form;
+use super::local::local_path;
 use crate::audit::Origin;
 use crate::authn::cookies;
 use crate::context::App;
-use crate::http::Error;
+use crate::http::{Error, csrf};
 use crate::routes::users::login;
 
 #[derive(Template)]
@@ -30,7 +31,7 @@ pub async fn show(
 ) -> Result<Response, Error> {
     let query = query.unwrap_or_default();
     let wanted = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "redirect");
-    let redirect = wanted.map_or_else(|| "/".to_owned(), |(_, path)| local(&path).to_owned());
+    let redirect = wanted.map_or_else(start_page, |(_, path)| local_or_start(&path));
     let (csrf, cookie) = super::csrf(&app, &headers);
     let page = Page { csrf: &csrf, redirect: &redirect, email: "", refusal: "" };
     Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie))
@@ -41,7 +42,7 @@ pub async fn submit(State(app): State<App>, request: Request) -> Result<Response
     let headers = request.headers().clone();
     let origin = Origin::of(request.extensions(), &headers);
     let form = Form::read(request.into_body()).await?;
-    let (email, redirect) = (form.get("email"), local(form.get("redirect")));
+    let (email, redirect) = (form.get("email"), local_or_start(form.get("redirect")));
     let outcome = if super::is_own_form(&headers, form.get("csrf_token")) {
         login::sign_in(&app, email, Secret::new(form.get("password")), &origin).await
     } else {
@@ -49,33 +50,24 @@ pub async fn submit(State(app): State<App>, request: Request) -> Result<Response
     };
     match outcome {
         Ok(token) => {
-            let cookie = cookies::session(token.expose(), &app.config.sessions);
-            Ok(super::with_cookie(Redirect::to(redirect).into_response(), cookie))
+            let session = cookies::session(token.expose(), &app.config);
+            let csrf = cookies::csrf(&csrf::token(&token), &app.config);
+            let response = super::with_cookie(Redirect::to(&redirect).into_response(), session);
+            Ok(super::with_cookie(response, csrf))
         }
         Err(error) if error.status().is_client_error() => {
             let (csrf, cookie) = super::csrf(&app, &headers);
-            let page = Page { csrf: &csrf, redirect, email, refusal: error.message() };
+            let page = Page { csrf: &csrf, redirect: &redirect, email, refusal: error.message() };
             Ok(super::with_cookie(super::render(error.status(), &page)?, cookie))
         }
         Err(error) => Err(error),
     }
 }
 
-/// A path on this server, or the start page: a link must not send people elsewhere after they signed in.
-pub(super) fn local(path: &str) -> &str {
-    let inside = path.starts_with('/') && !path.starts_with("//") && !path.contains(['\\', '\r', '\n']);
-    if inside { path } else { "/" }
+fn start_page() -> String {
+    "/".to_owned()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::local;
-
-    #[test]
-    fn redirects_stay_on_this_server() {
-        for outside in ["", "https://x", "//x", "/\\x", "x", "/a\r\nb"] {
-            assert_eq!(local(outside), "/", "{outside}");
-        }
-        assert_eq!(local("/cli-auth?a=b"), "/cli-auth?a=b");
-    }
+fn local_or_start(path: &str) -> String {
+    local_path(path).unwrap_or_else(start_page)
 }

@@ -1,12 +1,15 @@
 //! The few HTML pages: home, sign-in, a session token for the command line, and accounts elsewhere.
 
 mod cli_auth;
+mod error;
 mod external_auth;
 mod form;
 mod home;
+mod local;
 mod login;
 
 pub use cli_auth::{make as make_cli_token, show as cli_auth};
+pub use error::{as_page, wants_page};
 pub use external_auth::{
     callback as external_auth_callback, show as external_auth, submit as submit_external_auth,
 };
@@ -21,7 +24,7 @@ use http::{HeaderMap, StatusCode};
 use crate::audit::Origin;
 use crate::authn::{cookies, session, token};
 use crate::context::App;
-use crate::http::Error;
+use crate::http::{Error, csrf};
 
 /// Renders a page. Pages load nothing and may not be framed or cached.
 fn render(status: StatusCode, page: &impl Template) -> Result<Response, Error> {
@@ -35,21 +38,31 @@ fn render(status: StatusCode, page: &impl Template) -> Result<Response, Error> {
     Ok(response)
 }
 
-/// The token that forms repeat: the one of the cookie, or a fresh one together with its cookie.
+/// The token that forms repeat: that of the session, or before there is one a random one. Also its cookie, if the browser
+/// does not have it.
 fn csrf(app: &App, headers: &HeaderMap) -> (String, Option<HeaderValue>) {
-    if let Some(present) = session::cookie(headers, crate::http::csrf::COOKIE).filter(|text| text.len() == 32)
-    {
-        return (present.to_owned(), None);
-    }
-    let fresh = token::csrf();
-    let cookie = cookies::csrf(fresh.expose(), &app.config.sessions);
-    (fresh.expose().to_owned(), cookie)
+    let present = session::cookie(headers, csrf::COOKIE);
+    let token = match session::presented_by_cookie(headers) {
+        Some(session) => csrf::token(&session.token),
+        None => match present.filter(|text| text.len() == 32) {
+            Some(present) => present.to_owned(),
+            None => token::nonce().expose().to_owned(),
+        },
+    };
+    let cookie = if present == Some(&token) { None } else { cookies::csrf(&token, &app.config) };
+    (token, cookie)
 }
 
-/// Whether a submitted form repeats the token of its cookie.
+/// Whether a submitted form repeats the token of its session, or without one that of its cookie. That another origin's page
+/// submits it is refused before (`http::layers::refuse_foreign`).
 fn is_own_form(headers: &HeaderMap, submitted: &str) -> bool {
-    let cookie = session::cookie(headers, crate::http::csrf::COOKIE).unwrap_or_default();
-    !submitted.is_empty() && coder_domain::key::same_secret(cookie, submitted)
+    match session::presented_by_cookie(headers) {
+        Some(session) => csrf::is_token_of(&session.token, submitted),
+        None => {
+            let cookie = session::cookie(headers, csrf::COOKIE).unwrap_or_default();
+            !submitted.is_empty() && coder_domain::key::same_secret(cookie, submitted)
+        }
+    }
 }
 
 fn with_cookie(mut response: Response, cookie: Option<HeaderValue>) -> Response {

@@ -269,6 +269,46 @@ async fn answers_to_another_attempt_and_refused_codes_connect_nothing() {
 }
 
 #[tokio::test]
+async fn a_state_that_another_origin_set_connects_nothing() {
+    let provider = Provider::start().await;
+    let server = TestServer::sqlite_with(provider.config(&[])).await;
+    let owner = server.owner().await;
+    let attacker = server.user(&owner, "eve", &[]).await;
+    let mut attackers = Browser::new(&server, &attacker);
+    let state = pair(&attackers.leave().await, "state");
+    for state in [state, format!("corp.{}.", "x".repeat(32)), "corp.x".to_owned(), "corp..".to_owned()] {
+        let mut browser = Browser::new(&server, &owner);
+        browser.cookies.push(("oauth_state".to_owned(), state.clone()));
+        browser.cookies.push(("oauth_pkce_verifier".to_owned(), "x".repeat(64)));
+        let answer = browser.get(&format!("/external-auth/corp/callback?code=c-1&state={state}")).await;
+        assert_eq!(answer.status, 400, "{state}");
+    }
+    assert!(provider.asked().is_empty() && !authenticated(&server, &owner).await);
+}
+
+#[tokio::test]
+async fn nobody_is_sent_elsewhere_after_an_account_was_connected() {
+    let provider = Provider::start().await;
+    let server = TestServer::sqlite_with(provider.config(&[])).await;
+    let owner = server.owner().await;
+    for outside in [
+        "https://evil.example",
+        "/%09/evil.example",
+        "/%0A/evil.example",
+        "/.//evil.example",
+        "/%5Cevil.example",
+    ] {
+        server.delete(&owner, "/api/v2/external-auth/corp").await;
+        let mut browser = Browser::new(&server, &owner);
+        let there = browser.get(&format!("/external-auth/corp?redirect={outside}")).await;
+        let there: url::Url = there.headers["location"].to_str().unwrap().parse().unwrap();
+        let back = format!("/external-auth/corp/callback?code=c-1&state={}", pair(&there, "state"));
+        let back = browser.get(&back).await;
+        assert_eq!(back.headers["location"], "/external-auth/corp", "{outside}");
+    }
+}
+
+#[tokio::test]
 async fn tokens_are_refreshed_until_the_provider_refuses() {
     let provider = Provider::start().await;
     let server = TestServer::sqlite_with(provider.config(&[])).await;

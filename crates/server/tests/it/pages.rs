@@ -48,8 +48,10 @@ async fn cli_auth_shows_a_token_after_sign_in() {
     let page =
         server.send(Request::get("/cli-auth").header("cookie", &session).body(Body::empty()).unwrap()).await;
     assert!(page.text().contains("admin"));
-    let forged = submit(&server, "/cli-auth", &session, &[("csrf_token", "x")]).await;
-    assert_eq!(forged.status, 303);
+    for forged in ["x", &csrf] {
+        assert_eq!(submit(&server, "/cli-auth", &session, &[("csrf_token", forged)]).await.status, 303);
+    }
+    let csrf = cookie(&signed, "csrf_token");
     let shown = submit(&server, "/cli-auth", &session, &[("csrf_token", &csrf)]).await.text();
     let token = shown
         .split("<code>")
@@ -60,8 +62,103 @@ async fn cli_auth_shows_a_token_after_sign_in() {
 #[tokio::test]
 async fn redirects_do_not_leave_the_server() {
     let server = TestServer::sqlite().await;
-    let form = server.get("", "/login?redirect=https://evil.example").await.text();
-    assert!(!form.contains("evil"));
+    for outside in
+        ["https://evil.example", "%2F%09%2Fevil.example", "%2F.%2F%2Fevil.example", "%2F%5Cevil.example"]
+    {
+        let form = server.get("", &format!("/login?redirect={outside}")).await.text();
+        assert!(!form.contains("evil"), "{outside}");
+    }
+    server.owner().await;
+    for outside in ["/\t/evil.example", "/\n/evil.example", "/.//evil.example", "/\\evil.example"] {
+        let fields = [
+            ("csrf_token", "x"),
+            ("redirect", outside),
+            ("email", "admin@example.com"),
+            ("password", PASSWORD),
+        ];
+        let signed = submit(&server, "/login", "csrf_token=x", &fields).await;
+        assert_eq!(
+            (signed.status.as_u16(), &signed.headers["location"]),
+            (303, &"/".parse().unwrap()),
+            "{outside:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn forms_belong_to_a_session_and_to_our_own_pages() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let make = async |cookies: &str, csrf: &str, headers: &[(&str, &str)]| {
+        let mut request = Request::post("/cli-auth").header("host", "coder.test").header("cookie", cookies);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = server.send(request.body(format!("csrf_token={csrf}").into()).unwrap()).await;
+        (answer.status.as_u16(), answer.text().contains("paste it into"))
+    };
+    let session = format!("coder_session_token={owner}");
+    let page = Request::get("/cli-auth").header("cookie", &session).body(Body::empty()).unwrap();
+    let csrf = cookie(&server.send(page).await, "csrf_token");
+    assert_eq!(make(&session, &csrf, &[]).await, (200, true));
+    assert_eq!(make(&session, &csrf, &[("origin", "https://coder.test")]).await, (200, true));
+    let tossed = "x".repeat(32);
+    assert_eq!(make(&format!("{session}; csrf_token={tossed}"), &tossed, &[]).await, (303, false));
+    for foreign in [("origin", "https://sibling.test"), ("origin", "null"), ("sec-fetch-site", "same-site")] {
+        assert_eq!(make(&session, &csrf, &[foreign]).await, (403, false), "{foreign:?}");
+    }
+}
+
+#[tokio::test]
+async fn cookies_are_secure_when_people_come_over_https() {
+    let secure = async |config: Config| {
+        let server = TestServer::sqlite_with(config).await;
+        server.owner().await;
+        let login = serde_json::json!({ "email": "admin@example.com", "password": PASSWORD });
+        let answer = server.post("", "/api/v2/users/login", login).await;
+        let form = server.get("", "/login").await;
+        let cookies: Vec<_> = [&answer, &form]
+            .iter()
+            .flat_map(|answer| answer.headers.get_all("set-cookie"))
+            .map(|line| line.to_str().unwrap().contains("; Secure"))
+            .collect();
+        assert!(cookies.len() >= 3);
+        assert!(cookies.iter().all(|secure| *secure == cookies[0]), "{cookies:?}");
+        cookies[0]
+    };
+    let with = |url: &str| Config { access_url: Some(url.parse().unwrap()), ..settings() };
+    assert!(!secure(settings()).await);
+    assert!(!secure(with("http://coder.test")).await);
+    assert!(secure(with("https://coder.test")).await);
+}
+
+#[tokio::test]
+async fn browsers_get_errors_as_pages_and_clients_as_json() {
+    let server = TestServer::sqlite().await;
+    let ask = async |method: http::Method, path: &str, accept: &str| {
+        let request = Request::builder().method(method).uri(path).header("accept", accept);
+        server.send(request.body(Body::empty()).unwrap()).await
+    };
+    let (get, browser) = (http::Method::GET, "text/html,application/xhtml+xml,*/*;q=0.8");
+    for (method, path, status) in [
+        (get.clone(), "/templates/nothing", 404),
+        (get.clone(), "/bin/nothing", 404),
+        (get.clone(), "/external-auth/nothing", 404),
+        (http::Method::PUT, "/login", 405),
+    ] {
+        let page = ask(method.clone(), path, browser).await;
+        assert_eq!(page.status, status, "{path}");
+        assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+        assert!(page.headers["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+        let text = page.text();
+        assert!(text.starts_with("<!doctype html>") && text.contains("href=\"/\""), "{path}: {text}");
+        assert_eq!(page.headers.get("allow").is_some(), status == 405);
+        for client in ["*/*", "application/json"] {
+            let json = ask(method.clone(), path, client).await.expect(status);
+            assert!(!json["message"].as_str().unwrap().is_empty(), "{path}");
+        }
+    }
+    ask(get, "/api/v2/nothing", browser).await.expect(404);
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ pub(crate) struct Network {
     /// Older name of --http-address.
     #[arg(short = 'a', long, hide = true, env = env::ADDRESS, value_name = "HOST:PORT")]
     pub(crate) address: Option<String>,
-    /// Headers in which trusted proxies name the client.
+    /// Headers in which trusted proxies name the client, such as X-Forwarded-For; the first one of a request counts.
     #[arg(long, env = env::PROXY_TRUSTED_HEADERS, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) proxy_trusted_headers: Vec<String>,
     /// Networks of trusted proxies, such as 10.0.0.0/8.
@@ -164,7 +164,7 @@ pub(crate) struct Sessions {
     /// Nobody logs in with a password.
     #[arg(long, env = env::DISABLE_PASSWORD_AUTH)]
     pub(crate) disable_password_auth: bool,
-    /// Send the session cookie over HTTPS only.
+    /// Have cookies sent over HTTPS only, even if the access URL is not https.
     #[arg(long, env = env::SECURE_AUTH_COOKIE)]
     pub(crate) secure_auth_cookie: bool,
     /// SameSite of the session cookie: lax or none.

@@ -1,0 +1,65 @@
+//! Errors as pages, for browsers.
+
+use askama::Template;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, StatusCode};
+
+use crate::http::error::Shown;
+
+#[derive(Template)]
+#[template(path = "error.html")]
+struct Page<'a> {
+    title: &'a str,
+    message: &'a str,
+    detail: &'a str,
+}
+
+/// Whether a request asks for a page: browsers name HTML, clients of the API do not.
+pub fn wants_page(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let is_html = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"));
+        let is_refused = parts.any(|parameter| matches!(parameter, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+        is_html && !is_refused
+    })
+}
+
+/// An error of ours as a page, with the same status and headers; anything else stays as it is.
+pub fn as_page(response: Response) -> Response {
+    let Some(Shown { message, detail }) = response.extensions().get::<Shown>() else { return response };
+    let title = match response.status() {
+        StatusCode::NOT_FOUND => "Page not found",
+        status => status.canonical_reason().unwrap_or("Error"),
+    };
+    let page = match super::render(response.status(), &Page { title, message, detail }) {
+        Ok(page) => page,
+        Err(error) => return error.into_response(),
+    };
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let (page, body) = page.into_parts();
+    parts.headers.extend(page.headers);
+    parts.headers.insert(header::VARY, HeaderValue::from_static("Accept, Origin, Cookie"));
+    Response::from_parts(parts, Body::new(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_ask_for_pages() {
+        let wants = |accept: &'static str| {
+            wants_page(&HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]))
+        };
+        assert!(wants("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"));
+        assert!(wants("application/json, Text/HTML;q=0.5"));
+        for client in ["", "*/*", "application/json", "text/html;q=0", "text/plain"] {
+            assert!(!wants(client), "{client}");
+        }
+        assert!(!wants_page(&HeaderMap::new()));
+    }
+}
