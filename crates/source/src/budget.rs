@@ -16,8 +16,11 @@ const DEPTH: u32 = 200;
 pub(crate) enum Stop {
     /// The value will be known only when Terraform runs.
     Unknown(Rc<str>),
-    /// The expression is wrong.
+    /// The expression is wrong, for Terraform too.
     Failed(String),
+    /// What the expression asks for is not done here, though Terraform may do it. `try` and `can` do not hide this: they
+    /// would give another value than Terraform.
+    Unavailable(String),
     /// The bounds of [`Budget`] were met.
     Exhausted,
 }
@@ -27,6 +30,11 @@ pub(crate) type Result<T> = std::result::Result<T, Stop>;
 /// An error in an expression.
 pub(crate) fn failed<T>(text: impl Into<String>) -> Result<T> {
     Err(Stop::Failed(text.into()))
+}
+
+/// Something that is left to Terraform.
+pub(crate) fn unavailable<T>(text: impl Into<String>) -> Result<T> {
+    Err(Stop::Unavailable(text.into()))
 }
 
 /// What is left of the work and the depth.

@@ -32,7 +32,7 @@ pub fn json_constant(json: &Json) -> std::result::Result<Option<String>, String>
 
 fn text(value: &Value, budget: &Budget) -> Result<Option<String>> {
     match value {
-        Value::Null => Ok(None),
+        Value::Null(_) => Ok(None),
         Value::Text(text) => Ok(Some(text.as_ref().to_owned())),
         other => json::encode(other, budget).map(Some),
     }
@@ -41,7 +41,7 @@ fn text(value: &Value, budget: &Budget) -> Result<Option<String>> {
 fn reason(stop: Stop) -> String {
     match stop {
         Stop::Unknown(reason) => reason.as_ref().to_owned(),
-        Stop::Failed(reason) => reason,
+        Stop::Failed(reason) | Stop::Unavailable(reason) => reason,
         Stop::Exhausted => "the expression takes too long to evaluate or is nested too deep".to_owned(),
     }
 }

@@ -1,28 +1,52 @@
 //! Type constraints of variables, and converting values to them.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hcl_edit::expr::{Expression, ObjectKey, TraversalOperator};
 
-use crate::budget::{Budget, NODE, Result, failed};
+use crate::budget::{Budget, NODE, Result};
+use crate::kind::{Attribute, Kind};
 use crate::value::Value;
 
-/// What a variable may hold.
+/// What a variable may hold, and what stands for attributes that are left out.
 #[derive(Clone, Debug)]
-pub(crate) enum Constraint {
-    Any,
-    Text,
-    Number,
-    Bool,
-    List(Box<Constraint>),
-    Set(Box<Constraint>),
-    Map(Box<Constraint>),
-    Tuple(Vec<Constraint>),
-    /// Attributes: the type, whether it may be left out, and what then stands for it.
-    Object(BTreeMap<String, (Constraint, bool, Option<Expression>)>),
+pub(crate) struct Constraint {
+    kind: Kind,
+    defaults: Defaults,
+}
+
+/// Where a type says `optional(…, DEFAULT)`.
+#[derive(Clone, Debug, Default)]
+struct Defaults {
+    /// Of attributes of an object.
+    attributes: BTreeMap<String, Expression>,
+    /// In attributes of an object, or in elements of a tuple by their number.
+    inner: BTreeMap<String, Defaults>,
+    /// In every element of a list, set or map.
+    elements: Option<Box<Defaults>>,
+}
+
+impl Defaults {
+    fn is_empty(&self) -> bool {
+        self.attributes.is_empty() && self.inner.is_empty() && self.elements.is_none()
+    }
+
+    fn of(&self, name: &str) -> Option<&Self> {
+        self.inner.get(name).or(self.elements.as_deref())
+    }
 }
 
 impl Constraint {
+    /// What is said by no type.
+    pub(crate) fn any() -> Self {
+        Self::plain(Kind::Any)
+    }
+
+    fn plain(kind: Kind) -> Self {
+        Self { kind, defaults: Defaults::default() }
+    }
+
     /// Reads a type expression; what is not understood allows anything (Terraform itself will say so).
     pub(crate) fn parse(expression: &Expression) -> Self {
         match expression {
@@ -32,123 +56,128 @@ impl Constraint {
             Expression::Parenthesis(inner) => Self::parse(inner.inner()),
             Expression::FuncCall(call) => {
                 let first = call.args.get(0);
-                let inner = || Box::new(first.map_or(Self::Any, Self::parse));
-                match call.name.name.as_str() {
-                    "list" => Self::List(inner()),
-                    "set" => Self::Set(inner()),
-                    "map" => Self::Map(inner()),
-                    "tuple" => match first {
-                        Some(Expression::Array(items)) => {
-                            Self::Tuple(items.iter().map(Self::parse).collect())
-                        }
-                        _ => Self::Any,
-                    },
-                    "object" => match first {
-                        Some(Expression::Object(items)) => Self::object(items),
-                        _ => Self::Any,
-                    },
-                    _ => Self::Any,
+                let collection = |make: fn(Rc<Kind>) -> Kind| {
+                    let inner = first.map_or_else(Self::any, Self::parse);
+                    let elements = (!inner.defaults.is_empty()).then(|| Box::new(inner.defaults));
+                    Self {
+                        kind: make(Rc::new(inner.kind)),
+                        defaults: Defaults { elements, ..Defaults::default() },
+                    }
+                };
+                match (call.name.name.as_str(), first) {
+                    ("list", _) => collection(Kind::List),
+                    ("set", _) => collection(Kind::Set),
+                    ("map", _) => collection(Kind::Map),
+                    ("tuple", Some(Expression::Array(items))) => Self::tuple(items.iter().map(Self::parse)),
+                    ("object", Some(Expression::Object(items))) => Self::object(items),
+                    _ => Self::any(),
                 }
             }
-            _ => Self::Any,
+            _ => Self::any(),
         }
     }
 
     fn named(name: &str) -> Self {
-        match name {
-            "string" => Self::Text,
-            "number" => Self::Number,
-            "bool" => Self::Bool,
-            "list" => Self::List(Box::new(Self::Any)),
-            "map" => Self::Map(Box::new(Self::Any)),
-            "set" => Self::Set(Box::new(Self::Any)),
-            _ => Self::Any,
+        Self::plain(match name {
+            "string" => Kind::Text,
+            "number" => Kind::Number,
+            "bool" => Kind::Bool,
+            "list" => Kind::List(Rc::new(Kind::Any)),
+            "map" => Kind::Map(Rc::new(Kind::Any)),
+            "set" => Kind::Set(Rc::new(Kind::Any)),
+            _ => Kind::Any,
+        })
+    }
+
+    fn tuple(items: impl Iterator<Item = Self>) -> Self {
+        let (mut kinds, mut defaults) = (Vec::new(), Defaults::default());
+        for (at, item) in items.enumerate() {
+            kinds.push(item.kind);
+            defaults.inner.insert(at.to_string(), item.defaults);
         }
+        defaults.inner.retain(|_, inner| !inner.is_empty());
+        Self { kind: Kind::Tuple(Rc::new(kinds)), defaults }
     }
 
     fn object(items: &hcl_edit::expr::Object) -> Self {
-        let mut fields = BTreeMap::new();
+        let (mut kinds, mut defaults) = (BTreeMap::new(), Defaults::default());
         for (key, value) in items {
             let Some(name) = key_text(key) else { continue };
-            let field = match value.expr() {
+            let (inner, optional) = match value.expr() {
                 Expression::FuncCall(call) if call.name.name.as_str() == "optional" => {
-                    let inner = call.args.get(0).map_or(Self::Any, Self::parse);
-                    (inner, true, call.args.get(1).cloned())
+                    if let Some(default) = call.args.get(1) {
+                        defaults.attributes.insert(name.to_owned(), default.clone());
+                    }
+                    (call.args.get(0).map_or_else(Self::any, Self::parse), true)
                 }
-                other => (Self::parse(other), false, None),
+                other => (Self::parse(other), false),
             };
-            fields.insert(name.to_owned(), field);
+            kinds.insert(name.to_owned(), Attribute { kind: inner.kind, optional });
+            defaults.inner.insert(name.to_owned(), inner.defaults);
         }
-        Self::Object(fields)
+        defaults.inner.retain(|_, inner| !inner.is_empty());
+        Self { kind: Kind::Object(Rc::new(kinds)), defaults }
     }
 
     /// Whether a value given as text is taken literally instead of being read as an expression.
     pub(crate) const fn is_literal(&self) -> bool {
-        matches!(self, Self::Text | Self::Number | Self::Bool)
+        matches!(self.kind, Kind::Text | Kind::Number | Kind::Bool)
     }
 
     /// Converts a value. `default` evaluates the defaults of optional attributes.
     pub(crate) fn convert(
         &self,
-        value: Value,
+        value: &Value,
         budget: &Budget,
         default: &dyn Fn(&Expression) -> Result<Value>,
     ) -> Result<Value> {
-        budget.spend(NODE)?;
-        if matches!(value, Value::Null | Value::Unknown(_)) {
-            return Ok(value);
-        }
-        let each = |inner: &Self, items: Vec<Value>| -> Result<Vec<Value>> {
-            items.into_iter().map(|item| inner.convert(item, budget, default)).collect()
-        };
-        match self {
-            Self::Any => Ok(value),
-            Self::Text => Ok(Value::Text(value.to_text(budget)?)),
-            Self::Number => Ok(Value::Number(value.to_number()?)),
-            Self::Bool => Ok(Value::Bool(value.to_bool()?)),
-            Self::List(inner) => Ok(Value::list(each(inner, list_items(&value)?)?)),
-            Self::Set(inner) => Value::set(each(inner, list_items(&value)?)?, budget),
-            Self::Tuple(inner) => {
-                let items = list_items(&value)?;
-                if items.len() != inner.len() {
-                    return failed(format!("a list of {} elements is required", inner.len()));
-                }
-                let pairs = inner.iter().zip(items);
-                let items: Result<_> =
-                    pairs.map(|(inner, item)| inner.convert(item, budget, default)).collect();
-                Ok(Value::list(items?))
-            }
-            Self::Map(inner) => {
-                let items: Result<_> = value
-                    .to_map()?
-                    .iter()
-                    .map(|(key, item)| Ok((key.clone(), inner.convert(item.clone(), budget, default)?)))
-                    .collect();
-                Ok(Value::map(items?))
-            }
-            Self::Object(fields) => {
-                let given = value.to_map()?;
-                let mut items = BTreeMap::new();
-                for (name, (inner, optional, fallback)) in fields {
-                    let item = match (given.get(name), fallback) {
-                        (Some(item), None) => item.clone(),
-                        (Some(item), Some(_)) if !item.is_null() => item.clone(),
-                        (_, Some(fallback)) => default(fallback)?,
-                        (None, None) if *optional => Value::Null,
-                        (None, None) => return failed(format!("the attribute {name:?} is required")),
-                    };
-                    items.insert(name.clone(), inner.convert(item, budget, default)?);
-                }
-                Ok(Value::map(items))
-            }
-        }
+        self.kind.convert(&complete(value, &self.defaults, budget, default)?, budget)
     }
 }
 
-fn list_items(value: &Value) -> Result<Vec<Value>> {
+/// The value with defaults where attributes are missing or null.
+fn complete(
+    value: &Value,
+    defaults: &Defaults,
+    budget: &Budget,
+    default: &dyn Fn(&Expression) -> Result<Value>,
+) -> Result<Value> {
+    budget.spend(NODE)?;
+    if defaults.is_empty() {
+        return Ok(value.clone());
+    }
     match value {
-        Value::Map(_) => failed("a list is required, not an object"),
-        other => other.to_items(),
+        Value::Map(map) => {
+            let mut items = BTreeMap::new();
+            for (name, item) in &map.items {
+                budget.spend(NODE + name.len())?;
+                let item = match defaults.attributes.get(name).filter(|_| item.is_null()) {
+                    Some(expression) => default(expression)?,
+                    None => item.clone(),
+                };
+                items.insert(name.clone(), item);
+            }
+            for (name, expression) in &defaults.attributes {
+                if !items.contains_key(name) {
+                    items.insert(name.clone(), default(expression)?);
+                }
+            }
+            for (name, item) in &mut items {
+                if let Some(inner) = defaults.of(name) {
+                    *item = complete(item, inner, budget, default)?;
+                }
+            }
+            // Elements of a map may differ now, until the conversion makes them alike again.
+            Ok(Value::object(items))
+        }
+        Value::List(list) => {
+            let each = |(at, item): (usize, &Value)| match defaults.of(&at.to_string()) {
+                Some(inner) => complete(item, inner, budget, default),
+                None => Ok(item.clone()),
+            };
+            Ok(Value::tuple(list.items.iter().enumerate().map(each).collect::<Result<_>>()?))
+        }
+        other => Ok(other.clone()),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::rc::Rc;
 
 use hcl_edit::expr::{
     BinaryOperator, Conditional, Expression, ForExpr, FuncCall, Object, ObjectKey, TraversalOperator,
@@ -10,11 +11,12 @@ use hcl_edit::expr::{
 };
 use hcl_edit::template::Template;
 
-use crate::budget::{Budget, NODE, Result, Stop, failed};
-use crate::functions::{self, files};
+use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
+use crate::functions;
+use crate::kind::Kind;
 use crate::number::Number;
 use crate::reference::References;
-use crate::value::Value;
+use crate::value::{Shape, Value, normalized};
 
 /// What names mean at some place: the variables of loops around it, and which references are allowed.
 #[derive(Clone, Copy)]
@@ -82,16 +84,16 @@ impl Evaluator<'_> {
 
     fn step(&self, expression: &Expression, scope: Scope<'_>) -> Result<Value> {
         match expression {
-            Expression::Null(_) => Ok(Value::Null),
+            Expression::Null(_) => Ok(Value::NULL),
             Expression::Bool(value) => Ok(Value::Bool(*value.value())),
-            Expression::Number(number) => self.number(&number.value().to_string()),
+            Expression::Number(number) => Number::parse(&written(number), &self.budget).map(Value::Number),
             Expression::String(text) => {
                 self.budget.spend(text.value().len())?;
                 Ok(Value::text(text.value()))
             }
             Expression::Array(items) => {
                 let items: Result<_> = items.iter().map(|item| self.evaluate(item, scope)).collect();
-                Ok(Value::list(items?))
+                Ok(Value::tuple(items?))
             }
             Expression::Object(object) => self.object(object, scope),
             Expression::StringTemplate(template) => self.template(template, scope),
@@ -124,9 +126,7 @@ impl Evaluator<'_> {
                 let value = self.evaluate(&operation.expr, scope)?;
                 match operation.operator.value() {
                     UnaryOperator::Not => Ok(Value::Bool(!value.to_bool()?)),
-                    UnaryOperator::Neg => {
-                        value.to_number()?.negate().map(Value::Number).ok_or_else(out_of_range)
-                    }
+                    UnaryOperator::Neg => Ok(Value::Number(value.to_number(&self.budget)?.negate())),
                 }
             }
             Expression::BinaryOp(operation) => {
@@ -138,18 +138,13 @@ impl Evaluator<'_> {
         }
     }
 
-    fn number(&self, text: &str) -> Result<Value> {
-        self.budget.spend(text.len())?;
-        Number::parse(text).map(Value::Number).ok_or_else(out_of_range)
-    }
-
     fn object(&self, object: &Object, scope: Scope<'_>) -> Result<Value> {
         let mut items = BTreeMap::new();
         for (key, value) in object {
             let key = self.object_key(key, scope)?.to_text(&self.budget)?;
             items.insert(key.to_string(), self.evaluate(value.expr(), scope)?);
         }
-        Ok(Value::map(items))
+        Ok(Value::object(items))
     }
 
     /// The value of a key; a bare word is its own name.
@@ -169,10 +164,50 @@ impl Evaluator<'_> {
         let wanted = self.evaluate(wanted, scope)?;
         // Errors of the branch that is not taken do not count, but its type does.
         match self.evaluate(other, scope) {
-            Ok(other) => wanted.unified_with(&other, &self.budget),
+            Ok(other) => self.in_common(wanted, &other),
             Err(Stop::Exhausted) => Err(Stop::Exhausted),
             Err(_) => Ok(wanted),
         }
+    }
+
+    /// A branch of a condition, as what it has in common with the other branch.
+    fn in_common(&self, wanted: Value, other: &Value) -> Result<Value> {
+        let known = |result: Result<Kind>| match result {
+            Ok(kind) => Ok(Some(kind)),
+            Err(Stop::Unknown(_)) => Ok(None),
+            Err(stop) => Err(stop),
+        };
+        let kinds = (known(Kind::of(&wanted, &self.budget))?, known(Kind::of(other, &self.budget))?);
+        match kinds {
+            (Some(_), Some(Kind::Any)) | (None, _) | (_, None) => Ok(wanted),
+            (Some(Kind::Any), Some(other)) => other.convert(&wanted, &self.budget),
+            (Some(kind), Some(other)) => match Kind::common(&[kind, other], &self.budget)? {
+                Some(kind) => {
+                    if kind.is_open() && !self.has_one_kind(&wanted)? {
+                        return failed("the elements of a result have no type in common");
+                    }
+                    kind.convert(&wanted, &self.budget)
+                }
+                None => failed("the two results of a condition have no type in common"),
+            },
+        }
+    }
+
+    /// Whether all elements of a value are of one kind.
+    fn has_one_kind(&self, value: &Value) -> Result<bool> {
+        let items: Vec<_> = match value {
+            Value::List(list) => list.items.iter().collect(),
+            Value::Map(map) => map.items.values().collect(),
+            _ => Vec::new(),
+        };
+        let kinds: Vec<_> =
+            items.into_iter().map(|item| Kind::of(item, &self.budget)).collect::<Result<_>>()?;
+        for pair in kinds.windows(2) {
+            if !pair[0].same(&pair[1], &self.budget)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn binary(
@@ -183,13 +218,14 @@ impl Evaluator<'_> {
         scope: Scope<'_>,
     ) -> Result<Value> {
         let right_value = || self.evaluate(right, scope);
-        let numbers = || Ok((left.to_number()?, right_value()?.to_number()?));
+        let budget = &self.budget;
+        let numbers = || Ok((left.to_number(budget)?, right_value()?.to_number(budget)?));
         let compare = |test: fn(std::cmp::Ordering) -> bool| {
-            numbers().map(|(a, b): (Number, Number)| Value::Bool(test(a.compare(b))))
+            numbers().map(|(a, b): (Number, Number)| Value::Bool(test(a.compare(&b))))
         };
-        let compute = |operation: fn(Number, Number) -> Option<Number>| {
+        let compute = |operation: fn(&Number, &Number, &Budget) -> Result<Number>| {
             let (a, b) = numbers()?;
-            operation(a, b).map(Value::Number).ok_or_else(out_of_range)
+            operation(&a, &b, budget).map(Value::Number)
         };
         match operator {
             BinaryOperator::And | BinaryOperator::Or => {
@@ -223,7 +259,7 @@ impl Evaluator<'_> {
         let name = call.name.name.as_str();
         let core = call.name.namespace.iter().all(|part| part.as_str() == "core");
         if !core {
-            return failed(format!("the function of a provider ({name:?}) cannot be called here"));
+            return unavailable(format!("functions of a provider, such as {name:?}, are not available here"));
         }
         match name {
             "try" => {
@@ -254,39 +290,35 @@ impl Evaluator<'_> {
         if call.args.expand_final()
             && let Some(last) = arguments.pop()
         {
-            let items = last.to_items()?;
+            let items = &last.to_sequence()?.items;
             self.budget.spend(items.len() * NODE)?;
-            arguments.extend(items);
+            arguments.extend(items.iter().cloned());
         }
-        let result = match name {
-            "templatefile" => self.template_file(&arguments),
-            name if files::NAMES.contains(&name) => match self.contents() {
-                Some(contents) => files::call(name, &arguments, contents, &self.budget),
-                None => no_files(),
-            },
-            name => functions::call(name, &arguments, &self.budget, self.references.now()),
-        };
-        result.map_err(|stop| match stop {
+        functions::call(name, arguments, self).map_err(|stop| match stop {
             Stop::Failed(reason) => Stop::Failed(format!("{name}: {reason}")),
+            Stop::Unavailable(reason) => Stop::Unavailable(format!("{name}: {reason}")),
             stop => stop,
         })
     }
 
-    /// A file as a template, which knows nothing but the names it is given.
-    fn template_file(&self, arguments: &[Value]) -> Result<Value> {
-        let [path, values] = arguments else {
-            return failed(format!("2 arguments are required, not {}", arguments.len()));
-        };
-        let Some(contents) = self.contents() else { return no_files() };
-        let text = files::read_text(&path.to_text(&self.budget)?, contents, &self.budget)?;
+    /// The text of a template that knows nothing but the names it is given.
+    pub(crate) fn rendered(&self, text: &str, values: &BTreeMap<String, Value>) -> Result<Value> {
+        self.budget.spend(text.len() * 8)?;
         let Ok(template) = text.parse::<Template>() else {
-            return failed("the file is no template");
+            return failed("the text is no template");
         };
-        let values: Vec<_> = values.to_map()?.iter().collect();
-        if values.len() > MOST_TEMPLATE_NAMES {
-            return failed(format!("a template may be given {MOST_TEMPLATE_NAMES} names"));
+        let is_name = |name: &str| {
+            name.starts_with(|char: char| char.is_alphabetic() || char == '_')
+                && name.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '-'))
+        };
+        if !values.keys().all(|name| is_name(name)) {
+            return failed("a name that is given to a template must be a word");
         }
-        self.with_names(&values, Scope::new(Allowed::Nothing), &template)
+        if values.len() > MOST_TEMPLATE_NAMES {
+            return unavailable(format!("a template is given more than {MOST_TEMPLATE_NAMES} names"));
+        }
+        let values: Vec<_> = values.iter().collect();
+        self.budget.deeper(|| self.with_names(&values, Scope::new(Allowed::Nothing), &template))
     }
 
     fn with_names(
@@ -334,10 +366,10 @@ impl Evaluator<'_> {
             Ok(())
         })?;
         Ok(match (&expression.key_expr, expression.grouping) {
-            (None, _) => Value::list(list),
-            (Some(_), false) => Value::map(map),
+            (None, _) => Value::tuple(list),
+            (Some(_), false) => Value::object(map),
             (Some(_), true) => {
-                Value::map(groups.into_iter().map(|(key, items)| (key, Value::list(items))).collect())
+                Value::object(groups.into_iter().map(|(key, items)| (key, Value::tuple(items))).collect())
             }
         })
     }
@@ -360,7 +392,11 @@ impl Evaluator<'_> {
         match collection {
             Value::List(list) => {
                 for (index, item) in (0i64..).zip(&list.items) {
-                    one(Value::Number(index.into()), item.clone())?;
+                    let key = match list.shape {
+                        Shape::Set(_) => item.clone(),
+                        Shape::Tuple | Shape::List(_) => Value::Number(index.into()),
+                    };
+                    one(key, item.clone())?;
                 }
                 Ok(())
             }
@@ -370,7 +406,7 @@ impl Evaluator<'_> {
                 }
                 Ok(())
             }
-            other => other.to_items().map(drop),
+            other => other.to_sequence().map(drop),
         }
     }
 
@@ -380,8 +416,12 @@ impl Evaluator<'_> {
             self.budget.spend(NODE)?;
             value = match step {
                 TraversalOperator::GetAttr(name) => attribute(&value, name.as_str())?,
-                TraversalOperator::LegacyIndex(index) => element(&value, &Value::text(index.to_string()))?,
-                TraversalOperator::Index(expression) => element(&value, &self.evaluate(expression, scope)?)?,
+                TraversalOperator::LegacyIndex(index) => {
+                    element(&value, &Value::text(index.to_string()), &self.budget)?
+                }
+                TraversalOperator::Index(expression) => {
+                    element(&value, &self.evaluate(expression, scope)?, &self.budget)?
+                }
                 TraversalOperator::AttrSplat(_) | TraversalOperator::FullSplat(_) => {
                     let full = matches!(step, TraversalOperator::FullSplat(_));
                     let rest = &steps[at + 1..];
@@ -391,17 +431,26 @@ impl Evaluator<'_> {
                             rest.iter().take_while(|s| matches!(s, TraversalOperator::GetAttr(_))).count()
                         }
                     };
-                    let items = match &value {
+                    let one = [value.clone()];
+                    let (items, is_tuple) = match &value {
                         Value::Unknown(_) => return Ok(value),
-                        Value::Null => Vec::new(),
-                        Value::List(list) => list.items.clone(),
-                        other => vec![other.clone()],
+                        Value::Null(Kind::List(_) | Kind::Set(_) | Kind::Tuple(_)) => {
+                            return failed("a null list has no elements");
+                        }
+                        Value::Null(_) => (&[][..], true),
+                        Value::List(list) => (&list.items[..], matches!(list.shape, Shape::Tuple)),
+                        _ => (&one[..], true),
                     };
                     let items: Result<_> = items
-                        .into_iter()
-                        .map(|item| self.budget.deeper(|| self.traverse(item, &rest[..inner], scope)))
+                        .iter()
+                        .map(|item| self.budget.deeper(|| self.traverse(item.clone(), &rest[..inner], scope)))
                         .collect();
-                    return self.budget.deeper(|| self.traverse(Value::list(items?), &rest[inner..], scope));
+                    let mut found = Value::tuple(items?);
+                    if !is_tuple {
+                        // The elements of a list are alike, and so is what they lead to.
+                        found = Kind::List(Rc::new(Kind::Any)).convert(&found, &self.budget)?;
+                    }
+                    return self.budget.deeper(|| self.traverse(found, &rest[inner..], scope));
                 }
             };
         }
@@ -412,38 +461,41 @@ impl Evaluator<'_> {
 /// Names that a template in a file may be given.
 const MOST_TEMPLATE_NAMES: usize = 200;
 
-fn no_files() -> Result<Value> {
-    failed("functions that read files may not be used here")
-}
-
-fn out_of_range() -> Stop {
-    Stop::Failed("the result is not a number in range".to_owned())
+/// A number as it is written; the parser beneath keeps fewer digits.
+fn written(number: &hcl_edit::Formatted<hcl_edit::Number>) -> String {
+    match number.as_repr() {
+        Some(repr) if !repr.is_empty() => repr.to_string(),
+        _ => number.value().to_string(),
+    }
 }
 
 fn attribute(value: &Value, name: &str) -> Result<Value> {
     match value {
-        Value::Map(map) => match map.items.get(name) {
+        Value::Map(map) => match map.items.get(&normalized(name)) {
             Some(value) => Ok(value.clone()),
             None => failed(format!("there is no attribute {name:?}")),
         },
         Value::Unknown(reason) => Err(Stop::Unknown(reason.clone())),
-        other => failed(format!("{} has no attribute {name:?}", other.kind())),
+        other => failed(format!("{} has no attribute {name:?}", other.described())),
     }
 }
 
 /// An element of a list or a map.
-pub(crate) fn element(value: &Value, key: &Value) -> Result<Value> {
+pub(crate) fn element(value: &Value, key: &Value, budget: &Budget) -> Result<Value> {
     match (value, key) {
         (Value::Unknown(reason), _) | (_, Value::Unknown(reason)) => Err(Stop::Unknown(reason.clone())),
+        (Value::List(list), _) if matches!(list.shape, Shape::Set(_)) => {
+            failed("the elements of a set have no index")
+        }
         (Value::List(list), key) => {
-            let index = key.to_number()?.as_whole().and_then(|index| usize::try_from(index).ok());
+            let index = key.to_number(budget)?.as_whole().and_then(|index| usize::try_from(index).ok());
             match index.and_then(|index| list.items.get(index)) {
                 Some(value) => Ok(value.clone()),
                 None => failed("the index is outside of the list"),
             }
         }
         (Value::Map(_), Value::Text(key)) => attribute(value, key),
-        (Value::Map(_), Value::Number(key)) => attribute(value, &key.to_string()),
-        (other, _) => failed(format!("{} has no elements", other.kind())),
+        (Value::Map(_), key) => attribute(value, &key.to_text(budget)?),
+        (other, _) => failed(format!("{} has no elements", other.described())),
     }
 }

@@ -1,10 +1,16 @@
 //! JSON texts of values, in both directions.
 
-use serde_json::Value as Json;
+use std::collections::BTreeMap;
 
-use crate::budget::{Budget, NODE, Result, Stop, failed};
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
 use crate::number::Number;
-use crate::value::Value;
+use crate::value::{Value, normalized};
+
+/// Texts nested deeper than this are left to Terraform.
+const DEEPEST: u32 = 40;
 
 /// Writes a value the way Terraform's `jsonencode` does: keys sorted, no spaces, `<`, `>` and `&` escaped.
 pub(crate) fn encode(value: &Value, budget: &Budget) -> Result<String> {
@@ -16,10 +22,15 @@ pub(crate) fn encode(value: &Value, budget: &Budget) -> Result<String> {
 fn write(value: &Value, out: &mut String, budget: &Budget) -> Result<()> {
     budget.spend(NODE)?;
     match value {
-        Value::Null => out.push_str("null"),
+        Value::Null(_) => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => out.push_str(&number.to_string()),
+        Value::Number(number) if number.is_infinite() => return failed("infinity cannot be written as JSON"),
+        Value::Number(number) => {
+            let text = number.text(budget)?;
+            budget.spend(text.len())?;
+            out.push_str(&text);
+        }
         Value::Text(text) => write_text(text, out, budget)?,
         Value::List(list) => {
             out.push('[');
@@ -68,29 +79,52 @@ fn write_text(text: &str, out: &mut String, budget: &Budget) -> Result<()> {
 pub(crate) fn decode(text: &str, budget: &Budget) -> Result<Value> {
     budget.spend(text.len() * 8)?;
     match serde_json::from_str(text) {
-        Ok(json) => convert(&json, budget),
+        Ok(raw) => read(raw, DEEPEST, budget),
         Err(error) => failed(format!("the text is not valid JSON: {error}")),
     }
+}
+
+/// Reads one level and then what is in it, so that numbers keep all their digits.
+fn read(raw: &RawValue, deeper: u32, budget: &Budget) -> Result<Value> {
+    let text = raw.get();
+    budget.spend(NODE + text.len())?;
+    let wrong = |error: serde_json::Error| Stop::Failed(format!("the text is not valid JSON: {error}"));
+    let Some(left) = deeper.checked_sub(1) else {
+        return unavailable(format!("JSON nested deeper than {DEEPEST} is not read here"));
+    };
+    Ok(match text.as_bytes().first() {
+        Some(b'{') => {
+            let items: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(wrong)?;
+            let item = |(key, item): (String, &RawValue)| Ok((normalized(&key), read(item, left, budget)?));
+            Value::object(items.into_iter().map(item).collect::<Result<_>>()?)
+        }
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(text).map_err(wrong)?;
+            Value::tuple(items.into_iter().map(|item| read(item, left, budget)).collect::<Result<_>>()?)
+        }
+        Some(b'"') => Value::text(serde_json::from_str::<String>(text).map_err(wrong)?),
+        Some(b'n') => Value::NULL,
+        Some(b't') => Value::Bool(true),
+        Some(b'f') => Value::Bool(false),
+        _ => Value::Number(Number::parse(text, budget)?),
+    })
 }
 
 /// The value of a JSON text that was read already.
 pub(crate) fn convert(json: &Json, budget: &Budget) -> Result<Value> {
     budget.spend(NODE)?;
     Ok(match json {
-        Json::Null => Value::Null,
+        Json::Null => Value::NULL,
         Json::Bool(value) => Value::Bool(*value),
-        Json::Number(number) => match Number::parse(&number.to_string()) {
-            Some(number) => Value::Number(number),
-            None => return failed("the number is too large"),
-        },
+        Json::Number(number) => Value::Number(Number::parse(&number.to_string(), budget)?),
         Json::String(text) => Value::text(text),
         Json::Array(items) => {
-            Value::list(items.iter().map(|item| convert(item, budget)).collect::<Result<_>>()?)
+            Value::tuple(items.iter().map(|item| convert(item, budget)).collect::<Result<_>>()?)
         }
-        Json::Object(items) => Value::map(
+        Json::Object(items) => Value::object(
             items
                 .iter()
-                .map(|(key, item)| Ok((key.clone(), convert(item, budget)?)))
+                .map(|(key, item)| Ok((normalized(key), convert(item, budget)?)))
                 .collect::<Result<_>>()?,
         ),
     })

@@ -17,6 +17,7 @@ mod eval;
 pub mod files;
 mod functions;
 mod json;
+mod kind;
 mod module;
 mod number;
 mod parameters;

@@ -7,7 +7,7 @@ use coder_domain::parameter::Definition;
 use hcl_edit::expr::Expression;
 
 use crate::Inputs;
-use crate::budget::{Result, Stop, failed};
+use crate::budget::{Result, Stop, failed, unavailable};
 use crate::eval::{Binding, Evaluator, Scope};
 use crate::module::{Attributes, Module, Nested};
 use crate::reference::OWNER;
@@ -69,7 +69,7 @@ pub(crate) fn evaluate(module: &Module, inputs: &Inputs) -> Option<Vec<Parameter
             let name = one.text("name")?.unwrap_or_default();
             let definition = one.definition(&name).map(Some).or_else(|stop| match stop {
                 Stop::Exhausted => Err(stop),
-                Stop::Unknown(_) | Stop::Failed(_) => Ok(None),
+                Stop::Unknown(_) | Stop::Failed(_) | Stop::Unavailable(_) => Ok(None),
             })?;
             found.push(Parameter { name, definition });
             Ok(())
@@ -92,7 +92,7 @@ impl One<'_, '_> {
         match of.get(name).map(|expression| self.evaluator.evaluate(expression, scope)).transpose()? {
             Some(Value::Unknown(why)) => Err(Stop::Unknown(why)),
             Some(value) => Ok(value),
-            None => Ok(Value::Null),
+            None => Ok(Value::NULL),
         }
     }
 
@@ -102,14 +102,14 @@ impl One<'_, '_> {
 
     fn plain(&self, value: &Value) -> Result<Option<String>> {
         match value {
-            Value::Null => Ok(None),
+            Value::Null(_) => Ok(None),
             value => Ok(Some(value.to_text(&self.evaluator.budget)?.to_string())),
         }
     }
 
     fn is_set(&self, name: &str) -> Result<bool> {
         match self.value(self.attributes, name, self.scope)? {
-            Value::Null => Ok(false),
+            Value::Null(_) => Ok(false),
             value => value.to_bool(),
         }
     }
@@ -132,8 +132,12 @@ impl One<'_, '_> {
         if let [validation] = self.blocks("validation", &fields)?.as_slice() {
             let text = |name: &str| self.plain(&validation[name]).map(Option::unwrap_or_default);
             let bound = |name: &str| match &validation[name] {
-                Value::Null => Ok(None),
-                value => match value.to_number()?.as_whole().and_then(|whole| whole.try_into().ok()) {
+                Value::Null(_) => Ok(None),
+                value => match value
+                    .to_number(&self.evaluator.budget)?
+                    .as_whole()
+                    .and_then(|whole| whole.try_into().ok())
+                {
                     Some(whole) => Ok(Some(whole)),
                     None => failed(format!("{name} must be a whole number")),
                 },
@@ -151,16 +155,16 @@ impl One<'_, '_> {
         let mut found = Vec::new();
         // In JSON nested blocks look like attributes.
         match self.value(self.attributes, kind, self.scope)? {
-            Value::Null => {}
+            Value::Null(_) => {}
             list @ Value::List(_) => {
-                for item in list.to_items()? {
-                    found.push(only(item.to_map()?, fields));
+                for item in &list.to_sequence()?.items {
+                    found.push(only(&item.to_map()?.items, fields));
                 }
             }
-            one => found.push(only(one.to_map()?, fields)),
+            one => found.push(only(&one.to_map()?.items, fields)),
         }
         if self.attributes.contains_key("dynamic") {
-            return failed("dynamic blocks in JSON are left to Terraform");
+            return unavailable("dynamic blocks in JSON are left to Terraform");
         }
         for block in self.nested.iter().filter(|block| block.kind == kind) {
             let mut add = |scope: Scope<'_>| {
@@ -187,14 +191,14 @@ impl One<'_, '_> {
     ) -> Result<()> {
         let collection = self.evaluator.evaluate(each, self.scope)?;
         self.evaluator.each(&collection, Some("key"), "value", Scope::ROOT, &mut |scope| {
-            let field = |name: &str| (name.to_owned(), scope.find(name).unwrap_or(Value::Null));
-            let value = Value::map([field("key"), field("value")].into());
+            let field = |name: &str| (name.to_owned(), scope.find(name).unwrap_or(Value::NULL));
+            let value = Value::object([field("key"), field("value")].into());
             run(self.scope.with(&Binding { name: iterator, value, outer: self.scope.bindings }))
         })
     }
 }
 
 fn only(map: &BTreeMap<String, Value>, fields: &[&str]) -> BTreeMap<String, Value> {
-    let value = |field: &&str| ((*field).to_owned(), map.get(*field).cloned().unwrap_or(Value::Null));
+    let value = |field: &&str| ((*field).to_owned(), map.get(*field).cloned().unwrap_or(Value::NULL));
     fields.iter().map(value).collect()
 }

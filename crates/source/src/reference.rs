@@ -7,9 +7,10 @@ use coder_domain::Timestamp;
 use hcl_edit::expr::{Expression, TraversalOperator};
 
 use crate::archive::Contents;
-use crate::budget::{Budget, NODE, Result, Stop, failed};
+use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
 use crate::constraint::{Constraint, step_name};
 use crate::eval::{Allowed, Binding, Evaluator, Scope};
+use crate::kind;
 use crate::module::{Attributes, Module};
 use crate::number::Number;
 use crate::tags::not_in_classic;
@@ -142,7 +143,7 @@ impl<'m> Evaluator<'m> {
         self.once(Kind::Variable, name, || {
             let constant = |expression: &Expression| self.evaluate(expression, Scope::new(Allowed::Nothing));
             let kind = declared.get("type");
-            let constraint = kind.map_or(Constraint::Any, Constraint::parse);
+            let constraint = kind.map_or_else(Constraint::any, Constraint::parse);
             let value = if let Some(given) = self.references.inputs.variables.get(name) {
                 self.budget.spend(given.len())?;
                 if self.classic() {
@@ -166,12 +167,12 @@ impl<'m> Evaluator<'m> {
             } else if let Some(expression) = declared.get("default") {
                 constant(expression)?
             } else if self.classic() {
-                Value::Null
+                Value::NULL
             } else {
                 let why = format!("it refers to var.{name}, which has neither a value nor a default");
                 return Ok(Value::unknown(why));
             };
-            let value = constraint.convert(value, &self.budget, &constant).map_err(|stop| match stop {
+            let value = constraint.convert(&value, &self.budget, &constant).map_err(|stop| match stop {
                 Stop::Failed(why) => Stop::Failed(format!("the value of var.{name}: {why}")),
                 stop => stop,
             })?;
@@ -182,7 +183,7 @@ impl<'m> Evaluator<'m> {
     /// In the classic flow each variable is a text: null is the empty one, lists and maps are their JSON (terraform 1.10).
     fn classic_text(&self, value: &Value) -> Result<Value> {
         match value {
-            Value::Null => Ok(Value::text("")),
+            Value::Null(_) => Ok(Value::text("")),
             Value::List(_) | Value::Map(_) => json::encode(value, &self.budget).map(Value::text),
             other => other.to_text(&self.budget).map(Value::Text),
         }
@@ -208,8 +209,8 @@ impl<'m> Evaluator<'m> {
             })?;
             Ok(match single {
                 Some(value) => value,
-                None if attributes.contains_key("count") => Value::list(list),
-                None => Value::map(map),
+                None if attributes.contains_key("count") => Value::tuple(list),
+                None => Value::object(map),
             })
         })
     }
@@ -218,13 +219,15 @@ impl<'m> Evaluator<'m> {
         // An attribute without a value hurts only who asks for it.
         let soft = |result: Result<Value>| match result {
             Err(Stop::Exhausted) => Err(Stop::Exhausted),
-            Err(Stop::Failed(why)) => Ok(Value::unknown(format!("data.coder_parameter.{label}: {why}"))),
+            Err(Stop::Failed(why) | Stop::Unavailable(why)) => {
+                Ok(Value::unknown(format!("data.coder_parameter.{label}: {why}")))
+            }
             Err(Stop::Unknown(why)) => Ok(Value::Unknown(why)),
             Ok(value) => Ok(value),
         };
         let attribute = |name: &str| match attributes.get(name) {
             Some(expression) => soft(self.evaluate(expression, scope)),
-            None => Ok(Value::Null),
+            None => Ok(Value::NULL),
         };
         let mut object = BTreeMap::new();
         for name in PLAIN {
@@ -243,8 +246,8 @@ impl<'m> Evaluator<'m> {
                 Value::text(given)
             }
             (None, _) if matches!(name, Value::Unknown(_)) => name.clone(),
-            (None, Value::Null) if self.classic() => Value::text(""),
-            (None, Value::Null) => Value::unknown(format!(
+            (None, Value::Null(_)) if self.classic() => Value::text(""),
+            (None, Value::Null(_)) => Value::unknown(format!(
                 "it refers to data.coder_parameter.{label}, which has neither a value nor a default"
             )),
             (None, default) => text(&default)?,
@@ -255,7 +258,7 @@ impl<'m> Evaluator<'m> {
             object.insert("default".to_owned(), default);
         }
         let kind = match attribute("type")? {
-            Value::Null => Value::text("string"),
+            Value::Null(_) => Value::text("string"),
             kind => kind,
         };
         object.insert("type".to_owned(), kind);
@@ -265,7 +268,7 @@ impl<'m> Evaluator<'m> {
             let why = format!("it refers to data.coder_parameter.{label}.{unknown}");
             object.insert(unknown.to_owned(), Value::unknown(why));
         }
-        Ok(Value::map(object))
+        Ok(Value::object(object))
     }
 
     /// Runs something for each instance of a block, with its key: none without `count` and `for_each`, an index, or a
@@ -279,36 +282,37 @@ impl<'m> Evaluator<'m> {
         let mut bound = |name: &'static str, fields: [(&str, Value); 2], key: Value| {
             self.budget.spend(NODE)?;
             let fields = fields.into_iter().filter(|(name, _)| !name.is_empty());
-            let value = Value::map(fields.map(|(name, value)| (name.to_owned(), value)).collect());
+            let value = Value::object(fields.map(|(name, value)| (name.to_owned(), value)).collect());
             let binding = Binding { name, value, outer: scope.bindings };
             run(Some(key), scope.with(&binding))
         };
         if let Some(count) = attributes.get("count") {
-            let count = self.evaluate(count, scope)?.to_number()?.as_whole();
-            let count = count.and_then(|count| usize::try_from(count).ok());
-            let Some(count) = count.filter(|count| *count <= MOST_INSTANCES) else {
-                return failed(format!("count must be a whole number up to {MOST_INSTANCES}"));
+            let count = self.evaluate(count, scope)?.to_number(&self.budget)?.as_whole();
+            let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
+                return failed("count must be a whole number");
             };
+            if count > MOST_INSTANCES {
+                return too_many_instances();
+            }
             for index in (0i64..).take(count) {
                 let index = Value::Number(Number::from(index));
-                bound("count", [("index", index.clone()), ("", Value::Null)], index)?;
+                bound("count", [("index", index.clone()), ("", Value::NULL)], index)?;
             }
             return Ok(());
         }
         let Some(each) = attributes.get("for_each") else {
             return run(None, scope);
         };
-        let each = self.evaluate(each, scope)?;
-        if each.to_items()?.len() > MOST_INSTANCES {
-            return failed(format!("for_each has more than {MOST_INSTANCES} elements"));
-        }
-        let pairs: Vec<(String, Value)> = match &each {
+        let pairs: Vec<(String, Value)> = match &self.evaluate(each, scope)? {
             Value::Map(map) => map.items.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
             other => {
-                let pair = |item: Value| Ok((item.to_text(&self.budget)?.to_string(), item));
-                other.to_items()?.into_iter().map(pair).collect::<Result<_>>()?
+                let pair = |item: &Value| Ok((item.to_text(&self.budget)?.to_string(), item.clone()));
+                other.to_sequence()?.items.iter().map(pair).collect::<Result<_>>()?
             }
         };
+        if pairs.len() > MOST_INSTANCES {
+            return too_many_instances();
+        }
         for (key, value) in pairs {
             let key = Value::text(key);
             bound("each", [("key", key.clone()), ("value", value)], key)?;
@@ -317,12 +321,23 @@ impl<'m> Evaluator<'m> {
     }
 }
 
+fn too_many_instances() -> Result<()> {
+    unavailable(format!("a block has more than {MOST_INSTANCES} instances"))
+}
+
+fn rbac_roles(owner: &Owner) -> Value {
+    let fields = ["name".to_owned(), "org_id".to_owned()];
+    let role = |(name, organization): &(String, String)| {
+        let texts = [name, organization].map(Value::text);
+        Value::object(fields.clone().into_iter().zip(texts).collect())
+    };
+    let of = kind::Kind::object(fields.iter().map(|field| (field, kind::Kind::Text)));
+    Value::list(of, owner.rbac_roles.iter().map(role).collect())
+}
+
 /// The attributes of the workspace's owner; keys and tokens are told only to Terraform.
 fn owner_object(owner: &Owner, label: &str) -> Value {
     let text = |name: &str, value: &str| (name.to_owned(), Value::text(value));
-    let role = |(name, organization): &(String, String)| {
-        Value::map([text("name", name), text("org_id", organization)].into())
-    };
     let mut object = BTreeMap::from([
         text("id", &owner.id),
         text("name", &owner.name),
@@ -330,13 +345,13 @@ fn owner_object(owner: &Owner, label: &str) -> Value {
         text("email", &owner.email),
         text("login_type", &owner.login_type),
         ("groups".to_owned(), Value::texts(&owner.groups)),
-        ("rbac_roles".to_owned(), Value::list(owner.rbac_roles.iter().map(role).collect())),
+        ("rbac_roles".to_owned(), rbac_roles(owner)),
     ]);
     for unknown in ["ssh_public_key", "ssh_private_key", "session_token", "oidc_access_token"] {
         let why = format!("it refers to data.{OWNER}.{label}.{unknown}");
         object.insert(unknown.to_owned(), Value::unknown(why));
     }
-    Value::map(object)
+    Value::object(object)
 }
 
 /// A reference as its author wrote it, up to the third step.

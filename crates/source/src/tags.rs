@@ -45,6 +45,11 @@ pub enum Reason {
     /// The expression is wrong.
     #[error("the expression cannot be evaluated: {0}")]
     Failed(String),
+    /// Something in the expression is done by Terraform only.
+    #[error(
+        "the expression cannot be evaluated before Terraform runs: {0}; write it without, or set the tag in the request"
+    )]
+    Unavailable(String),
     /// The block has no `tags`.
     #[error("the attribute \"tags\" is required by coder_workspace_tags")]
     Missing,
@@ -118,9 +123,9 @@ impl Found<'_> {
                     self.one(block, key.clone(), || Ok(value.clone()), evaluator);
                 }
             }
-            Ok(Value::Null) => {}
+            Ok(Value::Null(_)) => {}
             Ok(Value::Unknown(why)) => self.error(block, "tags", Reason::Unknown(why.to_string())),
-            Ok(other) => self.error(block, "tags", Reason::NotMap(other.kind())),
+            Ok(other) => self.error(block, "tags", Reason::NotMap(other.described())),
             Err(stop) => self.error(block, "tags", stop.into()),
         }
     }
@@ -166,7 +171,7 @@ fn key_of(
 fn plain(value: &Value, evaluator: &Evaluator<'_>) -> std::result::Result<String, Reason> {
     match value {
         Value::Unknown(why) => Err(Reason::Unknown(why.to_string())),
-        Value::Null | Value::List(_) | Value::Map(_) => Err(Reason::NotText(value.kind())),
+        Value::Null(_) | Value::List(_) | Value::Map(_) => Err(Reason::NotText(value.described())),
         other => {
             let text = other.to_text(&evaluator.budget)?;
             if text.contains('\0') { Err(Reason::Nul) } else { Ok(text.to_string()) }
@@ -186,6 +191,7 @@ impl From<Stop> for Reason {
         match stop {
             Stop::Unknown(why) => Self::Unknown(why.to_string()),
             Stop::Failed(why) => Self::Failed(why),
+            Stop::Unavailable(why) => Self::Unavailable(why),
             Stop::Exhausted => Self::Exhausted,
         }
     }

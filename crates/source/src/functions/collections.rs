@@ -1,142 +1,173 @@
 //! Functions on lists and maps.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use super::{Args, size};
-use crate::budget::{NODE, Result, Stop, failed};
-use crate::value::Value;
+use unicode_segmentation::UnicodeSegmentation as _;
 
-pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
-    Some(match name {
-        "length" => length(args),
-        "coalesce" => coalesce(args),
-        "coalescelist" => coalesce_list(args),
-        "compact" => compact(args),
-        "concat" => concat(args),
-        "contains" => contains(args),
-        "distinct" => distinct(args),
-        "element" => wrapped(args),
-        "index" => index(args),
-        "flatten" => flatten(args),
-        "chunklist" => chunk_list(args),
-        "keys" => args.count(1, 1).and_then(|()| Ok(Value::texts(args.map(0)?.keys()))),
-        "values" => args.count(1, 1).and_then(|()| Ok(Value::list(args.map(0)?.values().cloned().collect()))),
-        "list" => Ok(Value::list(args.values.to_vec())),
-        "map" => pairs(args),
-        "lookup" => lookup(args),
-        "matchkeys" => match_keys(args),
-        "merge" => merge(args),
-        "reverse" => reverse(args),
-        "slice" => slice(args),
-        "sort" => sort(args),
-        "sum" => sum(args),
-        "one" => only(args),
-        "alltrue" => all(args, true),
-        "anytrue" => all(args, false),
-        "transpose" => transpose(args),
-        "zipmap" => zip_map(args),
-        "tolist" => args.count(1, 1).and_then(|()| Ok(Value::list(list(args, 0)?))),
-        "tomap" => args.count(1, 1).and_then(|()| Ok(Value::map(args.map(0)?.clone()))),
-        _ => return None,
-    })
-}
+use super::Param::{Any, Bools, List, Nullable, Number as N, Text, TextLists, Texts};
+use super::{Args, Function, function, size, variadic};
+use crate::budget::{NODE, Result, failed, unavailable};
+use crate::kind::Kind;
+use crate::number::Number;
+use crate::value::{Shape, Value};
 
-/// The elements of an argument that must be a list.
-pub(super) fn list(args: &Args<'_>, at: usize) -> Result<Vec<Value>> {
-    match args.value(at)? {
-        Value::Map(_) => failed("a list is required, not an object"),
-        _ => args.items(at),
-    }
-}
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("length", &[Any], length),
+    variadic("coalesce", &[], Nullable, coalesce),
+    variadic("coalescelist", &[], Nullable, coalesce_list),
+    function("compact", &[Texts], compact),
+    variadic("concat", &[], Any, concat),
+    function("contains", &[Any, Any], |args| Ok(Value::Bool(args.holds(args.items(0)?, args.value(1)?)?))),
+    function("distinct", &[List], distinct),
+    function("element", &[Any, N], wrapped),
+    function("index", &[Any, Any], index),
+    function("flatten", &[Any], flatten),
+    function("chunklist", &[List, N], chunk_list),
+    function("keys", &[Any], keys),
+    function("values", &[Any], values),
+    variadic("lookup", &[Any, Text], Nullable, lookup),
+    function("matchkeys", &[List, List, List], match_keys),
+    variadic("merge", &[], Nullable, merge),
+    function("reverse", &[Any], reverse),
+    function("slice", &[Any, N, N], slice),
+    function("sort", &[Texts], sort),
+    function("sum", &[Any], sum),
+    function("one", &[Any], only),
+    function("alltrue", &[Bools], |args| all(args, true)),
+    function("anytrue", &[Bools], |args| all(args, false)),
+    function("transpose", &[TextLists], transpose),
+    function("zipmap", &[Texts, Any], zip_map),
+    function("tolist", &[Nullable], |args| List.kind().convert(&args.values[0], args.budget)),
+    function("tomap", &[Nullable], |args| {
+        Kind::Map(Rc::new(Kind::Any)).convert(&args.values[0], args.budget)
+    }),
+];
 
 fn length(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
     match args.value(0)? {
-        Value::Text(text) => Ok(size(text.chars().count())),
-        other => Ok(size(other.to_items()?.len())),
+        Value::Text(text) => {
+            args.budget.spend(text.len() * 4)?;
+            Ok(size(text.graphemes(true).count()))
+        }
+        Value::Map(map) => Ok(size(map.items.len())),
+        other => Ok(size(other.to_sequence()?.items.len())),
     }
 }
 
+/// The first that is neither null nor an empty text, as what all have in common.
 fn coalesce(args: &Args<'_>) -> Result<Value> {
-    let texts = args.values.iter().any(|value| matches!(value, Value::Text(_)));
+    let kinds: Result<Vec<_>> = args.values.iter().map(|value| args.kind(value)).collect();
+    let kind = args.common(&kinds?)?;
     for value in args.values {
-        match value {
-            Value::Unknown(reason) => return Err(Stop::Unknown(reason.clone())),
-            Value::Null => {}
-            Value::Text(text) if text.is_empty() => {}
-            // All arguments have one type, and that is string as soon as one of them is.
-            other if texts => return other.to_text(args.budget).map(Value::Text),
-            other => return Ok(other.clone()),
+        let value = kind.convert(value, args.budget)?;
+        if !value.is_null() && !matches!(&value, Value::Text(text) if text.is_empty()) {
+            return Ok(value);
         }
     }
-    failed("no argument is neither null nor empty")
+    failed("each argument is null or empty")
 }
 
 fn coalesce_list(args: &Args<'_>) -> Result<Value> {
     for at in 0..args.values.len() {
-        if args.value(at)?.is_null() {
-            continue;
-        }
-        if !args.items(at)?.is_empty() {
-            return Ok(args.values[at].clone());
+        let fits = match args.value(at)? {
+            Value::Null(kind) => matches!(kind, Kind::List(_) | Kind::Tuple(_)),
+            _ => !matches!(args.sequence(at)?.shape, Shape::Set(_)),
+        };
+        if !fits {
+            return failed("lists are required");
         }
     }
-    failed("no argument is a list with elements")
+    for value in args.values {
+        if !value.is_null() && !value.to_sequence()?.items.is_empty() {
+            return Ok(value.clone());
+        }
+    }
+    failed("each argument is null or empty")
 }
 
 fn compact(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
-    let mut kept = Vec::new();
-    for item in list(args, 0)? {
-        if !item.is_null() {
-            let text = item.to_text(args.budget)?;
-            if !text.is_empty() {
-                kept.push(Value::Text(text));
-            }
+    let kept = |item: &&Value| !item.is_null() && !matches!(item, Value::Text(text) if text.is_empty());
+    Ok(Value::list(Kind::Text, args.items(0)?.iter().filter(kept).cloned().collect()))
+}
+
+/// Lists stay a list if their elements have a kind in common; anything else becomes a tuple.
+fn concat(args: &Args<'_>) -> Result<Value> {
+    if args.values.is_empty() {
+        return failed("at least one list is required");
+    }
+    let mut kinds = Vec::new();
+    for at in 0..args.values.len() {
+        match &args.sequence(at)?.shape {
+            Shape::Set(_) => return failed("lists are required, not sets"),
+            Shape::List(of) => kinds.push(of.clone()),
+            Shape::Tuple => {}
         }
     }
-    Ok(Value::list(kept))
-}
-
-fn concat(args: &Args<'_>) -> Result<Value> {
-    args.count(1, usize::MAX)?;
+    let common = match kinds.len() == args.values.len() {
+        true => Kind::common(&kinds, args.budget)?,
+        false => None,
+    };
     let mut all = Vec::new();
-    for at in 0..args.values.len() {
-        all.extend(list(args, at)?);
+    for value in args.values {
+        let items = &value.to_sequence()?.items;
+        match &common {
+            Some(of) => {
+                for item in items {
+                    all.push(of.convert(item, args.budget)?);
+                }
+            }
+            None => all.extend(items.iter().cloned()),
+        }
     }
-    Ok(Value::list(all))
+    Ok(match common {
+        Some(of) => Value::list(of, all),
+        None => Value::tuple(all),
+    })
 }
 
-fn contains(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
-    Ok(Value::Bool(args.holds(&args.items(0)?, args.value(1)?)?))
+/// A list with some of the elements of another, or with others of its kind.
+fn alike(shape: &Shape, items: Vec<Value>) -> Value {
+    match shape {
+        Shape::Tuple => Value::tuple(items),
+        Shape::List(of) | Shape::Set(of) => Value::list(of.clone(), items),
+    }
 }
 
 fn distinct(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
+    let list = args.sequence(0)?;
     let mut unique: Vec<Value> = Vec::new();
-    for item in list(args, 0)? {
-        if !args.holds(&unique, &item)? {
-            unique.push(item);
+    for item in &list.items {
+        if !args.holds(&unique, item)? {
+            unique.push(item.clone());
         }
     }
-    Ok(Value::list(unique))
+    Ok(alike(&list.shape, unique))
+}
+
+/// An argument that has an order.
+fn ordered<'a>(args: &'a Args<'_>, at: usize) -> Result<&'a crate::value::Sequence> {
+    let list = args.sequence(at)?;
+    match list.shape {
+        Shape::Set(_) => failed("a list is required, not a set"),
+        Shape::List(_) | Shape::Tuple => Ok(list),
+    }
 }
 
 fn wrapped(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
-    let (items, index) = (list(args, 0)?, args.whole(1)?);
+    let (items, index) = (&ordered(args, 0)?.items, args.whole(1)?);
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     if length == 0 {
         return failed("the list is empty");
     }
-    let at = usize::try_from(index.rem_euclid(length)).unwrap_or(0);
-    Ok(items[at].clone())
+    match usize::try_from(index % length) {
+        Ok(at) if index >= 0 => Ok(items[at].clone()),
+        _ => unavailable("whether an index may be negative depends on Terraform's version"),
+    }
 }
 
 fn index(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
-    for (at, item) in list(args, 0)?.iter().enumerate() {
+    for (at, item) in ordered(args, 0)?.items.iter().enumerate() {
         if item.equals(args.value(1)?, args.budget)? {
             return Ok(size(at));
         }
@@ -150,124 +181,156 @@ fn flatten(args: &Args<'_>) -> Result<Value> {
             args.budget.spend(NODE)?;
             match item {
                 Value::List(list) => add(&list.items, out, args)?,
-                Value::Unknown(reason) => return Err(Stop::Unknown(reason.clone())),
+                Value::Unknown(_) => return item.mismatch("a list"),
                 other => out.push(other.clone()),
             }
         }
         Ok(())
     }
-    args.count(1, 1)?;
     let mut out = Vec::new();
-    add(&list(args, 0)?, &mut out, args)?;
-    Ok(Value::list(out))
+    add(args.items(0)?, &mut out, args)?;
+    Ok(Value::tuple(out))
 }
 
 fn chunk_list(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
-    let (items, chunk) = (list(args, 0)?, args.whole(1)?);
+    let (list, chunk) = (args.sequence(0)?, args.whole(1)?);
     let Ok(chunk) = usize::try_from(chunk) else { return failed("the size must not be negative") };
-    let chunk = if chunk == 0 { items.len().max(1) } else { chunk };
-    Ok(Value::list(items.chunks(chunk).map(|chunk| Value::list(chunk.to_vec())).collect()))
+    let chunk = if chunk == 0 { list.items.len().max(1) } else { chunk };
+    let chunks = list.items.chunks(chunk).map(|chunk| alike(&list.shape, chunk.to_vec())).collect();
+    Ok(Value::list(args.kind(args.value(0)?)?, chunks))
 }
 
-fn pairs(args: &Args<'_>) -> Result<Value> {
-    if !args.values.len().is_multiple_of(2) {
-        return failed("an even number of arguments is required");
-    }
-    let mut map = BTreeMap::new();
-    for pair in args.values.chunks(2) {
-        map.insert(pair[0].to_text(args.budget)?.to_string(), pair[1].clone());
-    }
-    Ok(Value::map(map))
+fn keys(args: &Args<'_>) -> Result<Value> {
+    let map = args.map(0)?;
+    let keys = map.items.keys().map(Value::text).collect();
+    Ok(if map.of.is_some() { Value::list(Kind::Text, keys) } else { Value::tuple(keys) })
+}
+
+fn values(args: &Args<'_>) -> Result<Value> {
+    let map = args.map(0)?;
+    let values = map.items.values().cloned().collect();
+    Ok(match &map.of {
+        Some(of) => Value::list(of.clone(), values),
+        None => Value::tuple(values),
+    })
 }
 
 fn lookup(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 3)?;
     let (map, key) = (args.map(0)?, args.text(1)?);
-    match (map.get(&*key), args.values.get(2)) {
+    let default = match &args.values[2..] {
+        [] => None,
+        [default] => Some(match &map.of {
+            Some(of) => of.convert(default, args.budget)?,
+            None => default.clone(),
+        }),
+        _ => return failed("there is at most one default"),
+    };
+    match (map.items.get(&*key), default) {
         (Some(value), _) => Ok(value.clone()),
-        (None, Some(default)) => Ok(default.clone()),
+        (None, Some(default)) => Ok(default),
         (None, None) => failed(format!("the map has no key {key:?}")),
     }
 }
 
+/// Elements of the first list whose partners in the second are in the third.
 fn match_keys(args: &Args<'_>) -> Result<Value> {
-    args.count(3, 3)?;
-    let (values, keys, wanted) = (list(args, 0)?, list(args, 1)?, list(args, 2)?);
-    if values.len() != keys.len() {
+    let (values, keys, wanted) = (args.sequence(0)?, args.sequence(1)?, args.sequence(2)?);
+    if values.items.len() != keys.items.len() {
         return failed("the lists of values and of keys have different lengths");
     }
+    let (Shape::List(keys_of), Shape::List(wanted_of)) = (&keys.shape, &wanted.shape) else {
+        return failed("lists are required");
+    };
+    let of = args.common(&[keys_of.clone(), wanted_of.clone()])?;
+    let convert =
+        |items: &[Value]| items.iter().map(|item| of.convert(item, args.budget)).collect::<Result<Vec<_>>>();
+    let (keys, wanted) = (convert(&keys.items)?, convert(&wanted.items)?);
     let mut kept = Vec::new();
-    for (value, key) in values.into_iter().zip(&keys) {
+    for (value, key) in values.items.iter().zip(&keys) {
         if args.holds(&wanted, key)? {
-            kept.push(value);
+            kept.push(value.clone());
         }
     }
-    Ok(Value::list(kept))
+    Ok(alike(&values.shape, kept))
 }
 
+/// Maps of one kind stay a map of that kind; anything else becomes an object.
 fn merge(args: &Args<'_>) -> Result<Value> {
     let mut merged = BTreeMap::new();
+    let mut kinds = Vec::new();
     for (at, value) in args.values.iter().enumerate() {
-        if !value.is_null() {
-            merged.extend(args.map(at)?.iter().map(|(key, value)| (key.clone(), value.clone())));
+        if let Value::Null(kind) = args.value(at)? {
+            if !matches!(kind, Kind::Any | Kind::Map(_) | Kind::Object(_)) {
+                return failed("maps are required");
+            }
+            kinds.push(kind.clone());
+            continue;
+        }
+        let map = args.map(at)?;
+        kinds.push(match &map.of {
+            Some(_) => args.kind(value)?,
+            // Objects become an object whatever they hold.
+            None => Kind::Any,
+        });
+        merged.extend(map.items.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    if let Some(Kind::Map(of)) = kinds.first() {
+        let mut all = true;
+        for kind in &kinds {
+            all &= kind.same(&kinds[0], args.budget)?;
+        }
+        if all {
+            return Ok(Value::map((**of).clone(), merged));
         }
     }
-    Ok(Value::map(merged))
+    Ok(Value::object(merged))
 }
 
 fn reverse(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
-    Ok(Value::list(list(args, 0)?.into_iter().rev().collect()))
+    let list = args.sequence(0)?;
+    Ok(alike(&list.shape, list.items.iter().rev().cloned().collect()))
 }
 
 fn slice(args: &Args<'_>) -> Result<Value> {
-    args.count(3, 3)?;
-    let items = list(args, 0)?;
-    let bounds = (usize::try_from(args.whole(1)?), usize::try_from(args.whole(2)?));
-    match bounds {
-        (Ok(start), Ok(end)) if start <= end && end <= items.len() => {
-            Ok(Value::list(items[start..end].to_vec()))
+    let list = ordered(args, 0)?;
+    match (usize::try_from(args.whole(1)?), usize::try_from(args.whole(2)?)) {
+        (Ok(start), Ok(end)) if start <= end && end <= list.items.len() => {
+            Ok(alike(&list.shape, list.items[start..end].to_vec()))
         }
         _ => failed("the bounds are outside of the list"),
     }
 }
 
 fn sort(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
     let mut texts = args.texts(0)?;
+    args.budget.spend(texts.len() * NODE)?;
     texts.sort();
-    Ok(Value::list(texts.into_iter().map(Value::Text).collect()))
+    Ok(Value::list(Kind::Text, texts.into_iter().map(Value::Text).collect()))
 }
 
 fn sum(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
-    let items = list(args, 0)?;
-    if items.is_empty() {
-        return failed("the list is empty");
-    }
-    let mut total = crate::number::Number::from(0);
-    for item in items {
-        match total.add(item.to_number()?) {
-            Some(sum) => total = sum,
-            None => return failed("the result is not a number in range"),
-        }
+    let items = args.items(0)?;
+    let Some((first, rest)) = items.split_first() else { return failed("the list is empty") };
+    let mut total: Number = first.to_number(args.budget)?;
+    for item in rest {
+        total = total.add(&item.to_number(args.budget)?, args.budget)?;
     }
     Ok(Value::Number(total))
 }
 
 fn only(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
-    match list(args, 0)?.as_slice() {
-        [] => Ok(Value::Null),
-        [one] => Ok(one.clone()),
+    let list = args.sequence(0)?;
+    match (list.items.as_slice(), &list.shape) {
+        ([], Shape::List(of) | Shape::Set(of)) => Ok(Value::Null(of.clone())),
+        ([], Shape::Tuple) => Ok(Value::NULL),
+        ([one], _) => Ok(one.clone()),
         _ => failed("the list has more than one element"),
     }
 }
 
+/// Whether all are true, or any is; null counts as false.
 fn all(args: &Args<'_>, wanted: bool) -> Result<Value> {
-    args.count(1, 1)?;
-    for item in list(args, 0)? {
+    for item in args.items(0)? {
         if (!item.is_null() && item.to_bool()?) != wanted {
             return Ok(Value::Bool(!wanted));
         }
@@ -276,22 +339,25 @@ fn all(args: &Args<'_>, wanted: bool) -> Result<Value> {
 }
 
 fn transpose(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
     let mut out: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for (key, values) in args.map(0)? {
-        for value in values.to_items()? {
+    for (key, values) in &args.map(0)?.items {
+        for value in &values.to_sequence()?.items {
             args.budget.spend(NODE + key.len())?;
             out.entry(value.to_text(args.budget)?.to_string()).or_default().push(Value::text(key));
         }
     }
-    Ok(Value::map(out.into_iter().map(|(key, keys)| (key, Value::list(keys))).collect()))
+    let lists = out.into_iter().map(|(key, keys)| (key, Value::list(Kind::Text, keys))).collect();
+    Ok(Value::map(Kind::List(Rc::new(Kind::Text)), lists))
 }
 
 fn zip_map(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
-    let (keys, values) = (args.texts(0)?, list(args, 1)?);
-    if keys.len() != values.len() {
+    let (keys, values) = (args.texts(0)?, ordered(args, 1)?);
+    if keys.len() != values.items.len() {
         return failed("the lists of keys and of values have different lengths");
     }
-    Ok(Value::map(keys.iter().map(ToString::to_string).zip(values).collect()))
+    let items = keys.iter().map(ToString::to_string).zip(values.items.iter().cloned()).collect();
+    Ok(match &values.shape {
+        Shape::List(of) => Value::map(of.clone(), items),
+        _ => Value::object(items),
+    })
 }

@@ -1,81 +1,70 @@
 //! Functions that read files: those of the template, from its archive. The classic flow has none (TAG-15).
 
-use std::rc::Rc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::Digest as _;
 
-use super::Args;
+use super::Param::{Any, Text};
+use super::{Args, Function, function};
 use crate::archive::Contents;
-use crate::budget::{Budget, NODE, Result, failed};
+use crate::budget::{NODE, Result, failed, unavailable};
+use crate::kind::Kind;
 use crate::value::Value;
 
-/// All of them; `templatefile` is evaluated in [`crate::eval`].
-pub(crate) const NAMES: [&str; 10] = [
-    "file",
-    "filebase64",
-    "filebase64sha256",
-    "filebase64sha512",
-    "fileexists",
-    "filemd5",
-    "fileset",
-    "filesha1",
-    "filesha256",
-    "filesha512",
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("file", &[Text], |args| args.made(text(read(args)?)?)),
+    function("filebase64", &[Text], |args| args.made(STANDARD.encode(read(args)?))),
+    function("filebase64sha256", &[Text], |args| {
+        args.made(STANDARD.encode(sha2::Sha256::digest(read(args)?)))
+    }),
+    function("filebase64sha512", &[Text], |args| {
+        args.made(STANDARD.encode(sha2::Sha512::digest(read(args)?)))
+    }),
+    function("filemd5", &[Text], |args| args.made(hex::encode(md5::Md5::digest(read(args)?)))),
+    function("filesha1", &[Text], |args| args.made(hex::encode(sha1::Sha1::digest(read(args)?)))),
+    function("filesha256", &[Text], |args| args.made(hex::encode(sha2::Sha256::digest(read(args)?)))),
+    function("filesha512", &[Text], |args| args.made(hex::encode(sha2::Sha512::digest(read(args)?)))),
+    function("fileexists", &[Text], exists),
+    function("fileset", &[Text, Text], set),
+    function("templatefile", &[Text, Any], |args| {
+        args.evaluator.rendered(text(read(args)?)?, &args.map(1)?.items)
+    }),
 ];
 
-/// Calls one of [`NAMES`].
-pub(crate) fn call(name: &str, values: &[Value], contents: &Contents, budget: &Budget) -> Result<Value> {
-    let args = Args { values, budget };
-    budget.spend(NODE)?;
-    let counted = |count| args.count(count, count);
-    match name {
-        "fileexists" => {
-            counted(1)?;
-            let path = local(&args.text(0)?)?;
-            Ok(Value::Bool(contents.files.contains_key(&path) || contents.others.contains_key(&path)))
-        }
-        "fileset" => {
-            counted(2)?;
-            set(&args, contents)
-        }
-        _ => {
-            counted(1)?;
-            let bytes = read(&args.text(0)?, contents)?;
-            budget.spend(bytes.len() * 8)?;
-            args.made(match name {
-                "file" => return text(bytes).and_then(|text| args.made(text)),
-                "filebase64" => STANDARD.encode(bytes),
-                "filebase64sha256" => STANDARD.encode(sha2::Sha256::digest(bytes)),
-                "filebase64sha512" => STANDARD.encode(sha2::Sha512::digest(bytes)),
-                "filemd5" => hex::encode(md5::Md5::digest(bytes)),
-                "filesha1" => hex::encode(sha1::Sha1::digest(bytes)),
-                "filesha256" => hex::encode(sha2::Sha256::digest(bytes)),
-                _ => hex::encode(sha2::Sha512::digest(bytes)),
-            })
-        }
+fn contents<'a>(args: &'a Args<'_>) -> Result<&'a Contents> {
+    match args.evaluator.contents() {
+        Some(contents) => Ok(contents),
+        None => unavailable("functions that read files are not available here"),
     }
 }
 
-/// The text of a file.
-pub(crate) fn read_text(path: &Rc<str>, contents: &Contents, budget: &Budget) -> Result<String> {
-    let bytes = read(path, contents)?;
-    budget.spend(bytes.len() * 8)?;
-    text(bytes).map(str::to_owned)
+/// The file that the first argument names.
+fn read<'a>(args: &'a Args<'_>) -> Result<&'a [u8]> {
+    let (path, contents) = (args.text(0)?, contents(args)?);
+    let local = local(&path)?;
+    let bytes: &[u8] = match (contents.files.get(&local), contents.others.get(&local)) {
+        (Some(bytes), _) | (None, Some(Some(bytes))) => bytes,
+        (None, Some(None)) => {
+            return unavailable(format!("{path:?} is too large to be read before Terraform runs"));
+        }
+        (None, None) => return failed(format!("there is no file {path:?} in the template")),
+    };
+    args.budget.spend(NODE + bytes.len() * 8)?;
+    Ok(bytes)
+}
+
+fn exists(args: &Args<'_>) -> Result<Value> {
+    let (path, contents) = (local(&args.text(0)?)?, contents(args)?);
+    let is_folder =
+        |name: &String| path.is_empty() || name.strip_prefix(&path).is_some_and(|rest| rest.starts_with('/'));
+    if contents.files.keys().chain(contents.others.keys()).any(is_folder) {
+        return failed(format!("{path:?} is a folder"));
+    }
+    Ok(Value::Bool(contents.files.contains_key(&path) || contents.others.contains_key(&path)))
 }
 
 fn text(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).or_else(|_| failed("the file is not UTF-8 text"))
-}
-
-fn read<'c>(path: &str, contents: &'c Contents) -> Result<&'c [u8]> {
-    let local = local(path)?;
-    match (contents.files.get(&local), contents.others.get(&local)) {
-        (Some(bytes), _) | (None, Some(Some(bytes))) => Ok(bytes),
-        (None, Some(None)) => failed(format!("{path:?} is too large to be read before Terraform runs")),
-        (None, None) => failed(format!("there is no file {path:?} in the template")),
-    }
 }
 
 /// A path as the archive has it: below the template's folder, without `.` and `..`.
@@ -84,22 +73,27 @@ fn local(path: &str) -> Result<String> {
     for part in path.split('/') {
         match part {
             "" | "." => {}
-            ".." if parts.pop().is_none() => return failed(format!("{path:?} is outside of the template")),
+            ".." if parts.pop().is_none() => return outside(path),
             ".." => {}
             part => parts.push(part),
         }
     }
     if path.starts_with(['/', '~']) {
-        return failed(format!("{path:?} is outside of the template"));
+        return outside(path);
     }
     Ok(parts.join("/"))
 }
 
+fn outside(path: &str) -> Result<String> {
+    unavailable(format!("{path:?} is outside of the template"))
+}
+
 /// The files below a folder that a pattern fits, as a set.
-fn set(args: &Args<'_>, contents: &Contents) -> Result<Value> {
+fn set(args: &Args<'_>) -> Result<Value> {
+    let contents = contents(args)?;
     let (folder, pattern) = (local(&args.text(0)?)?, args.text(1)?);
     if pattern.contains(['{', '[', '\\']) {
-        return failed("patterns with braces, brackets or backslashes are left to Terraform");
+        return unavailable("patterns with braces, brackets or backslashes are left to Terraform");
     }
     let length = pattern.len();
     let pattern: Vec<&str> = pattern.split('/').collect();
@@ -116,7 +110,7 @@ fn set(args: &Args<'_>, contents: &Contents) -> Result<Value> {
             found.push(Value::text(below));
         }
     }
-    Value::set(found, args.budget)
+    Value::set(Kind::Text, found, args.budget)
 }
 
 /// `**` stands for any number of folders.

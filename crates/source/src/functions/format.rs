@@ -1,28 +1,42 @@
 //! `format` and `formatlist`: the verbs `%v %#v %s %q %d %f %e %g %b %o %x %X %t %%` with flags, width and precision.
 
-use super::Args;
-use crate::budget::{NODE, Result, failed};
+use num_bigint::Sign;
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use super::Param::{Nullable, Text};
+use super::{Args, Function, variadic};
+use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
 use crate::json;
+use crate::kind::Kind;
 use crate::number::Number;
 use crate::value::Value;
 
-/// Widest field.
+/// Widest field, and most digits.
 const WIDEST: usize = 10_000;
 
-pub(super) fn format(args: &Args<'_>) -> Result<Value> {
-    args.count(1, usize::MAX)?;
-    let pattern = args.text(0)?;
-    let text = apply(args, &pattern, &args.values[1..])?;
-    args.made(text)
+pub(super) const FUNCTIONS: &[Function] =
+    &[variadic("format", &[Text], Nullable, format), variadic("formatlist", &[Text], Nullable, format_list)];
+
+fn format(args: &Args<'_>) -> Result<Value> {
+    known(args)?;
+    args.made(apply(args, &args.text(0)?, &args.values[1..])?)
+}
+
+/// What is made of a plain `null` Terraform does not know either.
+fn known(args: &Args<'_>) -> Result<()> {
+    match args.values.iter().any(|value| matches!(value, Value::Null(Kind::Any))) {
+        true => Err(Stop::Unknown("null has no type".into())),
+        false => Ok(()),
+    }
 }
 
 /// Lists among the arguments give their elements one after the other; other arguments are repeated.
-pub(super) fn format_list(args: &Args<'_>) -> Result<Value> {
-    args.count(1, usize::MAX)?;
+fn format_list(args: &Args<'_>) -> Result<Value> {
+    known(args)?;
     let pattern = args.text(0)?;
     let mut length = None;
-    for value in &args.values[1..] {
-        if let Value::List(list) = value {
+    for at in 1..args.values.len() {
+        if let Value::List(list) = args.value(at)? {
             if length.is_some_and(|length| length != list.items.len()) {
                 return failed("the lists have different lengths");
             }
@@ -41,9 +55,10 @@ pub(super) fn format_list(args: &Args<'_>) -> Result<Value> {
             .collect();
         out.push(args.made(apply(args, &pattern, &row)?)?);
     }
-    Ok(Value::list(out))
+    Ok(Value::list(Kind::Text, out))
 }
 
+/// What stands between `%` and the letter.
 #[derive(Default)]
 struct Verb {
     plus: bool,
@@ -55,176 +70,185 @@ struct Verb {
     precision: Option<usize>,
 }
 
-fn apply(args: &Args<'_>, pattern: &str, values: &[Value]) -> Result<String> {
-    let mut out = String::new();
-    let mut chars = pattern.chars().peekable();
-    let mut next = 0usize;
-    let mut highest = 0usize;
-    while let Some(char) = chars.next() {
-        args.budget.spend(4)?;
-        if char != '%' {
-            out.push(char);
-            continue;
+/// A pattern as it is read.
+struct Pattern<'p> {
+    rest: &'p str,
+}
+
+impl Pattern<'_> {
+    fn take(&mut self, wanted: char) -> bool {
+        let rest = self.rest.strip_prefix(wanted);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn digits(&mut self) -> Result<Option<usize>> {
+        let end = self.rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(self.rest.len());
+        let (digits, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        if digits.is_empty() {
+            return Ok(None);
         }
+        match digits.parse() {
+            Ok(value) if value <= WIDEST => Ok(Some(value)),
+            _ => unavailable(format!("a field that is wider than {WIDEST} is not written here")),
+        }
+    }
+
+    /// A verb up to its letter, and which value it is for.
+    fn verb(&mut self, next: usize) -> Result<(Verb, usize)> {
         let mut verb = Verb::default();
-        while let Some(flag) = chars.peek().copied() {
-            match flag {
-                '+' => verb.plus = true,
-                '-' => verb.minus = true,
-                '0' => verb.zero = true,
-                '#' => verb.sharp = true,
-                ' ' => verb.space = true,
+        loop {
+            match self.rest.as_bytes().first() {
+                Some(b'+') => verb.plus = true,
+                Some(b'-') => verb.minus = true,
+                Some(b'0') => verb.zero = true,
+                Some(b'#') => verb.sharp = true,
+                Some(b' ') => verb.space = true,
                 _ => break,
             }
-            chars.next();
+            self.rest = &self.rest[1..];
         }
-        let digits = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>| -> Result<Option<usize>> {
-            let mut found = None;
-            while let Some(digit) = chars.peek().and_then(|char| char.to_digit(10)) {
-                let value = found.unwrap_or(0usize) * 10 + digit as usize;
-                if value > WIDEST {
-                    return failed(format!("a field may be {WIDEST} wide"));
-                }
-                found = Some(value);
-                chars.next();
-            }
-            Ok(found)
+        verb.width = self.digits()?.unwrap_or(0);
+        if self.take('.') {
+            verb.precision = Some(self.digits()?.unwrap_or(0));
+        }
+        if !self.take('[') {
+            return Ok((verb, next));
+        }
+        let leading_zero = self.rest.starts_with('0');
+        let Some(index @ 1..) = self.digits()?.filter(|_| !leading_zero) else {
+            return failed("an argument index is written [1], [2] and so on");
         };
-        verb.width = digits(&mut chars)?.unwrap_or(0);
-        if chars.next_if_eq(&'.').is_some() {
-            verb.precision = Some(digits(&mut chars)?.unwrap_or(0));
+        if !self.take(']') {
+            return failed("an argument index ends with ]");
         }
-        if chars.next_if_eq(&'[').is_some() {
-            let Some(index @ 1..) = digits(&mut chars)? else {
-                return failed("an argument index is written [1], [2] and so on");
-            };
-            if chars.next() != Some(']') {
-                return failed("an argument index ends with ]");
-            }
-            next = index - 1;
-        }
-        let Some(kind) = chars.next() else {
-            return failed("the text ends within a verb: write %% for a percent sign");
-        };
-        if kind == '%' {
+        Ok((verb, index - 1))
+    }
+}
+
+fn apply(args: &Args<'_>, pattern: &str, values: &[Value]) -> Result<String> {
+    let mut out = String::new();
+    let mut pattern = Pattern { rest: pattern };
+    let (mut next, mut highest) = (0usize, 0usize);
+    while let Some((plain, rest)) = pattern.rest.split_once('%') {
+        args.budget.spend(NODE + plain.len())?;
+        out.push_str(plain);
+        pattern.rest = rest;
+        if pattern.take('%') {
             out.push('%');
             continue;
         }
-        let Some(value) = values.get(next) else {
-            return failed(format!("there is no value for the verb %{kind}"));
+        let (verb, index) = pattern.verb(next)?;
+        let Some(letter) = pattern.rest.chars().next().filter(char::is_ascii_alphabetic) else {
+            return failed("a verb ends with a letter: write %% for a percent sign");
         };
-        next += 1;
+        pattern.rest = &pattern.rest[1..];
+        let Some(value) = values.get(index) else {
+            return failed(format!("there is no value for the verb %{letter}"));
+        };
+        next = index + 1;
         highest = highest.max(next);
-        let text = verb.render(kind, value, args)?;
-        let padded = verb.pad(&text);
-        args.budget.spend(padded.len())?;
-        out.push_str(&padded);
+        args.budget.spend(verb.width + verb.precision.unwrap_or(0))?;
+        let text = verb.render(letter, value, args.budget)?;
+        args.budget.spend(text.len())?;
+        out.push_str(&text);
     }
-    if highest < values.len() && !pattern.contains("%[") {
+    out.push_str(pattern.rest);
+    if highest < values.len() {
         return failed(format!("{} values are given, but the text uses {highest}", values.len()));
     }
     Ok(out)
 }
 
 impl Verb {
-    fn render(&self, kind: char, value: &Value, args: &Args<'_>) -> Result<String> {
-        let budget = args.budget;
-        Ok(match kind {
-            'v' if self.sharp => json::encode(value, budget)?,
-            'v' => match value {
-                Value::Text(text) => self.cut(text),
-                Value::Number(number) => self.signed(*number, number.to_string()),
-                Value::Null => "null".to_owned(),
+    fn render(&self, letter: char, value: &Value, budget: &Budget) -> Result<String> {
+        if value.is_null() && letter != 'v' {
+            return failed(format!("null has no text for %{letter}"));
+        }
+        Ok(match letter {
+            'v' => self.padded(&match value {
+                Value::Text(text) if !self.sharp => text.to_string(),
+                Value::Number(number) if !self.sharp => number.short_text(budget)?,
                 other => json::encode(other, budget)?,
-            },
-            's' => self.cut(&value.to_text(budget)?),
-            'q' => json::encode(&Value::text(self.cut(&value.to_text(budget)?)), budget)?,
+            }),
+            's' => self.padded(&self.cut(&value.to_text(budget)?)),
+            'q' => self.padded(&json::encode(&Value::text(self.cut(&value.to_text(budget)?)), budget)?),
             't' => value.to_bool()?.to_string(),
-            'd' => {
-                let number = whole(value)?;
-                self.signed(number, number.to_string())
-            }
-            'b' | 'o' | 'x' | 'X' => {
-                if kind.eq_ignore_ascii_case(&'x')
-                    && let Value::Text(text) = value
-                {
-                    let hex = hex::encode(text.as_bytes());
-                    return Ok(if kind == 'X' { hex.to_uppercase() } else { hex });
-                }
-                let Number::Whole(number) = whole(value)? else {
-                    return failed("a whole number is required");
-                };
-                let sign = if number < 0 { "-" } else { "" };
-                let size = number.unsigned_abs();
-                match kind {
-                    'b' => format!("{sign}{size:b}"),
-                    'o' => format!("{sign}{size:o}"),
-                    'x' => format!("{sign}{size:x}"),
-                    _ => format!("{sign}{size:X}"),
-                }
-            }
-            'f' | 'F' => {
-                let number = value.to_number()?;
-                let precision = self.precision.unwrap_or(6);
-                let text = match number {
-                    Number::Whole(whole) if precision == 0 => whole.to_string(),
-                    Number::Whole(whole) => format!("{whole}.{}", "0".repeat(precision)),
-                    Number::Broken(float) => format!("{float:.precision$}"),
-                };
-                self.signed(number, text)
-            }
-            'e' | 'E' => {
-                let number = value.to_number()?;
-                let text = format!("{:.*e}", self.precision.unwrap_or(6), number.as_f64());
-                let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-                let (sign, exponent) = match exponent.strip_prefix('-') {
-                    Some(exponent) => ('-', exponent),
-                    None => ('+', exponent),
-                };
-                self.signed(number, format!("{digits}{kind}{sign}{exponent:0>2}"))
-            }
-            'g' | 'G' => {
-                let number = value.to_number()?;
-                self.signed(number, number.to_string())
-            }
+            'b' | 'd' | 'o' | 'x' | 'X' => self.integer(letter, &value.to_number(budget)?)?,
+            'e' | 'E' | 'f' | 'g' | 'G' => self.float(letter, &value.to_number(budget)?, budget)?,
             other => return failed(format!("there is no verb %{other}")),
         })
     }
 
+    /// At most as many characters as the precision says; none is no bound.
     fn cut(&self, text: &str) -> String {
         match self.precision {
-            Some(precision) => text.chars().take(precision).collect(),
-            None => text.to_owned(),
+            Some(precision @ 1..) => text.graphemes(true).take(precision).collect(),
+            _ => text.to_owned(),
         }
     }
 
-    fn signed(&self, number: Number, text: String) -> String {
-        match (number.as_f64() >= 0.0, self.plus, self.space) {
-            (true, true, _) => format!("+{text}"),
-            (true, false, true) => format!(" {text}"),
-            _ => text,
+    fn padded(&self, text: &str) -> String {
+        let missing = self.width.saturating_sub(text.graphemes(true).count());
+        let padding = (if self.zero { "0" } else { " " }).repeat(missing);
+        if self.minus { format!("{text}{padding}") } else { format!("{padding}{text}") }
+    }
+
+    /// The sign of a number that may be asked to show a plus or a space.
+    const fn sign(&self, negative: bool) -> &'static str {
+        match (negative, self.plus, self.space) {
+            (true, ..) => "-",
+            (false, true, _) => "+",
+            (false, false, true) => " ",
+            (false, false, false) => "",
         }
     }
 
-    fn pad(&self, text: &str) -> String {
-        let missing = self.width.saturating_sub(text.chars().count());
-        if missing == 0 {
-            return text.to_owned();
+    /// Fills a number up to the width: zeros go behind the sign.
+    fn filled(&self, sign: &str, digits: &str, zeros: bool) -> String {
+        let missing = self.width.saturating_sub(sign.len() + digits.len());
+        match (self.minus, zeros) {
+            (true, _) => format!("{sign}{digits}{}", " ".repeat(missing)),
+            (false, true) => format!("{sign}{}{digits}", "0".repeat(missing)),
+            (false, false) => format!("{}{sign}{digits}", " ".repeat(missing)),
         }
-        if self.minus {
-            return format!("{text}{}", " ".repeat(missing));
-        }
-        if !self.zero {
-            return format!("{}{text}", " ".repeat(missing));
-        }
-        let sign = text.find(|char: char| !matches!(char, '+' | '-' | ' ')).unwrap_or(0);
-        format!("{}{}{}", &text[..sign], "0".repeat(missing), &text[sign..])
     }
-}
 
-fn whole(value: &Value) -> Result<Number> {
-    match value.to_number()? {
-        number @ Number::Whole(_) => Ok(number),
-        Number::Broken(_) => failed("a whole number is required"),
+    fn integer(&self, letter: char, number: &Number) -> Result<String> {
+        let Some(whole) = number.as_integer() else { return failed("a whole number is required") };
+        let size = whole.magnitude();
+        let (prefix, digits) = match letter {
+            'b' => ("0b", size.to_str_radix(2)),
+            'o' => ("0", size.to_str_radix(8)),
+            'x' => ("0x", size.to_str_radix(16)),
+            'X' => ("0X", size.to_str_radix(16).to_uppercase()),
+            _ => ("", size.to_string()),
+        };
+        let sign = self.sign(whole.sign() == Sign::Minus);
+        let sign = format!("{sign}{}", if self.sharp { prefix } else { "" });
+        let digits = match self.precision {
+            // Zero without any digit is nothing at all.
+            Some(0) if digits == "0" => return Ok(String::new()),
+            Some(precision) => format!("{}{digits}", "0".repeat(precision.saturating_sub(digits.len()))),
+            None => digits,
+        };
+        Ok(self.filled(&sign, &digits, self.zero && self.precision.is_none()))
+    }
+
+    fn float(&self, letter: char, number: &Number, budget: &Budget) -> Result<String> {
+        let sign = self.sign(number.is_negative());
+        let shortest = matches!(letter, 'g' | 'G') && self.precision.is_none();
+        let Some(decimal) = number.decimal(shortest, budget)? else {
+            let sign = if sign.is_empty() { "+" } else { sign };
+            return Ok(self.filled(sign, "Inf", false));
+        };
+        let digits = match letter {
+            'f' => decimal.plain(Some(self.precision.unwrap_or(6))),
+            'e' | 'E' => decimal.scientific(Some(self.precision.unwrap_or(6)), letter),
+            'G' => decimal.general(self.precision, 'E'),
+            _ => decimal.general(self.precision, 'e'),
+        };
+        Ok(self.filled(sign, &digits, self.zero))
     }
 }

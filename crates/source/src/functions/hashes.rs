@@ -4,32 +4,32 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::Digest as _;
 
-use super::Args;
+use super::Param::Text;
+use super::{Args, Function, function};
 use crate::budget::{Result, failed};
 use crate::value::Value;
 
-pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
-    Some(match name {
-        "md5" => digest(args, |text| hex::encode(md5::Md5::digest(text))),
-        "sha1" => digest(args, |text| hex::encode(sha1::Sha1::digest(text))),
-        "sha256" => digest(args, |text| hex::encode(sha2::Sha256::digest(text))),
-        "sha512" => digest(args, |text| hex::encode(sha2::Sha512::digest(text))),
-        "base64sha256" => digest(args, |text| STANDARD.encode(sha2::Sha256::digest(text))),
-        "base64sha512" => digest(args, |text| STANDARD.encode(sha2::Sha512::digest(text))),
-        "uuidv5" => uuid_v5(args),
-        _ => return None,
-    })
-}
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("md5", &[Text], |args| digest(args, |text| hex::encode(md5::Md5::digest(text)))),
+    function("sha1", &[Text], |args| digest(args, |text| hex::encode(sha1::Sha1::digest(text)))),
+    function("sha256", &[Text], |args| digest(args, |text| hex::encode(sha2::Sha256::digest(text)))),
+    function("sha512", &[Text], |args| digest(args, |text| hex::encode(sha2::Sha512::digest(text)))),
+    function("base64sha256", &[Text], |args| {
+        digest(args, |text| STANDARD.encode(sha2::Sha256::digest(text)))
+    }),
+    function("base64sha512", &[Text], |args| {
+        digest(args, |text| STANDARD.encode(sha2::Sha512::digest(text)))
+    }),
+    function("uuidv5", &[Text, Text], uuid_v5),
+];
 
 fn digest(args: &Args<'_>, run: impl Fn(&[u8]) -> String) -> Result<Value> {
-    args.count(1, 1)?;
     let text = args.text(0)?;
     args.budget.spend(text.len() * 8)?;
     args.made(run(text.as_bytes()))
 }
 
 fn uuid_v5(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
     let (namespace, name) = (args.text(0)?, args.text(1)?);
     let namespace = match &*namespace {
         "dns" => uuid::Uuid::NAMESPACE_DNS,

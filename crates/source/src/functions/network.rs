@@ -2,19 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::Args;
-use crate::budget::{NODE, Result, failed};
+use super::Param::{Number as N, Text};
+use super::{Args, Function, function, variadic};
+use crate::budget::{NODE, Result, failed, unavailable};
+use crate::kind::Kind;
 use crate::value::Value;
 
-pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
-    Some(match name {
-        "cidrhost" => host(args),
-        "cidrnetmask" => netmask(args),
-        "cidrsubnet" => subnet(args),
-        "cidrsubnets" => subnets(args),
-        _ => return None,
-    })
-}
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("cidrhost", &[Text, N], host),
+    function("cidrnetmask", &[Text], netmask),
+    function("cidrsubnet", &[Text, N, N], subnet),
+    variadic("cidrsubnets", &[Text], N, subnets),
+];
 
 /// A range: the address as a number, how many bits addresses of its kind have, and how many of them are the prefix.
 #[derive(Clone, Copy)]
@@ -28,9 +27,23 @@ impl Range {
     fn parse(text: &str) -> Result<Self> {
         let wrong = || failed("an address range is written like 10.0.0.0/16");
         let Some((address, prefix)) = text.split_once('/') else { return wrong() };
-        let (Ok(address), Ok(prefix)) = (address.parse::<IpAddr>(), prefix.parse::<u32>()) else {
+        // Zeros in front mean nothing.
+        let parts: Vec<_> = address
+            .split('.')
+            .map(|part| match part.trim_start_matches('0') {
+                "" if !part.is_empty() => "0",
+                trimmed => trimmed,
+            })
+            .collect();
+        let address = if address.contains(':') { address.to_owned() } else { parts.join(".") };
+        let is_number = prefix.bytes().all(|byte| byte.is_ascii_digit());
+        let (Ok(address), Ok(prefix), true) = (address.parse::<IpAddr>(), prefix.parse::<u32>(), is_number)
+        else {
             return wrong();
         };
+        if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
+            return unavailable("IPv4 addresses written as IPv6 are not computed with here");
+        }
         let (address, width) = match address {
             IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
             IpAddr::V6(v6) => (v6.to_bits(), 128),
@@ -69,7 +82,6 @@ impl Range {
 }
 
 fn host(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
     let (range, number) = (Range::parse(&args.text(0)?)?, args.whole(1)?);
     let mask = range.host_mask();
     let distance = u128::from(number.unsigned_abs());
@@ -82,7 +94,6 @@ fn host(args: &Args<'_>) -> Result<Value> {
 }
 
 fn netmask(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 1)?;
     let range = Range::parse(&args.text(0)?)?;
     if range.width != 32 {
         return failed("only an IPv4 range has a netmask");
@@ -90,7 +101,14 @@ fn netmask(args: &Args<'_>) -> Result<Value> {
     args.made(range.shown(!range.host_mask()))
 }
 
+fn negative<T>() -> Result<T> {
+    unavailable("negative numbers of bits or parts are not computed with here")
+}
+
 fn bits(number: i64) -> Result<u32> {
+    if number < 0 {
+        return negative();
+    }
     match u32::try_from(number) {
         Ok(bits) if bits <= 128 => Ok(bits),
         _ => failed("the number of bits must be between 0 and 128"),
@@ -98,25 +116,29 @@ fn bits(number: i64) -> Result<u32> {
 }
 
 fn subnet(args: &Args<'_>) -> Result<Value> {
-    args.count(3, 3)?;
     let range = Range::parse(&args.text(0)?)?;
-    let Ok(number) = u128::try_from(args.whole(2)?) else {
-        return failed("the number of the part must not be negative");
-    };
+    let Ok(number) = u128::try_from(args.whole(2)?) else { return negative() };
     let part = range.part(bits(args.whole(1)?)?, number)?;
     args.made(format!("{}/{}", part.shown(part.address), part.prefix))
 }
 
 /// Parts one after the other, each aligned to its own size.
 fn subnets(args: &Args<'_>) -> Result<Value> {
-    args.count(1, usize::MAX)?;
     let range = Range::parse(&args.text(0)?)?;
+    if range.prefix == 0 && args.values.len() > 1 {
+        // Terraform looks for the room before the first part.
+        return failed("all addresses together cannot be divided");
+    }
     let mut next = range.address;
     let mut full = false;
     let mut out = Vec::new();
     for at in 1..args.values.len() {
         args.budget.spend(NODE)?;
-        let prefix = range.prefix + bits(args.whole(at)?)?;
+        let bits = bits(args.whole(at)?)?;
+        if !(1..=32).contains(&bits) {
+            return failed("the number of bits must be between 1 and 32");
+        }
+        let prefix = range.prefix + bits;
         if prefix > range.width {
             return failed("the range has not that many bits");
         }
@@ -132,5 +154,5 @@ fn subnets(args: &Args<'_>) -> Result<Value> {
         full = aligned.checked_add(mask).and_then(|last| last.checked_add(1)).is_none();
         next = aligned.wrapping_add(mask).wrapping_add(1);
     }
-    Ok(Value::list(out))
+    Ok(Value::list(Kind::Text, out))
 }

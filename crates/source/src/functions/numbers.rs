@@ -2,101 +2,199 @@
 
 use std::cmp::Ordering;
 
-use super::{Args, number};
+use super::Param::{Any, Number as N};
+use super::{Args, Function, function, variadic};
 use crate::budget::{NODE, Result, failed};
+use crate::kind::Kind;
 use crate::number::Number;
 use crate::value::Value;
 
 /// The longest list `range` makes.
 const LONGEST_RANGE: usize = 1024;
 
-pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
-    Some(match name {
-        "abs" => one(args, |n| if n.as_f64() < 0.0 { n.negate() } else { Some(n) }),
-        "ceil" => one(args, |n| n.rounded(f64::ceil)),
-        "floor" => one(args, |n| n.rounded(f64::floor)),
-        "signum" => one(args, |n| Some(Number::from(n.compare(Number::from(0)) as i64))),
-        "log" => two(args, |a, b| Number::from_f64(log(a, b))),
-        "pow" => two(args, power),
-        "max" => extreme(args, Ordering::Greater),
-        "min" => extreme(args, Ordering::Less),
-        "parseint" => parseint(args),
-        "range" => range(args),
-        _ => return None,
-    })
-}
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("abs", &[N], |args| Ok(Value::Number(args.number(0)?.absolute()))),
+    function("ceil", &[N], |args| args.number(0)?.rounded_to(true).map(Value::Number)),
+    function("floor", &[N], |args| args.number(0)?.rounded_to(false).map(Value::Number)),
+    function("signum", &[N], |args| Ok(Value::Number(args.whole(0)?.signum().into()))),
+    function("log", &[N, N], |args| {
+        let (value, base) = floats(args)?;
+        Number::from_f64(logarithm(value) / logarithm(base)).map(Value::Number)
+    }),
+    function("pow", &[N, N], |args| {
+        let (base, exponent) = floats(args)?;
+        Number::from_f64(power(base, exponent)).map(Value::Number)
+    }),
+    variadic("max", &[], N, |args| extreme(args, Ordering::Greater)),
+    variadic("min", &[], N, |args| extreme(args, Ordering::Less)),
+    function("parseint", &[Any, N], parse_integer),
+    variadic("range", &[], N, range),
+];
 
-fn one(args: &Args<'_>, run: impl Fn(Number) -> Option<Number>) -> Result<Value> {
-    args.count(1, 1)?;
-    number(run(args.number(0)?))
-}
-
-fn two(args: &Args<'_>, run: impl Fn(Number, Number) -> Option<Number>) -> Result<Value> {
-    args.count(2, 2)?;
-    number(run(args.number(0)?, args.number(1)?))
-}
-
-fn log(value: Number, base: Number) -> f64 {
-    value.as_f64().ln() / base.as_f64().ln()
-}
-
-fn power(base: Number, exponent: Number) -> Option<Number> {
-    if let (Number::Whole(base), Number::Whole(exponent)) = (base, exponent)
-        && let Some(exact) = u32::try_from(exponent).ok().and_then(|exponent| base.checked_pow(exponent))
-    {
-        return Some(Number::Whole(exact));
+/// Two numbers for a function that Terraform computes in `f64`.
+fn floats(args: &Args<'_>) -> Result<(f64, f64)> {
+    match (args.number(0)?.as_f64(), args.number(1)?.as_f64()) {
+        (Some(a), Some(b)) => Ok((a, b)),
+        _ => failed("the number is too large for this function"),
     }
-    Number::from_f64(base.as_f64().powf(exponent.as_f64()))
+}
+
+/// A float as a fraction from a half up to one, and a power of two.
+fn split(value: f64) -> (f64, i32) {
+    const SUBNORMAL: f64 = (1u64 << 54) as f64;
+    if value == 0.0 || !value.is_finite() {
+        return (value, 0);
+    }
+    if value.is_subnormal() {
+        let (fraction, exponent) = split(value * SUBNORMAL);
+        return (fraction, exponent - 54);
+    }
+    let bits = value.to_bits();
+    let exponent = i32::try_from((bits >> 52) & 0x7ff).unwrap_or(0) - 1022;
+    (f64::from_bits((bits & !(0x7ff << 52)) | (1022 << 52)), exponent)
+}
+
+/// The natural logarithm by the method that Go has it from (FreeBSD's `e_log.c`), whose last digit differs from that of other
+/// libraries.
+fn logarithm(value: f64) -> f64 {
+    const HIGH: f64 = 6.931_471_803_691_238e-1;
+    const LOW: f64 = 1.908_214_929_270_587_7e-10;
+    const SERIES: [f64; 7] = [
+        6.666_666_666_666_735e-1,
+        3.999_999_999_940_942e-1,
+        2.857_142_874_366_239e-1,
+        2.222_219_843_214_978_4e-1,
+        1.818_357_216_161_805e-1,
+        1.531_383_769_920_937_3e-1,
+        1.479_819_860_511_658_6e-1,
+    ];
+    if value <= 0.0 || !value.is_finite() {
+        return value.ln();
+    }
+    let (mut fraction, mut exponent) = split(value);
+    if fraction < std::f64::consts::FRAC_1_SQRT_2 {
+        fraction *= 2.0;
+        exponent -= 1;
+    }
+    let (f, k) = (fraction - 1.0, f64::from(exponent));
+    let s = f / (2.0 + f);
+    let s2 = s * s;
+    let s4 = s2 * s2;
+    let [l1, l2, l3, l4, l5, l6, l7] = SERIES;
+    let odd = s2 * (l1 + s4 * (l3 + s4 * (l5 + s4 * l7)));
+    let even = s4 * (l2 + s4 * (l4 + s4 * l6));
+    let half = 0.5 * f * f;
+    k * HIGH - ((half - (s * (half + (odd + even)) + k * LOW)) - f)
+}
+
+/// A power, whole exponents by squaring as Go does it. Others depend in their last digit on the processor that Terraform
+/// runs on.
+fn power(base: f64, exponent: f64) -> f64 {
+    let special = base == 0.0 || base == 1.0 || !base.is_finite() || !exponent.is_finite();
+    if special || exponent == 0.0 || exponent == 1.0 || exponent.abs() >= 2f64.powi(63) {
+        return base.powf(exponent);
+    }
+    if exponent.abs() == 0.5 {
+        return if exponent > 0.0 { base.sqrt() } else { 1.0 / base.sqrt() };
+    }
+    let (mut whole, mut rest) = (exponent.abs().trunc(), exponent.abs().fract());
+    if rest != 0.0 && base < 0.0 {
+        return f64::NAN;
+    }
+    let (mut result, mut twos) = (1.0, 0i64);
+    if rest != 0.0 {
+        if rest > 0.5 {
+            rest -= 1.0;
+            whole += 1.0;
+        }
+        result = (rest * logarithm(base)).exp();
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^63")]
+    let mut left = whole as i64;
+    let (mut factor, factor_twos) = split(base);
+    let mut factor_twos = i64::from(factor_twos);
+    while left != 0 {
+        if factor_twos.abs() > 1 << 12 {
+            twos += factor_twos;
+            break;
+        }
+        if left & 1 == 1 {
+            result *= factor;
+            twos += factor_twos;
+        }
+        factor *= factor;
+        factor_twos *= 2;
+        if factor < 0.5 {
+            factor += factor;
+            factor_twos -= 1;
+        }
+        left >>= 1;
+    }
+    if exponent < 0.0 {
+        (result, twos) = (1.0 / result, -twos);
+    }
+    scaled(result, twos)
+}
+
+/// `value * 2^twos`, rounded once.
+fn scaled(value: f64, twos: i64) -> f64 {
+    let (fraction, exponent) = split(value);
+    let exponent = i32::try_from(i64::from(exponent) + twos).unwrap_or(if twos < 0 { -5000 } else { 5000 });
+    // As far as the smallest normal number exactly, and from there in one step.
+    let normal = exponent.clamp(-1021, 1024);
+    let rest = (exponent - normal).clamp(-200, 200);
+    fraction * 2f64.powi(normal / 2) * 2f64.powi(normal - normal / 2) * 2f64.powi(rest)
 }
 
 fn extreme(args: &Args<'_>, wanted: Ordering) -> Result<Value> {
-    args.count(1, usize::MAX)?;
+    if args.values.is_empty() {
+        return failed("at least one number is required");
+    }
     let mut best = args.number(0)?;
     for at in 1..args.values.len() {
         let other = args.number(at)?;
-        if other.compare(best) == wanted {
+        if other.compare(&best) == wanted {
             best = other;
         }
     }
     Ok(Value::Number(best))
 }
 
-fn parseint(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
-    let (text, base) = (args.text(0)?, args.whole(1)?);
-    let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base));
-    let Some(base) = base else { return failed("the base must be between 2 and 36") };
-    match i128::from_str_radix(&text, base) {
-        Ok(whole) => Ok(Value::Number(Number::Whole(whole))),
-        Err(_) => failed(format!("the text is not a whole number of base {base}")),
+fn parse_integer(args: &Args<'_>) -> Result<Value> {
+    let Value::Text(text) = args.value(0)? else { return failed("a string is required") };
+    let base = u32::try_from(args.whole(1)?).ok().filter(|base| (2..=62).contains(base));
+    let Some(base) = base else { return failed("the base must be between 2 and 62") };
+    match Number::parse_integer(text, base, args.budget)? {
+        Some(whole) => Ok(Value::Number(whole)),
+        None => failed(format!("the text is not a whole number of base {base}")),
     }
 }
 
 fn range(args: &Args<'_>) -> Result<Value> {
-    args.count(1, 3)?;
     let zero = Number::from(0);
-    let (start, limit) = match args.values.len() {
-        1 => (zero, args.number(0)?),
-        _ => (args.number(0)?, args.number(1)?),
+    let (start, end) = match args.values.len() {
+        1 => (zero.clone(), args.number(0)?),
+        2 | 3 => (args.number(0)?, args.number(1)?),
+        _ => return failed("one, two or three numbers are required"),
     };
-    let down = limit.compare(start).is_lt();
     let step = match args.values.len() {
         3 => args.number(2)?,
-        _ => Number::from(if down { -1 } else { 1 }),
+        _ => Number::from(if end.compare(&start).is_lt() { -1 } else { 1 }),
     };
-    if start != limit && (step == zero || step.compare(zero).is_lt() != down) {
-        return failed("the step leads away from the limit");
+    let down = step.compare(&zero).is_lt();
+    let before = if down { Ordering::Greater } else { Ordering::Less };
+    if end.compare(&start) == before {
+        return failed("the step leads away from the end");
     }
     let mut items = Vec::new();
     let mut at = start;
-    while at.compare(limit) == if down { Ordering::Greater } else { Ordering::Less } {
+    while at.compare(&end) == before {
         if items.len() == LONGEST_RANGE {
             return failed(format!("a range has at most {LONGEST_RANGE} elements"));
         }
         args.budget.spend(NODE)?;
-        items.push(Value::Number(at));
-        let Some(next) = at.add(step) else { break };
-        at = next;
+        items.push(Value::Number(at.clone()));
+        at = at.add(&step, args.budget)?;
     }
-    Ok(Value::list(items))
+    Ok(Value::list(Kind::Number, items))
 }

@@ -1,11 +1,14 @@
 //! Regular expressions and `replace`. The engine takes time linear in the text, whatever the pattern.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use regex::{Captures, Regex, RegexBuilder};
 
-use super::Args;
-use crate::budget::{NODE, Result, failed};
+use super::Param::Text;
+use super::{Args, Function, function};
+use crate::budget::{NODE, Result, failed, unavailable};
+use crate::kind::Kind;
 use crate::value::Value;
 
 /// Largest compiled pattern, in bytes.
@@ -13,52 +16,197 @@ const LARGEST: usize = 1 << 17;
 /// What compiling a pattern costs: far more than it is long.
 const COMPILING: usize = 1 << 15;
 
-pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
-    Some(match name {
-        "regex" => first(args),
-        "regexall" => every(args),
-        "replace" => replace(args),
-        _ => return None,
-    })
-}
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("regex", &[Text, Text], first),
+    function("regexall", &[Text, Text], every),
+    function("replace", &[Text, Text, Text], replace),
+];
 
 fn compile(pattern: &str, args: &Args<'_>) -> Result<Regex> {
     args.budget.spend(COMPILING + pattern.len())?;
-    let mut builder = RegexBuilder::new(&ascii_classes(pattern));
+    let mut builder = RegexBuilder::new(&translated(pattern)?);
     match builder.size_limit(LARGEST).dfa_size_limit(LARGEST).nest_limit(50).build() {
         Ok(regex) => Ok(regex),
-        Err(_) => failed("the pattern is not a valid regular expression, or too large"),
+        Err(regex::Error::CompiledTooBig(_)) => unavailable("the pattern is too large to be used here"),
+        Err(_) => failed("the pattern is not a valid regular expression"),
     }
 }
 
-/// Terraform's `\d`, `\w`, `\s` and `\b` know ASCII only.
-fn ascii_classes(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len());
-    let mut chars = pattern.chars();
-    while let Some(char) = chars.next() {
-        if char != '\\' {
-            out.push(char);
+/// The pattern in the notation of the engine here. Terraform's is that of RE2: `\d`, `\w`, `\s` and `\b` know ASCII only, a
+/// brace that repeats nothing is itself, `\Q…\E` quotes, and classes neither nest nor have operators.
+fn translated(pattern: &str) -> Result<String> {
+    let mut out = String::with_capacity(pattern.len() * 2);
+    let mut rest = pattern;
+    let mut repeated = Repeated::No;
+    while let Some(char) = rest.chars().next() {
+        let after = &rest[char.len_utf8()..];
+        let before = std::mem::replace(&mut repeated, Repeated::No);
+        rest = match char {
+            '\\' => escape(after, false, &mut out)?,
+            '[' => class(after, &mut out)?,
+            '*' | '+' | '?' => {
+                repeated = before.and(char)?;
+                out.push(char);
+                after
+            }
+            '{' => match repetition(after) {
+                Some((counts, behind)) => {
+                    repeated = before.and(char)?;
+                    if counts
+                        .split(',')
+                        .any(|count| !count.is_empty() && count.parse().unwrap_or(u32::MAX) > 1000)
+                    {
+                        return failed("the pattern repeats something more than 1000 times");
+                    }
+                    out.push_str(&format!("{{{counts}}}"));
+                    behind
+                }
+                None => {
+                    out.push_str("\\{");
+                    after
+                }
+            },
+            '}' => {
+                out.push_str("\\}");
+                after
+            }
+            '(' if after.starts_with('?') => {
+                flags(&after[1..])?;
+                out.push_str("(?");
+                &after[1..]
+            }
+            other => {
+                out.push(other);
+                after
+            }
+        };
+    }
+    Ok(out)
+}
+
+/// Whether what was just read repeats something.
+#[derive(Clone, Copy)]
+enum Repeated {
+    No,
+    Yes,
+    /// As seldom as possible.
+    Lazily,
+}
+
+impl Repeated {
+    /// What a further sign of repetition makes of it; nothing is repeated twice.
+    fn and(self, sign: char) -> Result<Self> {
+        match (self, sign) {
+            (Self::No, _) => Ok(Self::Yes),
+            (Self::Yes, '?') => Ok(Self::Lazily),
+            _ => failed("the pattern repeats a repetition"),
+        }
+    }
+}
+
+/// A class behind its opening bracket.
+fn class<'p>(pattern: &'p str, out: &mut String) -> Result<&'p str> {
+    out.push('[');
+    let mut rest = pattern;
+    if let Some(inner) = rest.strip_prefix('^') {
+        out.push('^');
+        rest = inner;
+    }
+    let mut is_first = true;
+    loop {
+        if let Some(behind) = rest.strip_prefix(']').filter(|_| !is_first) {
+            out.push(']');
+            return Ok(behind);
+        }
+        is_first = false;
+        // A class by name, such as [:alpha:].
+        if let Some((name, behind)) = rest.strip_prefix("[:").and_then(|name| name.split_once(":]")) {
+            out.push_str(&format!("[:{name}:]"));
+            rest = behind;
             continue;
         }
-        match chars.next() {
-            Some('d') => out.push_str("[0-9]"),
-            Some('D') => out.push_str("[^0-9]"),
-            Some('w') => out.push_str("[0-9A-Za-z_]"),
-            Some('W') => out.push_str("[^0-9A-Za-z_]"),
-            Some('s') => out.push_str("[\\t\\n\\f\\r ]"),
-            Some('S') => out.push_str("[^\\t\\n\\f\\r ]"),
-            Some('b') => out.push_str("(?-u:\\b)"),
-            other => {
-                out.push('\\');
-                out.extend(other);
-            }
+        rest = member(rest, out)?;
+        // A range, unless the dash is the last in the class.
+        if let Some(behind) = rest.strip_prefix('-').filter(|behind| !behind.starts_with(']')) {
+            out.push('-');
+            rest = member(behind, out)?;
         }
     }
-    out
 }
 
-fn searched(args: &Args<'_>) -> Result<(Regex, std::rc::Rc<str>)> {
-    args.count(2, 2)?;
+/// One character of a class.
+fn member<'p>(rest: &'p str, out: &mut String) -> Result<&'p str> {
+    match rest.chars().next() {
+        None => failed("a class in the pattern does not end"),
+        Some('\\') => escape(&rest[1..], true, out),
+        Some(char) => {
+            if char.is_ascii_punctuation() {
+                out.push('\\');
+            }
+            out.push(char);
+            Ok(&rest[char.len_utf8()..])
+        }
+    }
+}
+
+/// What follows a backslash.
+fn escape<'p>(after: &'p str, in_class: bool, out: &mut String) -> Result<&'p str> {
+    let Some(char) = after.chars().next() else { return failed("the pattern ends with a backslash") };
+    let behind = &after[char.len_utf8()..];
+    match char {
+        'd' => out.push_str(if in_class { "0-9" } else { "[0-9]" }),
+        'w' => out.push_str(if in_class { "0-9A-Za-z_" } else { "[0-9A-Za-z_]" }),
+        's' => out.push_str(if in_class { "\\t\\n\\f\\r " } else { "[\\t\\n\\f\\r ]" }),
+        'D' => out.push_str("[^0-9]"),
+        'W' => out.push_str("[^0-9A-Za-z_]"),
+        'S' => out.push_str("[^\\t\\n\\f\\r ]"),
+        'b' if !in_class && !behind.starts_with('{') => out.push_str("(?-u:\\b)"),
+        'B' if !in_class => {
+            // Between the bytes of a character there is no place for the engine here.
+            out.push_str("\\B");
+            return unavailable("\\B in a pattern is not available here");
+        }
+        'Q' if !in_class => {
+            let (quoted, behind) = behind.split_once("\\E").unwrap_or((behind, ""));
+            out.push_str(&regex::escape(quoted));
+            return Ok(behind);
+        }
+        'A' | 'z' if !in_class => out.extend(['\\', char]),
+        'p' | 'P' | 'x' | 'a' | 'f' | 't' | 'n' | 'r' | 'v' => out.extend(['\\', char]),
+        '0'..='7' => return unavailable("octal escapes in a pattern are not available here"),
+        punctuation if punctuation.is_ascii_punctuation() => out.push_str(&regex::escape(&char.to_string())),
+        _ => return failed(format!("the pattern has the escape \\{char}, which means nothing")),
+    }
+    if matches!(char, 'p' | 'P' | 'x')
+        && let Some((inner, end)) = behind.strip_prefix('{').and_then(|inner| inner.split_once('}'))
+    {
+        out.push_str(&format!("{{{inner}}}"));
+        return Ok(end);
+    }
+    Ok(behind)
+}
+
+/// What is in `{2}`, `{2,}` or `{2,3}`, and what follows.
+fn repetition(after: &str) -> Option<(&str, &str)> {
+    let (inner, behind) = after.split_once('}')?;
+    let (least, most) = inner.split_once(',').unwrap_or((inner, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (!least.is_empty() && digits(least) && digits(most)).then_some((inner, behind))
+}
+
+/// Refuses groups that only the engine here knows.
+fn flags(after: &str) -> Result<()> {
+    if after.starts_with("P<") || after.starts_with('<') {
+        return Ok(());
+    }
+    let flags = after.find([':', ')']).map_or(after, |end| &after[..end]);
+    match flags.chars().all(|char| matches!(char, 'i' | 'm' | 's' | 'U' | '-')) {
+        true => Ok(()),
+        false => failed("the pattern has a group that means nothing"),
+    }
+}
+
+fn searched(args: &Args<'_>) -> Result<(Regex, Rc<str>)> {
     let (pattern, text) = (args.text(0)?, args.text(1)?);
     let regex = compile(&pattern, args)?;
     args.budget.spend(text.len().saturating_mul(pattern.len().clamp(1, 64)))?;
@@ -80,18 +228,32 @@ fn every(args: &Args<'_>) -> Result<Value> {
         args.budget.spend(NODE * regex.captures_len())?;
         all.push(result(&regex, &found)?);
     }
-    Ok(Value::list(all))
+    Ok(Value::list(shape(&regex)?, all))
+}
+
+/// The kind of each match.
+fn shape(regex: &Regex) -> Result<Kind> {
+    let groups = regex.captures_len() - 1;
+    if groups == 0 {
+        return Ok(Kind::Text);
+    }
+    let names: Vec<_> = regex.capture_names().flatten().map(str::to_owned).collect();
+    match names.len() {
+        0 => Ok(Kind::Tuple(Rc::new(vec![Kind::Text; groups]))),
+        named if named == groups => Ok(Kind::object(names.iter().map(|name| (name, Kind::Text)))),
+        _ => failed("named and unnamed groups cannot be mixed"),
+    }
 }
 
 /// The whole match, a list of the groups, or a map of the named groups.
 fn result(regex: &Regex, found: &Captures<'_>) -> Result<Value> {
-    let group = |at: usize| found.get(at).map_or(Value::Null, |text| Value::text(text.as_str()));
+    let group = |at: usize| found.get(at).map_or(Value::Null(Kind::Text), |text| Value::text(text.as_str()));
     if regex.captures_len() == 1 {
         return Ok(group(0));
     }
     let names: Vec<_> = regex.capture_names().skip(1).collect();
     if names.iter().all(Option::is_none) {
-        return Ok(Value::list((1..regex.captures_len()).map(group).collect()));
+        return Ok(Value::tuple((1..regex.captures_len()).map(group).collect()));
     }
     let mut map = BTreeMap::new();
     for (at, name) in names.into_iter().enumerate() {
@@ -100,12 +262,11 @@ fn result(regex: &Regex, found: &Captures<'_>) -> Result<Value> {
             None => return failed("named and unnamed groups cannot be mixed"),
         };
     }
-    Ok(Value::map(map))
+    Ok(Value::object(map))
 }
 
 /// A pattern between slashes is a regular expression.
 fn replace(args: &Args<'_>) -> Result<Value> {
-    args.count(3, 3)?;
     let (text, from, to) = (args.text(0)?, args.text(1)?, args.text(2)?);
     let pattern = from.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
     let Some(pattern) = pattern.filter(|_| from.len() > 1) else {

@@ -1,81 +1,109 @@
 //! Functions on texts.
 
-use super::{Args, format};
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use super::Param::{Any, Nullable, Number as N, Text, Texts};
+use super::{Args, Function, function, variadic};
 use crate::budget::{Result, failed};
+use crate::kind::Kind;
 use crate::value::Value;
 
-pub(super) fn call(name: &str, args: &Args<'_>) -> Option<Result<Value>> {
-    Some(match name {
-        "lower" => one(args, |text| text.to_lowercase()),
-        "upper" => one(args, upper),
-        "title" => one(args, title),
-        "chomp" => one(args, |text| text.trim_end_matches(['\n', '\r']).to_owned()),
-        "trimspace" => one(args, |text| text.trim().to_owned()),
-        "strrev" => one(args, |text| text.chars().rev().collect()),
-        "basename" => one(args, basename),
-        "dirname" => one(args, dirname),
-        "trim" => two(args, |text, set| text.trim_matches(|c| set.contains(c)).to_owned()),
-        "trimprefix" => two(args, |text, prefix| text.strip_prefix(prefix).unwrap_or(text).to_owned()),
-        "trimsuffix" => two(args, |text, suffix| text.strip_suffix(suffix).unwrap_or(text).to_owned()),
-        "startswith" => two_bool(args, |text, prefix| text.starts_with(prefix)),
-        "endswith" => two_bool(args, |text, suffix| text.ends_with(suffix)),
-        "strcontains" => two_bool(args, |text, part| text.contains(part)),
-        "substr" => substr(args),
-        "split" => split(args),
-        "join" => join(args),
-        "indent" => indent(args),
-        "format" => format::format(args),
-        "formatlist" => format::format_list(args),
-        "tostring" => convert(args, |value| value.to_text(args.budget).map(Value::Text)),
-        "tonumber" => convert(args, |value| value.to_number().map(Value::Number)),
-        "tobool" => convert(args, |value| value.to_bool().map(Value::Bool)),
-        _ => return None,
-    })
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("lower", &[Text], |args| one(args, lower)),
+    function("upper", &[Text], |args| one(args, |text| text.chars().map(upper).collect())),
+    function("title", &[Text], |args| one(args, title)),
+    function("chomp", &[Text], |args| one(args, |text| text.trim_end_matches(['\n', '\r']).to_owned())),
+    function("trimspace", &[Text], |args| one(args, |text| text.trim().to_owned())),
+    function("strrev", &[Text], |args| one(args, |text| text.graphemes(true).rev().collect())),
+    function("basename", &[Text], |args| one(args, basename)),
+    function("dirname", &[Text], |args| one(args, dirname)),
+    function("trim", &[Text, Text], |args| {
+        two(args, |text, set| text.trim_matches(|c| set.contains(c)).to_owned())
+    }),
+    function("trimprefix", &[Text, Text], |args| {
+        two(args, |text, prefix| text.strip_prefix(prefix).unwrap_or(text).to_owned())
+    }),
+    function("trimsuffix", &[Text, Text], |args| {
+        two(args, |text, suffix| text.strip_suffix(suffix).unwrap_or(text).to_owned())
+    }),
+    function("startswith", &[Text, Text], |args| test(args, |text, prefix| text.starts_with(prefix))),
+    function("endswith", &[Text, Text], |args| test(args, |text, suffix| text.ends_with(suffix))),
+    function("strcontains", &[Text, Text], |args| test(args, |text, part| text.contains(part))),
+    function("substr", &[Text, N, N], substr),
+    function("split", &[Text, Text], split),
+    variadic("join", &[Text], Texts, join),
+    function("indent", &[N, Text], indent),
+    function("templatestring", &[Text, Any], |args| {
+        args.evaluator.rendered(&args.text(0)?, &args.map(1)?.items)
+    }),
+    function("tostring", &[Nullable], |args| Kind::Text.convert(&args.values[0], args.budget)),
+    function("tonumber", &[Nullable], |args| Kind::Number.convert(&args.values[0], args.budget)),
+    function("tobool", &[Nullable], |args| Kind::Bool.convert(&args.values[0], args.budget)),
+];
+
+/// Letter by letter, whatever stands beside it.
+fn lower(text: &str) -> String {
+    text.chars().map(|char| char.to_lowercase().next().unwrap_or(char)).collect()
 }
 
-/// Letter by letter: one that has no single upper-case letter stays.
-fn upper(text: &str) -> String {
-    let letter = |char: char| {
-        let mut letters = char.to_uppercase();
-        letters.next().filter(|_| letters.len() == 0).unwrap_or(char)
-    };
-    text.chars().map(letter).collect()
+/// One letter for one: a letter whose capital is written with several stays, unless there is a single one for titles.
+fn upper(char: char) -> char {
+    let mut letters = char.to_uppercase();
+    match (letters.next(), letters.next()) {
+        (Some(letter), None) => letter,
+        _ => match char {
+            '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => {
+                char::from_u32(u32::from(char) + 8).unwrap_or(char)
+            }
+            '\u{1fb3}' => '\u{1fbc}',
+            '\u{1fc3}' => '\u{1fcc}',
+            '\u{1ff3}' => '\u{1ffc}',
+            other => other,
+        },
+    }
+}
+
+/// The first letter of a word; some have a form of their own for that.
+fn title_letter(char: char) -> char {
+    match char {
+        '\u{1c4}'..='\u{1c6}' => '\u{1c5}',
+        '\u{1c7}'..='\u{1c9}' => '\u{1c8}',
+        '\u{1ca}'..='\u{1cc}' => '\u{1cb}',
+        '\u{1f1}'..='\u{1f3}' => '\u{1f2}',
+        // Georgian has no capitals in titles.
+        '\u{10d0}'..='\u{10fa}' | '\u{10fd}'..='\u{10ff}' => char,
+        '\u{1f88}'..='\u{1f8f}' | '\u{1f98}'..='\u{1f9f}' | '\u{1fa8}'..='\u{1faf}' => char,
+        '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}' => char,
+        other => upper(other),
+    }
 }
 
 fn one(args: &Args<'_>, run: impl Fn(&str) -> String) -> Result<Value> {
-    args.count(1, 1)?;
-    args.made(run(&args.text(0)?))
+    let text = args.text(0)?;
+    args.budget.spend(text.len() * 4)?;
+    args.made(run(&text))
 }
 
 fn two(args: &Args<'_>, run: impl Fn(&str, &str) -> String) -> Result<Value> {
-    args.count(2, 2)?;
     let (text, other) = (args.text(0)?, args.text(1)?);
     // Trimming may look through the second text for each character of the first.
     args.budget.spend(text.len().saturating_mul(other.len().min(64)))?;
     args.made(run(&text, &other))
 }
 
-fn two_bool(args: &Args<'_>, run: impl Fn(&str, &str) -> bool) -> Result<Value> {
-    args.count(2, 2)?;
+fn test(args: &Args<'_>, run: impl Fn(&str, &str) -> bool) -> Result<Value> {
     Ok(Value::Bool(run(&args.text(0)?, &args.text(1)?)))
-}
-
-fn convert(args: &Args<'_>, run: impl Fn(&Value) -> Result<Value>) -> Result<Value> {
-    args.count(1, 1)?;
-    let value = args.value(0)?;
-    if value.is_null() { Ok(Value::Null) } else { run(value) }
 }
 
 fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut inside = false;
     for char in text.chars() {
-        if inside {
-            out.push(char);
-        } else {
-            out.extend(char.to_uppercase());
-        }
-        inside = char.is_alphanumeric() || matches!(char, '_' | '\'');
+        out.push(if inside { char } else { title_letter(char) });
+        inside = match char.is_ascii() {
+            true => char.is_ascii_alphanumeric() || char == '_',
+            false => !char.is_whitespace(),
+        };
     }
     out
 }
@@ -91,17 +119,18 @@ fn basename(text: &str) -> String {
 
 fn dirname(text: &str) -> String {
     let Some((before, _)) = text.rsplit_once('/') else { return ".".to_owned() };
+    let is_absolute = text.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
     for part in before.split('/') {
         match part {
             "" | "." => {}
             ".." if parts.last().is_some_and(|last| *last != "..") => drop(parts.pop()),
-            ".." if before.starts_with('/') => {}
+            ".." if is_absolute => {}
             part => parts.push(part),
         }
     }
     let joined = parts.join("/");
-    match (before.starts_with('/') || (before.is_empty() && text.starts_with('/')), joined.is_empty()) {
+    match (is_absolute, joined.is_empty()) {
         (true, _) => format!("/{joined}"),
         (false, true) => ".".to_owned(),
         (false, false) => joined,
@@ -109,33 +138,35 @@ fn dirname(text: &str) -> String {
 }
 
 fn substr(args: &Args<'_>) -> Result<Value> {
-    args.count(3, 3)?;
-    let text: Vec<char> = args.text(0)?.chars().collect();
-    let (offset, length) = (args.whole(1)?, args.whole(2)?);
-    let count = i64::try_from(text.len()).unwrap_or(i64::MAX);
-    let start = if offset < 0 { (count + offset.max(-count)).max(0) } else { offset.min(count) };
-    let end = if length < 0 { count } else { start.saturating_add(length).min(count) };
-    let skip = usize::try_from(start).unwrap_or(0);
-    let take = usize::try_from(end - start).unwrap_or(0);
-    args.made(text.iter().skip(skip).take(take).collect::<String>())
+    let (text, offset, length) = (args.text(0)?, args.whole(1)?, args.whole(2)?);
+    args.budget.spend(text.len() * 16)?;
+    let parts: Vec<_> = text.graphemes(true).collect();
+    let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
+    let start = if offset < 0 { count.saturating_add(offset).max(0) } else { offset.min(count) };
+    // From the end, no length means the rest.
+    let end = if length < 0 || (length == 0 && offset < 0) {
+        count
+    } else {
+        start.saturating_add(length).min(count)
+    };
+    let bound = |at: i64| usize::try_from(at).unwrap_or(0);
+    args.made(parts[bound(start)..bound(end)].concat())
 }
 
 fn split(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
     let (separator, text) = (args.text(0)?, args.text(1)?);
     args.budget.spend(text.len() * 64)?;
     if separator.is_empty() {
         return Ok(Value::texts(text.chars().map(String::from)));
     }
-    if text.is_empty() {
-        return Ok(Value::texts([""]));
-    }
     Ok(Value::texts(text.split(&*separator)))
 }
 
 fn join(args: &Args<'_>) -> Result<Value> {
-    args.count(2, usize::MAX)?;
     let separator = args.text(0)?;
+    if args.values.len() < 2 {
+        return failed("at least one list is required");
+    }
     let mut all = Vec::new();
     for at in 1..args.values.len() {
         all.extend(args.texts(at)?);
@@ -145,12 +176,14 @@ fn join(args: &Args<'_>) -> Result<Value> {
 }
 
 fn indent(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
     let (count, text) = (args.whole(0)?, args.text(1)?);
     let Ok(count) = usize::try_from(count) else {
         return failed("the number of spaces must not be negative");
     };
     let lines = text.matches('\n').count();
-    args.budget.spend(count.saturating_mul(lines + 1))?;
-    args.made(text.replace('\n', &format!("\n{}", " ".repeat(count))))
+    args.budget.spend(count.saturating_mul(lines))?;
+    args.made(match lines {
+        0 => text.to_string(),
+        _ => text.replace('\n', &format!("\n{}", " ".repeat(count))),
+    })
 }

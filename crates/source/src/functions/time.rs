@@ -1,91 +1,135 @@
 //! Dates. The present moment is an input, so that evaluating stays pure.
 
 use coder_domain::Timestamp;
-use jiff::fmt::strtime;
 use jiff::fmt::temporal::DateTimeParser;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Zoned};
 
-use super::Args;
-use crate::budget::{Result, failed};
+use super::Param::Text;
+use super::{Args, Function, function};
+use crate::budget::{Result, failed, unavailable};
 use crate::number::Number;
 use crate::value::Value;
 
-pub(super) fn call(name: &str, args: &Args<'_>, now: Timestamp) -> Option<Result<Value>> {
-    Some(match name {
-        "timestamp" => args.count(0, 0).and_then(|()| args.made(written(now))),
-        "timeadd" => add(args),
-        "timecmp" => compare(args),
-        "formatdate" => format(args),
-        _ => return None,
-    })
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("timestamp", &[], |args| {
+        args.made(written(&args.evaluator.references.now().to_zoned(TimeZone::UTC)))
+    }),
+    function("timeadd", &[Text, Text], add),
+    function("timecmp", &[Text, Text], compare),
+    function("formatdate", &[Text, Text], format),
+];
+
+/// A time in whole seconds, with its offset.
+fn written(at: &Zoned) -> String {
+    let (date, time) = (at.date(), at.time());
+    let day = format!("{:04}-{:02}-{:02}", date.year(), date.month(), date.day());
+    format!("{day}T{:02}:{:02}:{:02}{}", time.hour(), time.minute(), time.second(), offset(at, true, ":"))
 }
 
-fn written(at: Timestamp) -> String {
-    let seconds = Timestamp::from_second(at.as_second()).unwrap_or(at);
-    seconds.to_string()
-}
-
-fn parse(text: &str) -> Result<Timestamp> {
-    match text.parse() {
-        Ok(at) => Ok(at),
-        Err(_) => failed("a time is written like 2006-01-02T15:04:05Z"),
+/// The distance from UTC, with something between hours and minutes, or `Z` when there is none.
+fn offset(at: &Zoned, short: bool, between: &str) -> String {
+    let seconds = at.offset().seconds();
+    if seconds == 0 && short {
+        return "Z".to_owned();
     }
+    let (sign, minutes) = (if seconds < 0 { '-' } else { '+' }, seconds.unsigned_abs() / 60);
+    format!("{sign}{:02}{between}{:02}", minutes / 60, minutes % 60)
+}
+
+/// Reads a time in the one notation that Terraform takes, for example `2006-01-02T15:04:05.5+02:00`.
+fn parse(text: &str) -> Result<Timestamp> {
+    let wrong = || failed("a time is written like 2006-01-02T15:04:05Z");
+    let Some((seconds, rest)) = text.split_at_checked(19) else { return wrong() };
+    let fits = |text: &str, pattern: &str| {
+        text.len() == pattern.len()
+            && text.bytes().zip(pattern.bytes()).all(|(byte, wanted)| match wanted {
+                b'0' => byte.is_ascii_digit(),
+                b'+' => matches!(byte, b'+' | b'-'),
+                other => byte == other,
+            })
+    };
+    let zone = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let zone = fraction.trim_start_matches(|char: char| char.is_ascii_digit());
+            if zone.len() == fraction.len() {
+                return wrong();
+            }
+            zone
+        }
+        None => rest,
+    };
+    if !fits(seconds, "0000-00-00T00:00:00")
+        || !(zone == "Z" || fits(zone, "+00:00"))
+        || seconds.ends_with("60")
+    {
+        return wrong();
+    }
+    // Digits beyond nanoseconds do not matter.
+    let fraction: String = rest[..rest.len() - zone.len()].chars().take(10).collect();
+    format!("{seconds}{fraction}{zone}").parse().or_else(|_| wrong())
 }
 
 fn add(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
     let at = zoned(&args.text(0)?)?;
     let Some(duration) = duration(&args.text(1)?) else {
         return failed("a duration is written like 1h30m or -10s");
     };
     match at.checked_add(duration) {
-        Ok(at) if at.offset().is_zero() => args.made(written(at.timestamp())),
-        Ok(at) => args.made(strtime::format("%Y-%m-%dT%H:%M:%S%:z", &at).unwrap_or_default()),
-        Err(_) => failed("the time is out of range"),
+        Ok(at) => args.made(written(&at)),
+        Err(_) => unavailable("times this far away are not computed here"),
     }
 }
 
 /// -1, 0 or 1: whether the first is earlier, the same, or later.
 fn compare(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
     let order = parse(&args.text(0)?)?.cmp(&parse(&args.text(1)?)?);
     Ok(Value::Number(Number::from(order as i64)))
 }
 
-/// A sum of numbers with units, for example `1h30m`.
+/// A sum of numbers with units, for example `1h30m`, in nanoseconds.
 fn duration(text: &str) -> Option<SignedDuration> {
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
-    };
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let mut total = 0i64;
+    let mut rest = unsigned;
     if rest == "0" {
         return Some(SignedDuration::ZERO);
     }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
-        let value: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(rest.len());
-        seconds += value
-            * match &rest[..unit] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "µs" => 1e-6,
-                "ns" => 1e-9,
-                _ => return None,
-            };
-        rest = &rest[unit..];
+    if rest.is_empty() {
+        return None;
     }
-    SignedDuration::try_from_secs_f64(sign * seconds).ok()
+    while !rest.is_empty() {
+        let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
+        let (number, behind) = rest.split_at(end);
+        let end = behind.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+            return None;
+        }
+        let unit: i64 = match unit {
+            "h" => 3_600_000_000_000,
+            "m" => 60_000_000_000,
+            "s" => 1_000_000_000,
+            "ms" => 1_000_000,
+            "us" | "µs" | "μs" => 1_000,
+            "ns" => 1,
+            _ => return None,
+        };
+        let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        total = total.checked_add(whole.checked_mul(unit)?)?;
+        // Eighteen digits are more than any unit needs.
+        let fraction = &fraction[..fraction.len().min(18)];
+        let parts = fraction.parse().unwrap_or(0i128) * i128::from(unit);
+        let scale = 10i128.pow(u32::try_from(fraction.len()).ok()?);
+        total = total.checked_add(i64::try_from(parts / scale).ok()?)?;
+        rest = behind;
+    }
+    Some(SignedDuration::from_nanos(if text.starts_with('-') { -total } else { total }))
 }
 
 /// The pattern letters of Terraform's `formatdate`.
 fn format(args: &Args<'_>) -> Result<Value> {
-    args.count(2, 2)?;
     let (pattern, text) = (args.text(0)?, args.text(1)?);
     let at = zoned(&text)?;
     let chars: Vec<char> = pattern.chars().collect();
@@ -94,6 +138,11 @@ fn format(args: &Args<'_>) -> Result<Value> {
     while let Some(&char) = chars.get(index) {
         if char == '\'' {
             index += 1;
+            if chars.get(index) == Some(&'\'') {
+                out.push('\'');
+                index += 1;
+                continue;
+            }
             loop {
                 match (chars.get(index), chars.get(index + 1)) {
                     (Some('\''), Some('\'')) => {
@@ -134,35 +183,57 @@ fn zoned(text: &str) -> Result<Zoned> {
 }
 
 fn part(letter: char, run: usize, at: &Zoned) -> Result<String> {
-    let pattern = match (letter, run) {
-        ('Y', 4) => "%Y",
-        ('Y', 2) => "%y",
-        ('M', 4) => "%B",
-        ('M', 3) => "%b",
-        ('M', 2) => "%m",
-        ('M', 1) => "%-m",
-        ('D', 2) => "%d",
-        ('D', 1) => "%-d",
-        ('E', 4) => "%A",
-        ('E', 3) => "%a",
-        ('h', 2) => "%H",
-        ('h', 1) => "%-H",
-        ('H', 2) => "%I",
-        ('H', 1) => "%-I",
-        ('A', 2) => "%p",
-        ('a', 2) => "%P",
-        ('m', 2) => "%M",
-        ('m', 1) => "%-M",
-        ('s', 2) => "%S",
-        ('s', 1) => "%-S",
-        ('Z', 1) if at.offset().is_zero() => return Ok("Z".to_owned()),
-        ('Z', 3) if at.offset().is_zero() => return Ok("UTC".to_owned()),
-        ('Z', 1 | 5) => "%:z",
-        ('Z', 3 | 4) => "%z",
-        _ => return failed(format!("{:?} is no part of a date", letter.to_string().repeat(run))),
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+    let (date, time) = (at.date(), at.time());
+    let count = |number: i8| match run {
+        1 => Some(number.to_string()),
+        2 => Some(format!("{number:02}")),
+        _ => None,
     };
-    match strtime::format(pattern, at) {
-        Ok(text) => Ok(text),
-        Err(_) => failed("the time cannot be written"),
+    let name = |names: &[&str], number: i8| {
+        let name = usize::try_from(number - 1).ok().and_then(|at| names.get(at)).copied().unwrap_or_default();
+        match run {
+            3 => name.get(..3).map(str::to_owned),
+            4 => Some(name.to_owned()),
+            _ => None,
+        }
+    };
+    let half = if time.hour() < 12 { ("AM", "am") } else { ("PM", "pm") };
+    let text = match (letter, run) {
+        ('Y', 4) => Some(format!("{:04}", date.year())),
+        ('Y', 2) => Some(format!("{:02}", date.year() % 100)),
+        ('M', 3 | 4) => name(&MONTHS, date.month()),
+        ('M', _) => count(date.month()),
+        ('D', _) => count(date.day()),
+        ('E', _) => name(&DAYS, date.weekday().to_monday_one_offset()),
+        ('h', _) => count(time.hour()),
+        ('H', _) => count((time.hour() + 11) % 12 + 1),
+        ('A', 2) => Some(half.0.to_owned()),
+        ('a', 2) => Some(half.1.to_owned()),
+        ('m', _) => count(time.minute()),
+        ('s', _) => count(time.second()),
+        ('Z', 1) => Some(offset(at, true, ":")),
+        ('Z', 3) if at.offset().is_zero() => Some("UTC".to_owned()),
+        ('Z', 3 | 4) => Some(offset(at, false, "")),
+        ('Z', 5) => Some(offset(at, false, ":")),
+        _ => None,
+    };
+    match text {
+        Some(text) => Ok(text),
+        None => failed(format!("{:?} is no part of a date", letter.to_string().repeat(run))),
     }
 }

@@ -108,7 +108,6 @@ fn arguments_and_failures() {
     ok("can(local.map.z)", "false");
     ok("can(local.map.x)", "true");
     ok("core::upper(\"a\")", "A");
-    wrong("provider::x::upper(\"a\")");
     wrong("try(local.map.z)");
     assert!(matches!(value(LOCALS, "try(local.map.z, docker_image.x.id)"), Err(Reason::Unknown(_))));
 }

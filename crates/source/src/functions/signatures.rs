@@ -1,0 +1,83 @@
+//! The table of functions against what Terraform itself says about its functions.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::{Value as Json, json};
+
+use super::{FUNCTIONS, Param};
+use crate::Inputs;
+use crate::budget::Stop;
+use crate::eval::{Evaluator, Scope};
+use crate::module::Module;
+
+/// What is in no table: `try` and `can` are evaluated elsewhere, the others are left to Terraform.
+const ELSEWHERE: [&str; 10] = [
+    "try",
+    "can",
+    "abspath",
+    "base64gzip",
+    "bcrypt",
+    "issensitive",
+    "pathexpand",
+    "plantimestamp",
+    "rsadecrypt",
+    "uuid",
+];
+
+fn written(param: Param) -> (Json, bool) {
+    let kind = match param {
+        Param::Any | Param::Nullable => json!("dynamic"),
+        Param::Text => json!("string"),
+        Param::Number => json!("number"),
+        Param::List => json!(["list", "dynamic"]),
+        Param::Set => json!(["set", "dynamic"]),
+        Param::Texts => json!(["list", "string"]),
+        Param::Bools => json!(["list", "bool"]),
+        Param::TextLists => json!(["map", ["list", "string"]]),
+    };
+    (kind, param == Param::Nullable)
+}
+
+#[test]
+fn functions_take_what_terraform_says_they_take() {
+    if !super::differential::is_installed() {
+        eprintln!("skipped: there is no terraform in the PATH");
+        return;
+    }
+    let output = Command::new("terraform").args(["metadata", "functions", "-json"]).output().unwrap();
+    let found: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let theirs = found["function_signatures"].as_object().unwrap();
+    let ours: BTreeMap<_, _> =
+        FUNCTIONS.into_iter().flatten().map(|function| (function.name, function)).collect();
+    let read = |param: &Json| (param["type"].clone(), param["is_nullable"].as_bool().unwrap_or(false));
+    for (name, signature) in theirs.iter().filter(|(name, _)| !name.contains("::")) {
+        let Some(function) = ours.get(name.as_str()) else {
+            assert!(ELSEWHERE.contains(&name.as_str()), "{name} is new");
+            continue;
+        };
+        let params: Vec<_> = signature["parameters"].as_array().into_iter().flatten().map(read).collect();
+        assert_eq!(function.params.iter().copied().map(written).collect::<Vec<_>>(), params, "{name}");
+        let rest = signature.get("variadic_parameter").map(read);
+        assert_eq!(function.rest.map(written), rest, "{name}");
+    }
+    for name in ours.keys() {
+        assert!(theirs.contains_key(*name), "{name} is no function of Terraform");
+    }
+}
+
+/// A function that is not here must not look like one that fails: `try` would give another value than Terraform.
+#[test]
+fn functions_that_are_not_here_are_left_to_terraform() {
+    let (module, inputs) = (Module::default(), Inputs::default());
+    for name in ELSEWHERE.into_iter().skip(2).chain(["nosuch", "provider::x::y"]) {
+        for text in
+            [format!("{name}(\"a\")"), format!("try({name}(\"a\"), \"b\")"), format!("can({name}(\"a\"))")]
+        {
+            let evaluator = Evaluator::new(&module, &inputs);
+            let found = evaluator.evaluate(&text.parse().unwrap(), Scope::ROOT);
+            let Err(Stop::Unavailable(why)) = found else { panic!("{text}: {found:?}") };
+            assert!(why.contains("not available here"), "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+use super::*;
+
+fn number(text: &str) -> Number {
+    Number::parse(text, &Budget::new()).unwrap()
+}
+
+fn text(number: &Number) -> String {
+    number.text(&Budget::new()).unwrap()
+}
+
+#[test]
+fn numbers_print_as_terraform_prints_them() {
+    for (written, want) in [
+        ("5", "5"),
+        ("1.50", "1.5"),
+        ("1e3", "1000"),
+        ("-0.25", "-0.25"),
+        ("3.0", "3"),
+        ("1e-7", "0.0000001"),
+        ("-0", "-0"),
+        ("1p5", "32"),
+        ("inf", "+Inf"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+    ] {
+        assert_eq!(text(&number(written)), want, "{written}");
+    }
+    for wrong in ["", "x", "NaN", "0x1", "1e", "e1", ".", "1_000", " 1", "1e+", "--1"] {
+        assert!(Number::parse(wrong, &Budget::new()).is_err(), "{wrong}");
+    }
+}
+
+/// The digits of a number are read as the same number again.
+#[test]
+fn what_is_printed_is_read_as_the_same() {
+    let budget = Budget::new();
+    let mut value = number("0.7");
+    for step in 0..200 {
+        let printed = text(&value);
+        assert_eq!(number(&printed).compare(&value), Ordering::Equal, "{step}: {printed}");
+        value =
+            value.multiply(&number("1.37"), &budget).unwrap().divide(&number("3"), &budget).unwrap().negate();
+    }
+}
+
+#[test]
+fn floats_survive_both_ways() {
+    for value in
+        [0.0, -0.0, 1.0, -1.5, 0.1, 1e300, 5e-324, f64::MAX, f64::MIN_POSITIVE, 2.2e-308, f64::INFINITY]
+    {
+        let back = Number::from_f64(value).unwrap().as_f64().unwrap();
+        assert_eq!(back.to_bits(), value.to_bits(), "{value}");
+    }
+    assert!(Number::from_f64(f64::NAN).is_err());
+    assert_eq!(number("1e309").as_f64(), None);
+    assert_eq!(number("1e-400").as_f64(), Some(0.0));
+}
+
+#[test]
+fn size_is_bounded() {
+    for far in ["1e3000", "1e-3000", "1e999999999999999999999", "1e-999999999999999999999", "1p9000"] {
+        assert!(Number::parse(far, &Budget::new()).is_err(), "{far}");
+    }
+    assert_eq!(text(&number("0e999999999999999999999")), "0");
+    let mut value = number("1e1000");
+    let budget = Budget::new();
+    while let Ok(square) = value.multiply(&value, &budget) {
+        value = square;
+    }
+    assert!(text(&value).len() < 3000);
+}
