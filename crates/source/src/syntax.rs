@@ -342,6 +342,17 @@ mod tests {
                 "a = { x = <<-EOT\n  x = 1 }\n  ${ { y = 1, y = 2 } }\n  EOT\n x = 2 }",
                 vec![key("y", 1), key("x", 1)],
             ),
+            ("a = { x = \"\\\"\", x = 1 }", vec![key("x", 1)]),
+            ("a = { x = \"$${\", x = \"%%{\", x = 1 }", vec![key("x", 1), key("x", 2)]),
+            ("a = { x = \"%{ if true }${\"}\"}%{ endif }\", x = 1 }", vec![key("x", 1)]),
+            ("a = { x = <<E\n$${ %%{ \" x = 1 }\nE\n x = 2 }", vec![key("x", 1)]),
+            ("a = { x = <<E\n%{ if true }\"}%{ endif }\n EE\n  E\n x = 2 }", vec![key("x", 1)]),
+            (
+                "a = { x = c >= 1, x = c <= 2, x = c != 3, x = d => 1 }",
+                vec![key("x", 1), key("x", 2), key("x", 3)],
+            ),
+            ("a = { /* } */ x = 1, // }\n x = 2 # }\n }", vec![key("x", 1)]),
+            ("a = { fork = 1, fork = 2 }", vec![key("fork", 1)]),
             // None of these has one.
             ("block \"x\" {\n a = 1\n}\nblock \"x\" {\n a = 1\n}\n", vec![]),
             ("a = { for k, v in { x = 1 } : k => v if k != \"x\" }", vec![]),

@@ -1,4 +1,5 @@
-//! Values of the configuration language.
+//! Values of the configuration language, with what Terraform calls their types: whether a list is a list, a set or a tuple,
+//! and whether a map is a map or an object.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+//! Arithmetic, rounding and printing of numbers.
+
 use super::*;
 
 fn number(text: &str) -> Number {

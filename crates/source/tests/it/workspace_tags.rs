@@ -369,3 +369,75 @@ fn tags_may_read_the_templates_files() {
 fn module_of(expression: &str) -> String {
     module("variable \"x\" { default = \"y\" }", &format!("a = {expression}"))
 }
+
+#[test]
+fn an_import_sees_a_default_owner_and_workspace() {
+    let owner = Owner::of_import(vec!["Everyone".to_owned()]);
+    let lines = "a = terraform.workspace\nb = path.module\nc = path.root\n\
+                 d = \"${data.coder_workspace_owner.me.name}/${data.coder_workspace_owner.me.full_name}\"\n\
+                 e = data.coder_workspace_owner.me.email\n\
+                 f = jsonencode(data.coder_workspace_owner.me.groups)\n\
+                 g = jsonencode(data.coder_workspace_owner.me.rbac_roles)\n\
+                 h = \"<${data.coder_workspace_owner.me.id}${data.coder_workspace_owner.me.login_type}>\"";
+    let found = tags("", lines, &Inputs { owner: Some(owner), ..Inputs::default() });
+    let wanted = [
+        ("a", "default"),
+        ("b", "."),
+        ("c", "."),
+        ("d", "default/default"),
+        ("e", "default@example.com"),
+        ("f", "[\"Everyone\"]"),
+        ("g", "[]"),
+        ("h", "<>"),
+    ];
+    assert_eq!(found, Ok(map(&wanted)));
+}
+
+#[test]
+fn types_of_variables_convert_and_complete_what_is_given() {
+    let of = |kind: &str, given: &str| {
+        let lines = format!("variable \"v\" {{\n  type = {kind}\n}}\n");
+        tags(&lines, "x = jsonencode(var.v)", &with(&[("v", given)], &[])).map(|tags| tags["x"].clone())
+    };
+    for (kind, given, wanted) in [
+        ("string", "1.50", "\"1.50\""),
+        ("number", "1.50", "1.5"),
+        ("bool", "true", "true"),
+        ("any", "[1, \"a\"]", "[1,\"a\"]"),
+        ("list(string)", "[1, true]", "[\"1\",\"true\"]"),
+        ("list(any)", "[1, \"a\"]", "[\"1\",\"a\"]"),
+        ("set(number)", "[3, \"1\", 3]", "[1,3]"),
+        ("map(string)", "{ a = 1 }", "{\"a\":\"1\"}"),
+        ("map(any)", "{ a = 1, b = \"x\" }", "{\"a\":\"1\",\"b\":\"x\"}"),
+        ("tuple([string, number])", "[1, \"2\"]", "[\"1\",2]"),
+        ("object({ a = string })", "{ a = 1, more = 2 }", "{\"a\":\"1\"}"),
+        ("object({ a = optional(string) })", "{}", "{\"a\":null}"),
+        ("object({ a = optional(string, \"d\") })", "{}", "{\"a\":\"d\"}"),
+        ("object({ a = optional(number, 5) })", "{ a = null }", "{\"a\":5}"),
+        (
+            "list(object({ a = optional(list(string), [1]), b = bool }))",
+            "[{ b = \"true\" }, { a = [], b = false }]",
+            "[{\"a\":[\"1\"],\"b\":true},{\"a\":[],\"b\":false}]",
+        ),
+        (
+            "map(object({ n = optional(object({ m = optional(number, 7) }), {}) }))",
+            "{ k = {} }",
+            "{\"k\":{\"n\":{\"m\":7}}}",
+        ),
+        ("tuple([object({ a = optional(string, \"t\") })])", "[{}]", "[{\"a\":\"t\"}]"),
+    ] {
+        assert_eq!(of(kind, given).as_deref(), Ok(wanted), "{kind}: {given}");
+    }
+    for (kind, given) in [
+        ("number", "x"),
+        ("bool", "1.5"),
+        ("list(number)", "[\"x\"]"),
+        ("list(string)", "{ a = 1 }"),
+        ("map(string)", "[1]"),
+        ("tuple([string])", "[1, 2]"),
+        ("object({ a = string })", "{}"),
+        ("object({ a = number })", "{ a = \"x\" }"),
+    ] {
+        assert!(of(kind, given).is_err(), "{kind}: {given}");
+    }
+}
