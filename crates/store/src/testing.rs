@@ -3,6 +3,8 @@
 //!
 //! A missing Postgres is a loud skip at a developer's desk and a failure when `CI=true`.
 
+mod schemas;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
@@ -19,6 +21,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use self::schemas::Schema;
 use crate::Location;
 
 /// Names a Postgres server that tests may use; each test makes its own schema there.
@@ -40,6 +43,7 @@ pub struct Database {
 enum Guard {
     Folder(TempDir),
     Server(Option<Arc<Server>>),
+    Schema(Schema),
 }
 
 impl Database {
@@ -82,24 +86,26 @@ pub fn sqlite() -> Database {
 /// When there is a Postgres and it does not work, or there is none and `CI=true`.
 pub async fn postgres() -> Option<Database> {
     static SERVER: OnceCell<Option<Arc<Server>>> = OnceCell::const_new();
-    let (url, server) = match std::env::var(URL_VARIABLE) {
-        Ok(url) => (url, None),
-        Err(_) => {
-            let server = SERVER.get_or_init(async || Server::start().await.map(Arc::new)).await.clone()?;
-            (server.url(), Some(server))
-        }
-    };
-    Some(schema_on(&url, server).await)
+    if let Ok(url) = std::env::var(URL_VARIABLE) {
+        let schema = Schema::make(&url).await;
+        let name = schema.name().to_owned();
+        return Some(database(&url, &name, Guard::Schema(schema)));
+    }
+    let server = SERVER.get_or_init(async || Server::start().await.map(Arc::new)).await.clone()?;
+    Some(schema_on(&server.url(), Some(server)).await)
 }
 
+/// A schema on a server of this process, whose files are removed with it.
 async fn schema_on(url: &str, server: Option<Arc<Server>>) -> Database {
     let schema = format!("test_{}", Uuid::new_v4().simple());
-    let mut conn = PgConnection::connect(url).await.expect("a connection to the test server");
-    conn.execute(AssertSqlSafe(format!("create schema {schema}"))).await.expect("a new schema");
-    conn.close().await.expect("a clean end");
+    schemas::create(url, &schema).await;
+    database(url, &schema, Guard::Server(server))
+}
+
+fn database(url: &str, schema: &str, guard: Guard) -> Database {
     let separator = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{separator}options=-csearch_path%3D{schema}");
-    Database { location: Location::Postgres(Secret::new(url)), _guard: Guard::Server(server) }
+    Database { location: Location::Postgres(Secret::new(url)), _guard: guard }
 }
 
 /// A Postgres server of this process. It ends with the process, however that ends.
