@@ -178,3 +178,24 @@ pub(crate) async fn tidy(tx: &mut Tx, job: JobId, now: Timestamp) -> Result<()> 
         other => other.map(|_| ()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_its_own_turns_whatever_the_clock_says() {
+        let (people, automatic) = (turns(false), turns(true));
+        assert_eq!(people.1, automatic.0, "the classes meet where the check expects it");
+        assert_eq!(automatic.0, 4_611_686_018_427_387_904);
+        for now in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {
+            for (class, (from, to)) in [(false, people), (true, automatic)] {
+                // After the first instants of time an automatic turn is at least where its class begins.
+                let turn = turn_now(class, if class { now.max(Timestamp::UNIX_EPOCH) } else { now });
+                assert!(from <= turn && turn < to, "{class} {now}: {turn}");
+                // Others may have come far beyond what the clock says.
+                assert!(from <= turn && turn.saturating_add(1 << 60) < to, "{class} {now}: {turn}");
+            }
+        }
+    }
+}

@@ -18,6 +18,8 @@ on_both_engines!(
     canceled_jobs_are_not_claimed,
     many_claimers_no_job_twice_none_lost,
     new_tag_sets_are_seen_by_readers_in_order,
+    nothing_is_claimed_by_somebody_who_knows_too_few_tag_sets,
+    open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon,
 );
 
 async fn people_before_prebuilds_and_oldest_first(fixture: Fixture) {
@@ -168,4 +170,93 @@ async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
     }
     let total = i64::try_from(WRITERS * EACH / 2 + WRITERS / 2 * EACH / 2).unwrap();
     assert_eq!(seen, (1..=total).collect::<Vec<_>>());
+}
+
+async fn nothing_is_claimed_by_somebody_who_knows_too_few_tag_sets(fixture: Fixture) {
+    let first = fixture.job(&tags(&[("site", "a")])).await;
+    fixture.job(&tags(&[("site", "b")])).await;
+    let daemon = fixture.daemon("one", &tags(&[("site", "a")])).await;
+    let provisioners = ["terraform".to_owned()];
+    let claim = async |newest| {
+        let claim = jobs::Claim {
+            organization_id: fixture.organization,
+            provisioners: &provisioners,
+            tag_sets: &[1],
+            daemon,
+            session: None,
+        };
+        let mut tx = fixture.store.single().await.unwrap();
+        jobs::claim_knowing(&mut tx, &claim, newest, fixture.tick()).await.unwrap()
+    };
+    assert_eq!(claim(1).await, jobs::Found::NewerTagSets);
+    assert_eq!(fixture.get_job(first).await.status(), Status::Pending);
+    let taken = jobs::Claimed { job: first, more: false };
+    assert_eq!(claim(2).await, jobs::Found::Job(taken), "2 is the newest");
+    assert_eq!(claim(2).await, jobs::Found::Nothing);
+    assert_eq!(claim(1).await, jobs::Found::NewerTagSets, "also where nothing waits");
+}
+
+async fn open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon(fixture: Fixture) {
+    let join = |name: &str| coder_store::daemons::Join {
+        organization_id: fixture.organization,
+        name: name.to_owned(),
+        key_id: coder_domain::ids::KeyId::USER_AUTH,
+        provisioners: vec!["terraform".to_owned()],
+        tags: TagSet::untagged(),
+        version: String::new(),
+        api_version: "1.14".to_owned(),
+    };
+    let mut held = Vec::new();
+    for (name, token) in [("a", "t1"), ("b", "t2")] {
+        let arrival = coder_store::daemons::Arrival { token: Some(token.to_owned()), ..Default::default() };
+        let mut tx = fixture.store.begin().await.unwrap();
+        let joined =
+            coder_store::daemons::insert_joined(&mut tx, &join(name), &arrival, fixture.tick()).await;
+        let daemon = joined.unwrap().id;
+        tx.commit().await.unwrap();
+        fixture.job(&TagSet::untagged()).await;
+        let job = fixture.claim_as(daemon, Some(Hashed::of(name)), &[1]).await.unwrap();
+        held.push((daemon, job));
+    }
+    let find = async |session: &str, token: &str| {
+        let mut tx = fixture.store.reader().await.unwrap();
+        let of_session = jobs::list_of_session(&mut tx, Hashed::of(session)).await.unwrap();
+        (of_session, jobs::list_of_token(&mut tx, token).await.unwrap())
+    };
+    assert_eq!(find("a", "t1").await, (vec![held[0].1], vec![held[0].1]));
+    assert_eq!(find("b", "t2").await, (vec![held[1].1], vec![held[1].1]));
+    assert_eq!(find("c", "t3").await, (vec![], vec![]));
+    let holder = jobs::Holder { daemon: held[0].0, epoch: Some(1) };
+    jobs::complete(&mut fixture.store.single().await.unwrap(), held[0].1, holder, fixture.tick())
+        .await
+        .unwrap();
+    assert_eq!(find("a", "t1").await, (vec![], vec![]), "it has ended");
+}
+
+/// Somebody who holds the queue's row and then wants the job's makes a deadlock, of which Postgres ends the claim's side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_postgres_ends_for_a_deadlock_is_tried_again() {
+    use sqlx::{Connection as _, Executor as _, Row as _};
+    let Some(fixture) = Fixture::postgres().await else { return };
+    let fixture = Arc::new(fixture);
+    let job = fixture.job(&TagSet::untagged()).await;
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let coder_store::Location::Postgres(url) = &fixture.database().location else { panic!("Postgres") };
+    let mut rival = sqlx::PgConnection::connect(url.expose()).await.unwrap();
+    // The rival does not look for deadlocks, so that it is not the one that is ended.
+    rival.execute("set deadlock_timeout = '60s'").await.unwrap();
+    rival.execute("begin; update queue_lines set turn = turn").await.unwrap();
+    let pid: i32 = rival.fetch_one("select pg_backend_pid()").await.unwrap().get(0);
+    let claiming = tokio::spawn({
+        let fixture = Arc::clone(&fixture);
+        async move { fixture.claim(daemon, &[1]).await }
+    });
+    let mut watch = sqlx::PgConnection::connect(url.expose()).await.unwrap();
+    let blocked = "select count(*) from pg_stat_activity where $1 = any(pg_blocking_pids(pid))";
+    while sqlx::query(blocked).bind(pid).fetch_one(&mut watch).await.unwrap().get::<i64, _>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    rival.execute("update provisioner_jobs set updated_us = updated_us; commit").await.unwrap();
+    assert_eq!(claiming.await.unwrap(), Some(job));
+    rival.close().await.unwrap();
 }
