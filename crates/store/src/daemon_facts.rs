@@ -26,6 +26,8 @@ record! {
         pub last_seen_at: Option<Timestamp> = "last_seen_us",
         /// When its newest connection ended, if it has none now.
         pub left_at: Option<Timestamp> = "left_us",
+        /// The server process that has its newest connection, or had it; empty when unknown.
+        pub server: String,
         /// How many jobs it says it can run at once.
         pub slots: i64,
         /// Whether it takes no more jobs.
@@ -79,7 +81,7 @@ impl Facts {
 statements! { "provisioner_daemons";
     /// Held jobs are few and have an index of their own.
     LIST = sql("select daemon.id, daemon.organization_id, daemon.name, daemon.provisioners, daemon.tags,
-        daemon.last_seen_us, daemon.left_us, daemon.slots, daemon.draining, daemon.key_id, joined.expires_us,
+        daemon.last_seen_us, daemon.left_us, coalesce(substr(daemon.connection, 1, 36), '') as server, daemon.slots, daemon.draining, daemon.key_id, joined.expires_us,
         joined.revoked_us, coalesce(held.jobs, 0) as busy, held.oldest_us
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
         left join (select worker_id, count(*) as jobs, min(started_us) as oldest_us from provisioner_jobs

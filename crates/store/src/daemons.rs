@@ -3,9 +3,10 @@
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::tags::TagSet;
 use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
 
 use crate::Result;
-use crate::engine::{Class, Tx, list as list_value, optional_list, record, sql, statements, values};
+use crate::engine::{Class, Tx, Value, list as list_value, optional_list, record, sql, statements, values};
 use crate::tag_sets::{self, TagSetId};
 
 record! {
@@ -39,6 +40,8 @@ record! {
         pub busy: i64,
         /// Whether it takes no more jobs.
         pub draining: bool,
+        /// The server process that has its newest connection, or had it; empty when unknown.
+        pub server: String,
         /// Name of its key.
         pub key_name: String,
     }
@@ -69,6 +72,32 @@ pub struct Arrival {
     pub token: Option<String>,
     /// Whether it cannot be told to leave: then it stays drained when it comes back with the same key.
     pub is_deaf: bool,
+    /// The server process that it is connected to.
+    pub server: Uuid,
+}
+
+/// Daemons that are known to be connected, whatever the clocks say. Other servers are known by their signs of life.
+#[derive(Clone, Debug, Default)]
+pub struct Connected {
+    /// The server process that asks.
+    pub server: Uuid,
+    /// Those connected to it.
+    pub daemons: Vec<DaemonId>,
+    /// The other server processes that are running.
+    pub servers: Vec<Uuid>,
+}
+
+impl Connected {
+    /// Whether a daemon of this id, with these columns, is connected.
+    #[must_use]
+    pub fn has(&self, id: DaemonId, left_at: Option<Timestamp>, server: &str) -> bool {
+        let elsewhere = || self.servers.iter().any(|running| running.to_string() == server);
+        left_at.is_none() && (self.daemons.contains(&id) || elsewhere())
+    }
+
+    fn values(&self) -> [Value; 2] {
+        [list_value(self.daemons.iter().copied()), list_value(self.servers.iter().copied())]
+    }
 }
 
 /// A row that was just written.
@@ -113,6 +142,33 @@ pub struct Join {
     pub api_version: String,
 }
 
+/// Which daemons were seen lately: those that are connected, and those with a sign of life of that time. Signs of life from
+/// much later were written before somebody set the clock back, and say nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The earliest sign of life that counts.
+    pub since: Timestamp,
+    /// The latest one that counts.
+    pub until: Timestamp,
+    /// These count in any case.
+    pub connected: Connected,
+}
+
+impl Seen {
+    /// Whether a daemon with these columns was seen lately.
+    #[must_use]
+    pub fn has(
+        &self,
+        id: DaemonId,
+        last_seen_at: Option<Timestamp>,
+        left_at: Option<Timestamp>,
+        server: &str,
+    ) -> bool {
+        last_seen_at.is_some_and(|at| self.since <= at && at <= self.until)
+            || self.connected.has(id, left_at, server)
+    }
+}
+
 /// Which daemons a list has; every condition must hold. Tags and status are decided by the caller.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -122,8 +178,8 @@ pub struct Filter {
     pub ids: Option<Vec<DaemonId>>,
     /// Only of this key.
     pub key_id: Option<KeyId>,
-    /// Only seen at or after this instant.
-    pub seen_since: Option<Timestamp>,
+    /// Only those seen lately.
+    pub seen: Option<Seen>,
     /// None that have left, except while they hold a job.
     pub is_present: bool,
     /// Also those whose key was deleted and that hold no job any more.
@@ -174,7 +230,8 @@ macro_rules! select {
     () => {
         "select daemon.id, daemon.organization_id, daemon.name, daemon.key_id, daemon.provisioners, daemon.tags,
         daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us, daemon.left_us,
-        daemon.slots, daemon.busy, daemon.draining, joined.name as key_name
+        daemon.slots, daemon.busy, daemon.draining, coalesce(substr(daemon.connection, 1, 36), '') as server,
+        joined.name as key_name
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id"
     };
 }
@@ -198,7 +255,9 @@ statements! { "provisioner_daemons";
     LIST = sql(concat!(select!(), " where (cast($1 as text) is null or daemon.organization_id = $1)
         and (cast($2 as text) is null or daemon.id in (select value from json_each($2)))
         and (cast($3 as text) is null or daemon.key_id = $3)
-        and (cast($4 as bigint) is null or daemon.last_seen_us >= $4)
+        and (cast($4 as bigint) is null or (daemon.last_seen_us >= $4 and daemon.last_seen_us <= $7)
+            or (daemon.left_us is null and (daemon.id in (select value from json_each($8))
+                or substr(daemon.connection, 1, 36) in (select value from json_each($9)))))
         and (not $6 or daemon.left_us is null or exists (select 1 from provisioner_jobs as job
             where job.worker_id = daemon.id and job.completed_us is null))
         and ($5 or joined.revoked_us is null or exists (select 1 from provisioner_jobs as job
@@ -208,7 +267,9 @@ statements! { "provisioner_daemons";
     ALIKE = sql("select alike.provisioners, alike.tags, alike.daemons, alike.last_seen_us, alike.online,
         newest.id as newest from (select coalesce(max(id), 0) as id from tag_sets) as newest left join (
         select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
-        sum(case when daemon.last_seen_us >= $2 and daemon.left_us is null then 1 else 0 end) as online
+        sum(case when daemon.left_us is null and ((daemon.last_seen_us >= $2 and daemon.last_seen_us <= $4)
+            or daemon.id in (select value from json_each($5))
+            or substr(daemon.connection, 1, 36) in (select value from json_each($6))) then 1 else 0 end) as online
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
         where daemon.organization_id = $1 and daemon.tag_set_id in (select cast(value as bigint) from json_each($3))
         and daemon.last_seen_us is not null and joined.revoked_us is null
@@ -233,9 +294,13 @@ statements! { "provisioner_daemons";
         where id in (select value from json_each($1)) and left_us is not null");
     LIST_JOINED = sql("select distinct organization_id, owner_tag <> '' as is_personal from provisioner_daemons
         where joined_by = $1 and key_id = $2");
-    HEARTBEAT = sql("update provisioner_daemons set last_seen_us = $2,
-        left_us = case when left_us > $3 then left_us end
-        where id in (select value from json_each($1))").class(Class::Heartbeat);
+    /// A row that names this server as the one that has the connection, without there being one, is corrected: the end
+    /// of that connection could not be noted.
+    HEARTBEAT = sql("update provisioner_daemons set
+        last_seen_us = case when id in (select value from json_each($1)) then $2 else last_seen_us end,
+        left_us = case when not id in (select value from json_each($1)) then $2 when left_us > $3 then left_us end
+        where id in (select value from json_each($1))
+        or (left_us is null and last_seen_us < $3 and substr(connection, 1, 36) = $4)").class(Class::Heartbeat);
     CURRENT_JOBS = sql("select job.worker_id, job.id, true as is_current, job.started_us, job.canceled_us,
         job.completed_us, job.error, coalesce(template.name, '') as template_name,
         coalesce(template.display_name, '') as template_display_name, coalesce(template.icon, '') as template_icon
@@ -257,7 +322,10 @@ statements! { "provisioner_daemons";
                 order by ended.completed_us desc, ended.id limit 1
             ) from json_each($1) as daemon
         )");
-    PURGE = sql("delete from provisioner_daemons where last_seen_us < $1 and not exists (
+    PURGE = sql("delete from provisioner_daemons where last_seen_us < $1
+        and not (left_us is null and (id in (select value from json_each($2))
+            or substr(coalesce(connection, ''), 1, 36) in (select value from json_each($3))))
+        and not exists (
         select 1 from provisioner_jobs as job where job.worker_id = provisioner_daemons.id
         and job.completed_us is null)");
 }
@@ -277,7 +345,8 @@ pub async fn upsert(tx: &mut Tx, join: &Join, now: Timestamp) -> Result<DaemonId
 /// A missing key is [`crate::Error::Reference`].
 pub async fn insert_joined(tx: &mut Tx, join: &Join, arrival: &Arrival, now: Timestamp) -> Result<Joined> {
     let tag_set = tag_sets::intern(tx, &join.tags).await?;
-    let connection = DaemonId::random().to_string();
+    // The server first: others find the rows of a server by it.
+    let connection = format!("{} {}", arrival.server, DaemonId::random());
     let row = values![
         DaemonId::random(),
         join.organization_id,
@@ -316,12 +385,21 @@ pub async fn find(tx: &mut Tx, id: DaemonId) -> Result<Option<Daemon>> {
 pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
     let mut parameters = values![filter.organization_id];
     parameters.push(optional_list(filter.ids.as_deref()));
-    parameters.extend(values![filter.key_id, filter.seen_since, filter.with_revoked, filter.is_present]);
+    let seen = filter.seen.as_ref();
+    parameters.extend(values![
+        filter.key_id,
+        seen.map(|seen| seen.since),
+        filter.with_revoked,
+        filter.is_present
+    ]);
+    parameters.extend(values![seen.map(|seen| seen.until)]);
+    parameters
+        .extend(seen.map(|seen| seen.connected.values()).unwrap_or_else(|| Connected::default().values()));
     tx.fetch(&LIST, parameters).await?.iter().map(Daemon::from_row).collect()
 }
 
 /// The daemons of an organization with one of these tag sets that were ever seen, counted by what they can run; online
-/// are those seen at or after `since`. Beside them the newest tag set there is: should the caller not know it, one more
+/// are those that were `seen` lately. Beside them the newest tag set there is: should the caller not know it, one more
 /// may be wanted.
 ///
 /// # Errors
@@ -330,10 +408,12 @@ pub async fn list_alike(
     tx: &mut Tx,
     organization: OrganizationId,
     tag_sets: &[TagSetId],
-    since: Timestamp,
+    seen: &Seen,
 ) -> Result<(Vec<Alike>, TagSetId)> {
-    let mut parameters = values![organization, since];
+    let mut parameters = values![organization, seen.since];
     parameters.push(list_value(tag_sets.iter().copied()));
+    parameters.extend(values![seen.until]);
+    parameters.extend(seen.connected.values());
     let (mut found, mut newest) = (Vec::new(), 0);
     for row in tx.fetch(&ALIKE, parameters).await? {
         newest = row.get("newest")?;
@@ -345,13 +425,14 @@ pub async fn list_alike(
 /// A heartbeat may have begun before a daemon left.
 const JUST_LEFT: SignedDuration = SignedDuration::from_secs(5);
 
-/// Notes that these daemons are connected: one statement for all of a server. One that left a moment ago has left.
+/// Notes that these daemons are connected to the server process `server`, and no others: one statement for all of a
+/// server. One that left or came a moment ago stays as it is.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], now: Timestamp) -> Result<u64> {
+pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], server: Uuid, now: Timestamp) -> Result<u64> {
     let mut parameters = vec![list_value(ids.iter().copied())];
-    parameters.extend(values![now, now.checked_sub(JUST_LEFT).unwrap_or(Timestamp::MIN)]);
+    parameters.extend(values![now, now.checked_sub(JUST_LEFT).unwrap_or(Timestamp::MIN), server]);
     tx.execute(&HEARTBEAT, parameters).await
 }
 
@@ -449,10 +530,10 @@ pub async fn list_jobs(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DaemonJob>> 
     rows.iter().map(DaemonJob::from_row).collect()
 }
 
-/// Removes rows not seen since `before`, except those that still own an open job.
+/// Removes rows not seen since `before`, except those that still own an open job and those that are connected.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
-    tx.execute(&PURGE, values![before]).await
+pub async fn purge(tx: &mut Tx, before: Timestamp, connected: &Connected) -> Result<u64> {
+    tx.execute(&PURGE, values![before].into_iter().chain(connected.values()).collect()).await
 }

@@ -28,6 +28,7 @@ pub fn all() -> Vec<Statement> {
         crate::jobs::hold::STATEMENTS,
         crate::jobs::lines::STATEMENTS,
         crate::jobs::list::STATEMENTS,
+        crate::jobs::progress::STATEMENTS,
         crate::jobs::queue::STATEMENTS,
         crate::jobs::reap::STATEMENTS,
         crate::jobs::wanted::STATEMENTS,

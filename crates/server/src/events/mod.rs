@@ -81,6 +81,13 @@ impl Events {
         self.hint(Topic::Job(job));
     }
 
+    /// A job was found to have changed, without a wake-up.
+    pub fn job_found_changed(&self, job: JobId) {
+        if let Some(sender) = self.senders().get(&Topic::Job(job)) {
+            sender.send_replace(());
+        }
+    }
+
     /// Lets every listener look: wake-ups may have been lost.
     pub fn all_changed(&self) {
         for sender in self.senders().values() {

@@ -21,11 +21,19 @@ const FOLLOWED: usize = 10_000;
 /// Most other servers.
 const PEERS: usize = 1000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    own: Uuid,
     waiting: BTreeSet<Hint>,
     peers: HashMap<Uuid, Instant>,
     followed: HashMap<JobId, Instant>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let (waiting, peers, followed) = Default::default();
+        Self { own: Uuid::new_v4(), waiting, peers, followed }
+    }
 }
 
 /// A clone is the same outbox.
@@ -92,6 +100,20 @@ impl Outbox {
         if state.peers.is_empty() {
             state.waiting.clear();
         }
+    }
+
+    /// What this server process is called.
+    #[must_use]
+    pub fn own(&self) -> Uuid {
+        self.state().own
+    }
+
+    /// The other servers that were heard lately.
+    #[must_use]
+    pub fn running(&self) -> Vec<Uuid> {
+        let state = self.state();
+        let heard = state.peers.iter().filter(|(_, heard_at)| heard_at.elapsed() < SILENT);
+        heard.map(|(peer, _)| *peer).collect()
     }
 
     /// How many other servers there are.

@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 
 use super::{OTHERS, OfSet, SETS};
 use crate::context::App;
-use crate::routes::matched::STALE_AFTER;
+use crate::provisioning::presence::{STALE_AFTER, seen_within};
 
 /// Most daemons of one organization that are looked at.
 const DAEMONS: i64 = 20_000;
@@ -84,11 +84,12 @@ async fn now(app: &App) -> Result<Registry, Error> {
         set.oldest_at = [set.oldest_at, oldest_at].into_iter().flatten().min();
     }
     let organizations = organizations::list(&mut tx).await?;
-    let since = at.checked_sub(STALE_AFTER).ok();
+    let seen = seen_within(app, STALE_AFTER);
     for organization in &organizations {
         for daemon in daemon_facts::list(&mut tx, organization.id, DAEMONS).await? {
             let has_left = daemon.left_at.is_some() && daemon.busy == 0;
-            if has_left || daemon.last_seen_at < since || daemon.revoked_at.is_some() {
+            let is_seen = seen.has(daemon.id, daemon.last_seen_at, daemon.left_at, &daemon.server);
+            if has_left || !is_seen || daemon.revoked_at.is_some() {
                 continue;
             }
             let set = sets.entry((organization.id, daemon.tags)).or_default();

@@ -13,6 +13,7 @@ use coder_store::keys;
 use coder_wire::extension::{Extension, Extensions};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri};
+use uuid::Uuid;
 
 use super::key_end::Shown;
 use crate::authn::session;
@@ -49,8 +50,8 @@ pub struct Admitted {
 impl Admitted {
     /// How the row is to be written.
     #[must_use]
-    pub fn arrival(&self) -> Arrival {
-        Arrival { user: self.user, token: self.token.clone(), is_deaf: self.is_deaf() }
+    pub fn arrival(&self, server: Uuid) -> Arrival {
+        Arrival { user: self.user, token: self.token.clone(), is_deaf: self.is_deaf(), server }
     }
 
     /// Whether it cannot be told to leave.

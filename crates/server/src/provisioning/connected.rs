@@ -122,6 +122,12 @@ impl Connected {
         self.entries().sessions.len()
     }
 
+    /// Whether anybody was ever connected.
+    #[must_use]
+    pub fn has_had_any(&self) -> bool {
+        self.entries().last > 0
+    }
+
     /// Whether nobody is connected.
     #[must_use]
     pub fn is_empty(&self) -> bool {

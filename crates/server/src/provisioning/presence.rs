@@ -1,11 +1,40 @@
-//! Rows of daemons that are there more than once: when one connection ends, another one goes on for the row.
+//! Which daemons are connected, and rows of daemons that are connected more than once: when one connection ends, the row
+//! names another one.
 
 use std::sync::Arc;
 
+use coder_domain::Timestamp;
 use coder_domain::ids::DaemonId;
+use coder_store::daemons::{Connected, Seen};
 use coder_store::{Error, daemons};
+use jiff::SignedDuration;
 
 use crate::context::App;
+
+/// A daemon that is not connected, as far as is known, and was not seen for so long is offline.
+pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(90);
+
+/// The daemons that are known to be connected. Clocks do not matter: those of this server are in memory, and another
+/// server runs as long as it is heard.
+#[must_use]
+pub fn connected(app: &App) -> Connected {
+    let (server, servers) = (app.events.outbox().own(), app.events.outbox().running());
+    Connected { server, daemons: app.scheduler.connected().daemons(), servers }
+}
+
+/// What counts as seen within `age`.
+#[must_use]
+pub fn seen_within(app: &App, age: SignedDuration) -> Seen {
+    seen_within_of(app, app.now(), age)
+}
+
+/// What counted as seen within `age` at another moment.
+#[must_use]
+pub fn seen_within_of(app: &App, at: Timestamp, age: SignedDuration) -> Seen {
+    let since = at.checked_sub(age).unwrap_or(Timestamp::MIN);
+    let until = at.checked_add(STALE_AFTER).unwrap_or(Timestamp::MAX);
+    Seen { since, until, connected: connected(app) }
+}
 
 /// Notes that a connection of a daemon goes on that is called `row`, where the row names `ended`, or without that where the
 /// row says that the daemon has left.

@@ -6,13 +6,10 @@ use coder_domain::tags::{Demand, Offer, matches};
 use coder_store::daemons::Alike;
 use coder_store::jobs::Job;
 use coder_store::{Tx, daemons};
-use jiff::SignedDuration;
 
 use crate::context::App;
 use crate::http::Result;
-
-/// A daemon that was not seen for so long is offline.
-pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(90);
+use crate::provisioning::presence::{STALE_AFTER, seen_within_of};
 
 /// Counts the daemons that match `demand`; `at` is the moment for which "online" is asked.
 pub async fn count(
@@ -32,12 +29,12 @@ pub async fn count(
 
 /// The daemons that match `demand`, those that can run the same jobs together.
 pub async fn able(app: &App, tx: &mut Tx, demand: &Demand<'_>, at: Timestamp) -> Result<Vec<Alike>> {
-    let since = at.checked_sub(STALE_AFTER).unwrap_or(Timestamp::MIN);
+    let seen = seen_within_of(app, at, STALE_AFTER);
     let (tag_sets, known) = app.scheduler.tag_sets().known_to_satisfy(demand.tags);
-    let (mut alike, newest) = daemons::list_alike(tx, demand.organization, &tag_sets, since).await?;
+    let (mut alike, newest) = daemons::list_alike(tx, demand.organization, &tag_sets, &seen).await?;
     if newest > known {
         let tag_sets = app.scheduler.tag_sets().that_satisfy(tx, demand.tags).await?;
-        (alike, _) = daemons::list_alike(tx, demand.organization, &tag_sets, since).await?;
+        (alike, _) = daemons::list_alike(tx, demand.organization, &tag_sets, &seen).await?;
     }
     alike.retain(|alike| {
         let organization = demand.organization;

@@ -12,10 +12,16 @@ impl Task for Heartbeat {
     const NAME: &'static str = "daemon heartbeat";
 
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {
-        let connected = app.scheduler.connected().daemons();
-        if !connected.is_empty() {
-            daemons::update_seen(&mut app.store.single().await?, &connected, app.now()).await?;
-        }
-        Ok(())
+        note_connected(app).await
     }
+}
+
+/// Notes which daemons are connected; a server that never had any has nothing to note.
+pub(super) async fn note_connected(app: &App) -> Result<(), coder_store::Error> {
+    let connected = app.scheduler.connected();
+    if connected.has_had_any() {
+        let (own, now) = (app.events.outbox().own(), app.now());
+        daemons::update_seen(&mut app.store.single().await?, &connected.daemons(), own, now).await?;
+    }
+    Ok(())
 }

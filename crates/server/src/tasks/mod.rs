@@ -1,6 +1,7 @@
 //! What runs in the background. `start` is the list of all of it.
 
 pub mod backup_poll;
+mod clock_jump;
 pub mod driver;
 pub mod heartbeat;
 pub mod purge;

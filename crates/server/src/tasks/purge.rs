@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use super::driver::Task;
 use crate::context::App;
+use crate::provisioning::presence;
 
 /// Rows of daemons not seen for so long go, and tokens that expired so long ago.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -24,7 +25,7 @@ impl Task for Purge {
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {
         let Ok(before) = app.now().checked_sub(KEPT_FOR) else { return Ok(()) };
         let mut tx = app.store.single().await?;
-        let rows = daemons::purge(&mut tx, before).await?;
+        let rows = daemons::purge(&mut tx, before, &presence::connected(app)).await?;
         let tokens = tokens::purge(&mut tx, before, TOKENS).await?;
         let journals = journals::purge(&mut tx, before).await?;
         let keys = keys::purge(&mut tx, before).await?;

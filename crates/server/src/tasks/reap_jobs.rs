@@ -11,8 +11,7 @@ use coder_store::Error;
 use coder_store::jobs::{self, Job, While, reap};
 use jiff::SignedDuration;
 
-use tokio::time::Instant;
-
+use super::clock_jump::ClockJump;
 use super::driver::Task;
 use super::unserved::Seen;
 use crate::context::App;
@@ -27,17 +26,7 @@ const SET: SignedDuration = SignedDuration::from_secs(30);
 /// The task.
 #[derive(Debug, Default)]
 pub struct ReapJobs {
-    /// What the clock said at the last pass, and when that was.
-    last: Option<(Timestamp, Instant)>,
-}
-
-impl ReapJobs {
-    /// Whether somebody has set the clock since the last pass.
-    fn is_clock_set(&mut self, now: Timestamp) -> bool {
-        let at = Instant::now();
-        let Some((then, before)) = self.last.replace((now, at)) else { return false };
-        (now.duration_since(then) - signed(at - before)).abs() > SET
-    }
+    clock: ClockJump,
 }
 
 /// Why a job is ended, and what must still be true of it.
@@ -53,7 +42,7 @@ impl Task for ReapJobs {
     async fn run(&mut self, app: &App) -> Result<(), Error> {
         let settings = &app.config.provisioning;
         let now = app.now();
-        if self.is_clock_set(now) {
+        if self.clock.is_set(now, SET) {
             // The silence that the clock shows now is not theirs.
             tracing::warn!("the clock was set; jobs and daemons are given their whole time again");
             app.scheduler.watch_from(now);

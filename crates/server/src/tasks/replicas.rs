@@ -29,7 +29,7 @@ pub async fn run(app: &App) {
     if !app.store.is_postgres() {
         return;
     }
-    let own = Uuid::new_v4();
+    let own = app.events.outbox().own();
     let mut retry = FIRST_RETRY;
     loop {
         let connected = async {
@@ -108,8 +108,9 @@ async fn hear(app: &App, own: Uuid, mut listener: Listener) -> Result<(), Error>
             tracing::info!(server = %by, "there is another server on this database");
             // What it did before it knew of this one was not told.
             hints.push(Hint::Everything);
-            // So that it knows of this one at once.
+            // So that it knows of this one at once, and tells of the jobs that somebody follows here.
             outbox.tell(Hint::Everything);
+            app.events.followed().into_iter().for_each(|job| outbox.tell(Hint::Followed(job)));
         }
         heed(app, &hints).await?;
     }
@@ -185,7 +186,7 @@ async fn announce(app: &App, posted: &[JobId]) -> Result<(), Error> {
 }
 
 /// What became of jobs that daemons hold here.
-async fn tell_of_jobs(app: &App, held: &[JobId]) -> Result<(), Error> {
+pub(super) async fn tell_of_jobs(app: &App, held: &[JobId]) -> Result<(), Error> {
     if held.is_empty() {
         return Ok(());
     }

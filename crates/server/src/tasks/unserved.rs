@@ -7,7 +7,7 @@ use coder_store::jobs::Job;
 use coder_store::{Error, Tx};
 
 use crate::context::App;
-use crate::routes::matched::STALE_AFTER;
+use crate::provisioning::presence::STALE_AFTER;
 use crate::routes::provisioner_jobs::facts::Facts;
 
 /// The daemons of an organization, as of one pass.

@@ -97,7 +97,8 @@ async fn every_route_that_changes_something_is_in_the_audit_log() {
     walk.server.get(&walk.owner, &serve).await.expect(426);
     let mut tx = walk.server.app.store.single().await.unwrap();
     let seen = coder_store::daemons::list(&mut tx, &coder_store::daemons::Filter::default()).await.unwrap();
-    coder_store::daemons::update_seen(&mut tx, &[seen[0].id], walk.server.app.now()).await.unwrap();
+    let (own, now) = (walk.server.app.events.outbox().own(), walk.server.app.now());
+    coder_store::daemons::update_seen(&mut tx, &[seen[0].id], own, now).await.unwrap();
     drop(tx);
     walk.go(post.clone(), paths::DAEMON_DRAIN, &["default", "d"], json!({})).await;
     walk.go(delete.clone(), paths::DAEMON_DRAIN, &["default", "d"], nothing()).await;

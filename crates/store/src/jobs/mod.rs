@@ -9,6 +9,7 @@ pub(crate) mod end;
 pub(crate) mod hold;
 pub mod lines;
 pub mod list;
+pub mod progress;
 pub mod queue;
 pub mod reap;
 pub mod wanted;

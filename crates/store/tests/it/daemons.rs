@@ -2,10 +2,13 @@
 
 use coder_domain::ids::KeyId;
 use coder_domain::tags::TagSet;
-use coder_store::daemons::{Filter, Join};
+use coder_store::daemons::{Filter, Join, Seen};
 use coder_store::{daemons, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
+
+/// A server that no daemon of these tests joined.
+const NOBODY: uuid::Uuid = uuid::Uuid::from_u128(1);
 
 on_both_engines!(
     a_daemon_keeps_its_row,
@@ -49,8 +52,9 @@ async fn daemons_are_listed_newest_first(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     let ids = |listed: Vec<daemons::Daemon>| listed.into_iter().map(|daemon| daemon.id).collect::<Vec<_>>();
     assert_eq!(ids(daemons::list(&mut tx, &Filter::default()).await.unwrap()), [second, first]);
-    assert_eq!(daemons::update_seen(&mut tx, &[first], at(100)).await.unwrap(), 1);
-    let seen = Filter { seen_since: Some(at(100)), ..Filter::default() };
+    assert_eq!(daemons::update_seen(&mut tx, &[first], NOBODY, at(100)).await.unwrap(), 1);
+    let lately = Seen { since: at(100), until: at(200), ..Seen::default() };
+    let seen = Filter { seen: Some(lately), ..Filter::default() };
     assert_eq!(ids(daemons::list(&mut tx, &seen).await.unwrap()), [first]);
     let named = Filter {
         organization_id: Some(fixture.organization),
@@ -61,7 +65,7 @@ async fn daemons_are_listed_newest_first(fixture: Fixture) {
     assert_eq!(ids(daemons::list(&mut tx, &named).await.unwrap()), [second]);
     tx.commit().await.unwrap();
     let counted = fixture.store.statements();
-    daemons::update_seen(&mut fixture.store.single().await.unwrap(), &[first, second], at(160))
+    daemons::update_seen(&mut fixture.store.single().await.unwrap(), &[first, second], NOBODY, at(160))
         .await
         .unwrap();
     let after = fixture.store.statements();
@@ -96,7 +100,7 @@ async fn silent_daemons_are_purged_unless_they_own_a_job(fixture: Fixture) {
     fixture.job(&TagSet::untagged()).await;
     fixture.claim(busy, &[1]).await.unwrap();
     let mut tx = fixture.store.begin().await.unwrap();
-    assert_eq!(daemons::purge(&mut tx, at(1_000_000)).await.unwrap(), 1);
+    assert_eq!(daemons::purge(&mut tx, at(1_000_000), &daemons::Connected::default()).await.unwrap(), 1);
     assert!(daemons::find(&mut tx, busy).await.unwrap().is_some());
     assert!(daemons::find(&mut tx, idle).await.unwrap().is_none());
     tx.commit().await.unwrap();

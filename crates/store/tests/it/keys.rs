@@ -96,8 +96,9 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     let key = inserted(&fixture, &mut tx, "edge").await;
     let daemon = joined(&fixture, &mut tx, &key).await;
     let sets: Vec<_> = tag_sets::since(&mut tx, 0).await.unwrap().iter().map(|set| set.id).collect();
+    let seen = daemons::Seen { until: at(1000), ..daemons::Seen::default() };
     let able =
-        async |tx: &mut Tx| daemons::list_alike(tx, fixture.organization, &sets, at(0)).await.unwrap().0;
+        async |tx: &mut Tx| daemons::list_alike(tx, fixture.organization, &sets, &seen).await.unwrap().0;
     assert_eq!(
         able(&mut tx).await.iter().map(|alike| (alike.daemons, alike.online)).collect::<Vec<_>>(),
         [(1, 1)]
@@ -156,7 +157,7 @@ async fn daemons_of_a_deleted_key_stay_while_they_hold_a_job(fixture: Fixture) {
     keys::revoke(&mut tx, fixture.organization, "edge", at(9)).await.unwrap().unwrap();
     assert_eq!(jobs::list_of_key(&mut tx, key.id).await.unwrap(), [job]);
     assert_eq!(keys::purge(&mut tx, at(1000)).await.unwrap(), 0, "it holds a job");
-    assert_eq!(daemons::purge(&mut tx, at(1000)).await.unwrap(), 0);
+    assert_eq!(daemons::purge(&mut tx, at(1000), &daemons::Connected::default()).await.unwrap(), 0);
     assert_eq!(listed(&mut tx, daemons::Filter::default()).await, [daemon]);
     let held = jobs::While::HeldBy(daemon);
     jobs::give_up(&mut tx, job, held, "the key is gone", at(10)).await.unwrap();

@@ -21,8 +21,6 @@ use crate::provisioning::upgrade::Connection;
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// Time a follower has to take one message.
 const SEND_WITHIN: Duration = Duration::from_secs(15);
-/// Every how many pings the job is looked at without being told: the backup for a lost wake-up.
-const LOOK_EVERY: u32 = 2;
 /// Largest message a follower may send; it has nothing to say.
 const RECEIVE_BYTES: usize = 4 << 10;
 
@@ -78,11 +76,11 @@ async fn serve(
     mut after: i64,
     socket: &mut WebSocketStream<Connection>,
 ) -> Result<(), Ended> {
-    // Before the first look, so that nothing falls between.
+    // Before the first look, so that nothing falls between. Lost wake-ups are made up for by `tasks/backup_poll.rs`.
     let mut changes = app.events.subscribe(Topic::Job(job));
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut pings, mut answered) = (0_u32, true);
+    let mut answered = true;
     loop {
         // The state is read first: when it is final, every line was stored before.
         let ended = !jobs::get(&mut app.store.reader().await?, job).await?.status().is_active();
@@ -106,10 +104,6 @@ async fn serve(
                     }
                     answered = false;
                     send(socket, Message::Ping(Default::default())).await?;
-                    pings += 1;
-                    if pings % LOOK_EVERY == 0 {
-                        break;
-                    }
                 }
             }
         }

@@ -12,7 +12,7 @@ use coder_store::settings;
 
 use crate::context::App;
 use crate::http::{Caller, Json, Result};
-use crate::routes::matched::STALE_AFTER;
+use crate::provisioning::presence::{STALE_AFTER, seen_within};
 use crate::routes::provisioner_daemons::{extras, skew, view};
 
 /// Answers of the database that take longer are worth a warning.
@@ -72,8 +72,7 @@ async fn database(app: &App) -> DatabaseHealth {
 
 /// The daemons of all organizations that were seen lately; none when the database fails.
 async fn fresh(app: &App) -> Option<Vec<Daemon>> {
-    let filter =
-        Filter { seen_since: app.now().checked_sub(STALE_AFTER).ok(), is_present: true, ..Filter::default() };
+    let filter = Filter { seen: Some(seen_within(app, STALE_AFTER)), is_present: true, ..Filter::default() };
     let listed = async { daemons::list(&mut app.store.reader().await?, &filter).await };
     let mut daemons = match listed.await {
         Ok(daemons) => daemons,

@@ -13,7 +13,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
-use crate::routes::matched::STALE_AFTER;
+use crate::provisioning::presence::{STALE_AFTER, seen_within};
 use crate::routes::organizations;
 
 /// `POST /organizations/{organization}/provisionerdaemons/{daemon}/drain`: by name, which daemons of different users may
@@ -37,8 +37,8 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
     let object = Object::in_organization(Resource::ProvisionerDaemon, organization.id);
     caller.require_visible(Action::Update, object)?;
     let now = app.now();
-    let seen_since = if draining { now.checked_sub(STALE_AFTER).ok() } else { None };
-    let filter = Filter { organization_id: Some(organization.id), seen_since, ..Filter::default() };
+    let seen = draining.then(|| seen_within(app, STALE_AFTER));
+    let filter = Filter { organization_id: Some(organization.id), seen, ..Filter::default() };
     let found = named(&mut tx, &filter, &wanted).await?;
     drop(tx);
     if found.is_empty() {

@@ -5,18 +5,17 @@ use std::str::FromStr;
 
 use axum::extract::State;
 use coder_api::daemons::{DaemonStatus, ProvisionerDaemon, ProvisionerDaemonJob};
-use coder_domain::Timestamp;
 use coder_domain::ids::DaemonId;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::TagSet;
-use coder_store::daemons::{self, Daemon, DaemonJob, Filter};
+use coder_store::daemons::{self, Daemon, DaemonJob, Filter, Seen};
 use jiff::SignedDuration;
 
 use super::{extras, view};
 use crate::context::App;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Error, Json, Result};
-use crate::routes::matched::STALE_AFTER;
+use crate::provisioning::presence::{STALE_AFTER, seen_within};
 use crate::routes::organizations;
 
 /// Rows when no limit is given (DAE-1).
@@ -44,15 +43,14 @@ pub async fn list(
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
     caller
         .require_visible(Action::Read, Object::in_organization(Resource::ProvisionerJob, organization.id))?;
-    let now = app.now();
-    let since = |age: SignedDuration| now.checked_sub(age).ok();
-    let fresh = since(STALE_AFTER);
-    let oldest = max_age.and_then(|age| since(age.0));
-    let seen_since = if offline { oldest } else { oldest.max(fresh) };
+    let fresh = seen_within(&app, STALE_AFTER);
+    let oldest = max_age.map(|age| age.0);
+    let age =
+        if offline { oldest } else { Some(oldest.map_or(STALE_AFTER, |oldest| oldest.min(STALE_AFTER))) };
     let filter = Filter {
         organization_id: Some(organization.id),
         ids,
-        seen_since,
+        seen: age.map(|age| seen_within(&app, age)),
         is_present: !offline,
         ..Filter::default()
     };
@@ -69,7 +67,7 @@ pub async fn list(
     let described = rows.into_iter().map(|daemon| {
         let jobs = jobs.remove(&daemon.id).unwrap_or_default();
         let ours = extras(&daemon, jobs.held, &app.build.compatible);
-        ProvisionerDaemon { ours: Some(ours), ..describe(daemon, jobs, fresh) }
+        ProvisionerDaemon { ours: Some(ours), ..describe(daemon, jobs, &fresh) }
     });
     let wanted = described.filter(|daemon| {
         statuses
@@ -106,13 +104,15 @@ impl Jobs {
 }
 
 /// Busy counts even when stale (DAE-3).
-fn describe(daemon: Daemon, jobs: Jobs, fresh: Option<Timestamp>) -> ProvisionerDaemon {
+fn describe(daemon: Daemon, jobs: Jobs, fresh: &Seen) -> ProvisionerDaemon {
     let status = if jobs.current.is_some() {
         DaemonStatus::Busy
-    } else if daemon.left_at.is_some() || daemon.last_seen_at.is_none() || daemon.last_seen_at < fresh {
-        DaemonStatus::Offline
-    } else {
+    } else if daemon.left_at.is_none()
+        && fresh.has(daemon.id, daemon.last_seen_at, daemon.left_at, &daemon.server)
+    {
         DaemonStatus::Idle
+    } else {
+        DaemonStatus::Offline
     };
     let key_name = daemon.key_name.clone();
     ProvisionerDaemon {

@@ -29,7 +29,8 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     let mut request = Request::from_parts(parts, body);
     let join = &admitted.join;
     let mut tx = app.store.single().await?;
-    let joined = daemons::insert_joined(&mut tx, join, &admitted.arrival(), app.now()).await;
+    let joined =
+        daemons::insert_joined(&mut tx, join, &admitted.arrival(app.events.outbox().own()), app.now()).await;
     drop(tx);
     let joined = joined.map_err(|error| match error {
         // Its key was deleted a moment ago.

@@ -17,7 +17,7 @@ use super::object;
 use crate::context::App;
 use crate::http::params::{Names, id};
 use crate::http::{Caller, Error, Json, Result};
-use crate::routes::matched::STALE_AFTER;
+use crate::provisioning::presence::STALE_AFTER;
 use crate::routes::organizations;
 
 /// `GET /organizations/{organization}/provisionerjobs/{job}/explain`: for those who may see the jobs list, and for

@@ -6,9 +6,11 @@ use coder_domain::Timestamp;
 use coder_domain::explain::{Daemon, Job, Session};
 use coder_domain::ids::{DaemonId, OrganizationId};
 use coder_domain::tags::{Demand, Offer, matches};
+use coder_store::daemons::Connected;
 use coder_store::{Error, Tx, daemon_facts};
 
 use crate::context::App;
+use crate::provisioning::presence;
 
 /// Most daemons looked at, those seen last first. More in one organization are told of as far as this.
 const MOST: i64 = 20_000;
@@ -17,6 +19,7 @@ const MOST: i64 = 20_000;
 pub struct Facts {
     daemons: Vec<daemon_facts::Facts>,
     connected: HashSet<DaemonId>,
+    known: Connected,
     /// Whether other replicas may hold connections that this one does not know.
     is_shared: bool,
     at: Timestamp,
@@ -43,6 +46,7 @@ impl Facts {
         Ok(Self {
             daemons: daemon_facts::list(tx, organization, most).await?,
             connected: app.scheduler.connected().daemons().into_iter().collect(),
+            known: presence::connected(app),
             is_shared: app.store.is_postgres(),
             at: app.now(),
         })
@@ -66,6 +70,7 @@ impl Facts {
     fn session(&self, daemon: &daemon_facts::Facts) -> Session {
         match (self.connected.contains(&daemon.id), self.is_shared) {
             (true, _) => Session::Connected,
+            _ if self.known.has(daemon.id, daemon.left_at, &daemon.server) => Session::Connected,
             (false, true) if daemon.left_at.is_some() => Session::Gone,
             (false, false) => Session::Gone,
             (false, true) => Session::Unknown,

@@ -14,6 +14,7 @@ use super::{has_reserved_id, object, view};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Json, Result};
+use crate::provisioning::presence::seen_within;
 use crate::routes::{organizations, provisioner_daemons};
 
 /// Three missed signs of life.
@@ -36,7 +37,7 @@ pub async fn daemons(
     }
     let filter = Filter {
         organization_id: Some(organization.id),
-        seen_since: app.now().checked_sub(SEEN_WITHIN).ok(),
+        seen: Some(seen_within(&app, SEEN_WITHIN)),
         ..Filter::default()
     };
     let mut by_key: HashMap<KeyId, Vec<_>> = HashMap::new();

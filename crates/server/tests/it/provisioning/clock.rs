@@ -161,3 +161,59 @@ async fn a_clock_that_is_set_ends_nothing_that_is_alive() {
     reaper.run(&server.app).await.unwrap();
     assert_eq!(status(&job(&server, waiting).await), Status::Failed);
 }
+
+#[tokio::test]
+async fn a_daemon_is_listed_as_long_as_it_is_connected_whatever_the_clock_says() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let line = Line::fresh(&server.app, "d").await.0;
+    // One whose server was killed: nobody noted its end.
+    let dead = Line::fresh(&server.app, "dead").await.0;
+    let lost = format!("update provisioner_daemons set connection = 'x' where id = '{}'", dead.id);
+    server.execute(&lost).await;
+    dead.cut();
+    eventually("it is gone", || server.app.scheduler.connected().len() == 1).await;
+    const PATH: &str = "/api/v2/organizations/default/provisionerdaemons";
+    let shown = async |query: &str| {
+        let list = server.get(&owner, &format!("{PATH}{query}")).await.expect(200);
+        let of = |daemon: &Value| format!("{} {}", daemon["name"], daemon["status"]).replace('"', "");
+        list.as_array().unwrap().iter().map(of).collect::<std::collections::BTreeSet<_>>()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(shown("").await, set(&["d idle", "dead idle"]), "it was seen a moment ago");
+    // No heartbeat runs here.
+    for jump in [3600, -2 * 3600, 3 * 3600] {
+        server.advance(jump);
+        assert_eq!(shown("").await, set(&["d idle"]), "after {jump}");
+        assert_eq!(shown("?max_age=10s").await, set(&["d idle"]), "after {jump}");
+        let health = server.get(&owner, "/api/v2/debug/health").await.expect(200);
+        assert_eq!(health["provisioner_daemons"]["items"].as_array().unwrap().len(), 1, "{health}");
+        let posted = import(&server, &owner, json!({})).await.0;
+        let version = server.get(&owner, &format!("/api/v2/templateversions/{posted}")).await.expect(200);
+        assert_eq!(version["matched_provisioners"]["available"], 1, "after {jump}: {version}");
+        cancel(&server, &owner, posted).await;
+    }
+    server.advance(8 * 24 * 3600);
+    coder_server::tasks::purge::Purge.run(&server.app).await.unwrap();
+    server.advance(-8 * 24 * 3600);
+    assert_eq!(shown("?offline=true").await, set(&["d idle"]), "rows of connected daemons stay");
+    assert!(line.calls.session().end().is_none());
+}
+
+#[tokio::test]
+async fn a_heartbeat_corrects_rows_whose_end_could_not_be_noted() {
+    let server = TestServer::sqlite().await;
+    let line = Line::fresh(&server.app, "d").await.0;
+    let row = async || {
+        let mut tx = server.app.store.reader().await.unwrap();
+        daemons::find(&mut tx, line.id).await.unwrap().unwrap()
+    };
+    line.cut();
+    found("it has left", async || row().await.left_at).await;
+    server.execute("update provisioner_daemons set left_us = null").await;
+    Heartbeat.run(&server.app).await.unwrap();
+    assert_eq!(row().await.left_at, None, "one that joins this moment looks the same");
+    server.advance(10);
+    Heartbeat.run(&server.app).await.unwrap();
+    assert_eq!(row().await.left_at, Some(server.app.now()));
+}

@@ -73,8 +73,14 @@ impl Line {
         let token = token.split_once('-').map(|(id, _)| id.to_owned());
         let admitted = Admitted { join, extensions, shown, user, token };
         let mut tx = app.store.single().await.unwrap();
-        let joined =
-            daemons::insert_joined(&mut tx, &admitted.join, &admitted.arrival(), app.now()).await.unwrap();
+        let joined = daemons::insert_joined(
+            &mut tx,
+            &admitted.join,
+            &admitted.arrival(app.events.outbox().own()),
+            app.now(),
+        )
+        .await
+        .unwrap();
         drop(tx);
         let id = joined.id;
         let ((near, left), (right, far)) = (duplex(64 << 10), duplex(64 << 10));

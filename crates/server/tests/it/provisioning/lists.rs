@@ -9,7 +9,9 @@ const JOBS: &str = "/api/v2/organizations/default/provisionerjobs";
 async fn dae_2_and_3_stale_daemons_are_left_out_and_busy_ones_shown_with_their_job() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let _gone = Daemon::untagged(&server, "gone").await;
+    let gone = Daemon::untagged(&server, "gone").await;
+    gone.calls.session().close().await;
+    eventually("it has left", || server.app.scheduler.connected().is_empty()).await;
     server.advance(91);
     let daemon = Daemon::tagged(&server, "here", &[("a", "1")]).await;
     let list = async |query: &str| server.get(&owner, &format!("{DAEMONS}{query}")).await.expect(200);

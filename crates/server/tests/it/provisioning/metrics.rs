@@ -219,6 +219,8 @@ async fn draining_is_for_those_who_may_change_daemons() {
     assert!(daemon.calls.session().end().is_none());
     server.post(&owner, &format!("{DAEMONS}/{}/drain", daemon.id), Value::Null).await.expect(200);
     assert!(daemon.calls.session().end().is_none(), "it gets no jobs, and stays");
+    daemon.calls.session().close().await;
+    eventually("it has left", || server.app.scheduler.connected().is_empty()).await;
     server.advance(91);
     server.post(&owner, &path, Value::Null).await.expect(404);
     server.delete("", &path).await.expect(401);

@@ -75,7 +75,7 @@ on_both_engines! {
         psk.calls.session().close().await;
         server.advance(60);
         let now = server.app.now();
-        daemons::purge(&mut server.app.store.single().await.unwrap(), now).await.unwrap();
+        daemons::purge(&mut server.app.store.single().await.unwrap(), now, &daemons::Connected::default()).await.unwrap();
         let anew = official(&server, KeyId::PSK).await;
         assert!(!is_draining(&server, &anew).await && anew.id != psk.id);
     }

@@ -93,7 +93,7 @@ on_both_engines! {
         assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("busy"));
         // A heartbeat of a server that has it proves that it is there, once its leave is some seconds old.
         let mut tx = server.app.store.single().await.unwrap();
-        daemons::update_seen(&mut tx, &[line.id], server.app.now()).await.unwrap();
+        daemons::update_seen(&mut tx, &[line.id], server.app.events.outbox().own(), server.app.now()).await.unwrap();
         drop(tx);
         let mut tx = server.app.store.begin().await.unwrap();
         let now = server.app.now();
@@ -102,7 +102,7 @@ on_both_engines! {
         soon_shown(&server, &owner, "offline").await;
         server.advance(10);
         let mut tx = server.app.store.single().await.unwrap();
-        daemons::update_seen(&mut tx, &[line.id], server.app.now()).await.unwrap();
+        daemons::update_seen(&mut tx, &[line.id], server.app.events.outbox().own(), server.app.now()).await.unwrap();
         drop(tx);
         assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("idle"));
     }

@@ -16,10 +16,8 @@ use crate::harness::settings;
 async fn pair() -> Option<(TestServer, TestServer)> {
     let a = TestServer::postgres().await?;
     let b = a.beside(settings()).await;
-    for server in [&a, &b] {
-        let app = server.app.clone();
-        server.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
-    }
+    listen(&a);
+    listen(&b);
     eventually("both know of each other", || {
         [&a, &b].iter().all(|server| server.app.events.outbox().peers() == 1)
     })
@@ -43,6 +41,61 @@ async fn a_daemon_that_is_on_two_servers_is_there_until_both_have_lost_it() {
     found("the one that is there shows", async || shown("idle").await).await;
     there.cut();
     found("and then none is", async || shown("offline").await).await;
+}
+
+fn listen(server: &TestServer) {
+    let app = server.app.clone();
+    server.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
+}
+
+/// Until nothing more wakes a follower by itself.
+async fn still(changes: &mut coder_server::events::Subscription) {
+    while tokio::time::timeout(Duration::from_millis(300), changes.changed()).await.is_ok() {}
+}
+
+#[tokio::test]
+async fn a_server_that_joins_tells_at_once_of_the_jobs_that_are_followed_on_another() {
+    let Some(a) = TestServer::postgres().await else { return };
+    listen(&a);
+    let owner = a.owner().await;
+    let posted = import(&a, &owner, json!({})).await.1;
+    let mut changes = a.app.events.subscribe(Topic::Job(posted));
+    let b = a.beside(settings()).await;
+    listen(&b);
+    eventually("both know of each other", || {
+        [&a, &b].iter().all(|server| server.app.events.outbox().peers() == 1)
+    })
+    .await;
+    let daemon = Daemon::untagged(&b, "d").await;
+    daemon.take(posted).await;
+    still(&mut changes).await;
+    // The next sign of life, which names what is followed, is 20 seconds away.
+    daemon.update(posted, 1).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), changes.changed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_daemon_of_a_running_server_is_listed_on_another_whatever_the_clock_says() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let line = Line::fresh(&b.app, "d").await.0;
+    let shown = async |query: &str| {
+        let path = format!("/api/v2/organizations/default/provisionerdaemons{query}");
+        a.get(&owner, &path).await.expect(200)[0]["status"].as_str().map(str::to_owned)
+    };
+    // No heartbeat runs here.
+    for jump in [3600, -2 * 3600, 3 * 3600] {
+        a.advance(jump);
+        assert_eq!(shown("").await.as_deref(), Some("idle"), "after {jump}");
+        let health = a.get(&owner, "/api/v2/debug/health").await.expect(200);
+        assert_eq!(health["provisioner_daemons"]["items"].as_array().unwrap().len(), 1, "{health}");
+    }
+    a.advance(8 * 24 * 3600);
+    coder_server::tasks::driver::Task::run(&mut coder_server::tasks::purge::Purge, &a.app).await.unwrap();
+    a.advance(-8 * 24 * 3600);
+    assert_eq!(shown("?offline=true").await.as_deref(), Some("idle"), "its row stays");
+    line.cut();
+    found("it has left", async || shown("?offline=true").await.filter(|shown| shown == "offline")).await;
 }
 
 /// A daemon that waits for a job on this server.
@@ -213,8 +266,7 @@ async fn followed(
 async fn followers_on_one_server_get_the_lines_of_the_other_in_order_and_once() {
     let Some(a) = TestServer::postgres().await else { return };
     let (address, stop) = a.listening().await;
-    let app = a.app.clone();
-    a.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
+    listen(&a);
     eventually("they know of each other", || a.app.events.outbox().peers() == 1).await;
     let owner = a.owner().await;
     let (version, posted) = import(&a, &owner, json!({})).await;

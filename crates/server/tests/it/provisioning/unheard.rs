@@ -115,3 +115,49 @@ async fn an_idle_daemon_costs_nothing_by_itself() {
     assert!(after.work - before.work < 10, "other tasks have little to do: {before:?} {after:?}");
     assert!(started.elapsed() > Duration::from_secs(1), "one look a second for all of them");
 }
+
+#[tokio::test]
+async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is_lost() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let (_, followed) = import(&a, &owner, json!({})).await;
+    let there = Daemon::untagged(&a, "there").await;
+    there.take(followed).await;
+    let mut changes = b.app.events.subscribe(coder_server::events::Topic::Job(followed));
+    let mut next = async |what: &str| {
+        assert!(tokio::time::timeout(SHORTLY, changes.changed()).await.is_ok(), "{what}");
+    };
+    next("one look at what is new here").await;
+    there.update(followed, 1).await.unwrap();
+    next("lines").await;
+    there.calls.complete_job(&import_result(followed, vec![])).await.unwrap();
+    next("the end").await;
+
+    let (version, held) = import(&a, &owner, json!({})).await;
+    let line = keyed(&a, &b, "holder").await;
+    line.take(held).await;
+    let mut notices = line.ext.notices().await.unwrap();
+    cancel(&a, &owner, version).await;
+    let notice = tokio::time::timeout(SHORTLY, heard(&mut notices)).await.unwrap();
+    assert!(
+        matches!(&notice, Notice::JobCancel(canceled) if canceled.job_id == held.to_string()),
+        "{notice:?}"
+    );
+}
+
+#[tokio::test]
+async fn idle_followers_cost_one_statement_a_second_for_all_of_them() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let mut followers = Vec::new();
+    for _ in 0..20 {
+        let posted = import(&a, &owner, json!({})).await.1;
+        followers.push(b.app.events.subscribe(coder_server::events::Topic::Job(posted)));
+    }
+    let (before, started) = (b.app.store.statements(), std::time::Instant::now());
+    eventually("looks", || b.app.store.statements().heartbeats >= before.heartbeats + 4).await;
+    assert!(started.elapsed() > Duration::from_secs(2), "one look a second for all of them");
+    let after = b.app.store.statements();
+    assert!(after.work - before.work < 10, "{before:?} {after:?}");
+    drop(followers);
+}
