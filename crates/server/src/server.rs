@@ -174,6 +174,7 @@ async fn bind(address: SocketAddr, tls: Option<tokio_rustls::TlsAcceptor>) -> Re
 /// Makes the context without any listener; tests drive the router through it.
 pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let Deps { store, clock, build } = deps;
+    coder_store::encryption::register(&store, clock.now()).await?;
     let mut tx = store.reader().await?;
     let deployment_id = settings::deployment_id(&mut tx).await?;
     let default_organization = organizations::get_default(&mut tx).await?.id;

@@ -7,9 +7,10 @@ use coder_domain::ids::{AgentId, AppId, LogSourceId, ResourceId, ScriptId};
 use coder_domain::secret::Secret;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::Result;
-use crate::engine::{Tx, batch, json_column, list as list_value, record, sql, statements, values};
+use crate::engine::{Tx, batch, list as list_value, record, sealed_json_column, sql, statements, values};
 
 /// What the template says about an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +154,7 @@ pub struct AppDefinition {
     pub tooltip: String,
 }
 
-json_column!(Definition, AppDefinition);
+sealed_json_column!(Definition, AppDefinition);
 
 record! {
     /// An agent.
@@ -168,7 +169,7 @@ record! {
         pub position: i64,
         /// Unique on its resource.
         pub name: String,
-        /// A UUID that authenticates it.
+        /// What authenticates it, as [`hash_token`] has it.
         pub auth_token: Secret,
         /// Cloud instance that authenticates it, or empty.
         pub auth_instance_id: String,
@@ -224,7 +225,7 @@ impl Agent {
             parent_id: None,
             position,
             name,
-            auth_token,
+            auth_token: hash_token(&auth_token),
             auth_instance_id: String::new(),
             definition,
             created_at: now,
@@ -305,6 +306,15 @@ statements! { "workspace_agents";
         where agent_id in (select value from json_each($1)) order by agent_id, position, id");
 }
 
+/// What is kept of a token, which is a random UUID: a hash that does not lead back to it and is looked up as it is.
+#[must_use]
+pub fn hash_token(token: &Secret) -> Secret {
+    Secret::new(format!("{HASHED}{}", hex::encode(Sha256::digest(token.expose().as_bytes()))))
+}
+
+/// Begins a hashed token; earlier releases stored tokens as they are.
+pub(crate) const HASHED: &str = "sha256:";
+
 /// Stores all agents of a job with one statement; what they tell about themselves starts empty.
 ///
 /// # Errors
@@ -313,7 +323,12 @@ pub async fn insert(tx: &mut Tx, agents: &[Agent]) -> Result<()> {
     if agents.is_empty() {
         return Ok(());
     }
-    let rows = batch(Agent::COLUMNS, agents.iter().map(Agent::values));
+    let row = |agent: &Agent| {
+        let (mut row, id) = (agent.values(), agent.id.to_string());
+        tx.seal_in("workspace_agents", Agent::COLUMNS, "definition", &id, &mut row);
+        row
+    };
+    let rows = batch(Agent::COLUMNS, agents.iter().map(row));
     tx.together(&INSERT, vec![rows], false).await
 }
 
@@ -338,7 +353,7 @@ pub async fn find(tx: &mut Tx, id: AgentId) -> Result<Option<Agent>> {
 /// # Errors
 /// Only when the database fails.
 pub async fn find_by_token(tx: &mut Tx, token: &Secret) -> Result<Option<Agent>> {
-    tx.fetch_opt(&FIND_BY_TOKEN, values![*token]).await?.as_ref().map(Agent::from_row).transpose()
+    tx.fetch_opt(&FIND_BY_TOKEN, values![hash_token(token)]).await?.as_ref().map(Agent::from_row).transpose()
 }
 
 /// Stores all apps of a job with one statement.
@@ -349,7 +364,12 @@ pub async fn insert_apps(tx: &mut Tx, apps: &[App]) -> Result<()> {
     if apps.is_empty() {
         return Ok(());
     }
-    let rows = batch(App::COLUMNS, apps.iter().map(App::values));
+    let row = |app: &App| {
+        let (mut row, id) = (app.values(), app.id.to_string());
+        tx.seal_in("workspace_apps", App::COLUMNS, "definition", &id, &mut row);
+        row
+    };
+    let rows = batch(App::COLUMNS, apps.iter().map(row));
     tx.together(&INSERT_APPS, vec![rows], false).await
 }
 

@@ -8,12 +8,12 @@ use coder_domain::ids::{
 };
 use coder_domain::secret::Secret;
 
-use crate::Result;
-use crate::builds::{Build, build_columns};
+use crate::builds::{Build, build_columns, read_parameter};
 use crate::engine::{Tx, record, sql, statements, values};
 use crate::jobs::{Job, job_columns};
 use crate::state_keys::Owner;
 use crate::users::LoginType;
+use crate::{Result, files};
 
 /// A job with what its message needs.
 pub struct Assignment {
@@ -99,9 +99,10 @@ statements! { "provisioner_jobs";
         left join template_version_plans as plan on plan.template_version_id = build.template_version_id
         left join workspace_build_states as kept on kept.workspace_build_id = build.id
         where job.id = $1"));
-    PARAMETERS = sql("select false as earlier, own.name, own.value from workspace_build_parameters as own
+    PARAMETERS = sql("select false as earlier, own.workspace_build_id || ' ' || own.name as sealed_id, own.name, own.value from workspace_build_parameters as own
         where own.workspace_build_id = $1
-        union all select true as earlier, theirs.name, theirs.value from workspace_builds as build
+        union all select true as earlier, theirs.workspace_build_id || ' ' || theirs.name as sealed_id, theirs.name,
+        theirs.value from workspace_builds as build
         join workspace_build_parameters as theirs on theirs.workspace_build_id = build.id
         where build.workspace_id = $2 and build.build_number = $3");
     ENDING = sql(concat!("select ", job_columns!(), ", ", build_columns!(), ", workspace.ttl_ms
@@ -124,7 +125,9 @@ pub async fn get(tx: &mut Tx, id: JobId) -> Result<Assignment> {
         (Some(around), Some(stored)) => Some(tx.state_keys().open(Owner::Build(around.build_id), stored)?),
         _ => None,
     };
-    Ok(Assignment { job, around, state, initiator: row.get("initiator")?, archive: row.get("archive")? })
+    let archive = row.get::<Option<Vec<u8>>>("archive")?;
+    let archive = archive.map(|stored| files::open(tx, job.file_id, stored)).transpose()?;
+    Ok(Assignment { job, around, state, initiator: row.get("initiator")?, archive })
 }
 
 /// The parameters of a build, and those of the build before it in the same workspace.
@@ -139,7 +142,7 @@ pub async fn list_parameters(
     let (mut own, mut earlier) = (BTreeMap::new(), BTreeMap::new());
     for row in tx.fetch(&PARAMETERS, rows).await? {
         let of = if row.get("earlier")? { &mut earlier } else { &mut own };
-        of.insert(row.get("name")?, row.get("value")?);
+        of.insert(row.get("name")?, read_parameter(&row, "value")?);
     }
     Ok((own, earlier))
 }

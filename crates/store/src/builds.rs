@@ -6,7 +6,9 @@ use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId, WorkspaceId};
 use jiff::Timestamp;
 
-use crate::engine::{Column, Tx, Value, batch, list as list_value, record, sql, statements, values};
+use crate::engine::{
+    Column, Row, Tx, Value, batch, clean, list as list_value, record, sql, statements, values,
+};
 use crate::state_keys::{MARK, Owner};
 use crate::{Error, Result};
 
@@ -138,7 +140,8 @@ statements! { "workspace_builds";
         on conflict (workspace_build_id) do update set state = excluded.state");
     INSERT_PARAMETERS = sql("insert into workspace_build_parameters (workspace_build_id, name, value)
         select $1, json_extract(item.value, '$.name'), json_extract(item.value, '$.value') from json_each($2) as item");
-    LIST_PARAMETERS = sql("select name, value from workspace_build_parameters where workspace_build_id = $1 order by name");
+    LIST_PARAMETERS = sql("select workspace_build_id || ' ' || name as sealed_id, name, value from workspace_build_parameters
+        where workspace_build_id = $1 order by name");
 }
 
 /// Adds the next build of a workspace, whose job was inserted before in the same transaction; returns its number.
@@ -384,7 +387,11 @@ pub async fn insert_parameters(
     if parameters.is_empty() {
         return Ok(());
     }
-    let row = |(name, value): (&String, &String)| values![*name, *value];
+    let row = |(name, value): (&String, &String)| {
+        let sealed_id = format!("{id} {}", clean(name.clone()));
+        let value = tx.sealed("workspace_build_parameters", "value", &sealed_id, value.to_value());
+        vec![name.to_value(), value]
+    };
     let rows = vec![id.to_value(), batch(&["name", "value"], parameters.iter().map(row))];
     tx.together(&INSERT_PARAMETERS, rows, false).await
 }
@@ -395,5 +402,10 @@ pub async fn insert_parameters(
 /// Only when the database fails.
 pub async fn list_parameters(tx: &mut Tx, id: BuildId) -> Result<BTreeMap<String, String>> {
     let rows = tx.fetch(&LIST_PARAMETERS, values![id]).await?;
-    rows.iter().map(|row| Ok((row.get("name")?, row.get("value")?))).collect()
+    rows.iter().map(|row| Ok((row.get("name")?, read_parameter(row, "value")?))).collect()
+}
+
+/// The value of a parameter, which in this result is called `called`.
+pub(crate) fn read_parameter(row: &Row, called: &'static str) -> Result<String> {
+    row.open_text("value", called)?.ok_or_else(|| row.corrupt(called, "null"))
 }

@@ -110,7 +110,7 @@ statements! { "check";
         left join (select job_id, max(last_id) as last_id, sum(output_bytes) as bytes from provisioner_job_logs
             group by job_id) as log on log.job_id = job.id
         where job.logs_last_id <> coalesce(log.last_id, 0) or job.logs_bytes <> coalesce(log.bytes, 0)");
-    LOG_ROWS = sql("select job_id as id, first_id, last_id, output_bytes, lines, packed from provisioner_job_logs
+    LOG_ROWS = sql("select job_id || ' ' || cast(first_id as text) as sealed_id, job_id as id, first_id, last_id, output_bytes, lines, packed from provisioner_job_logs
         where (job_id, first_id) > ($1, $2) order by job_id, first_id limit $3");
     TAG_SET_GAPS = sql("select 'tag_sets' as id, '' as detail from
         (select count(*) as total, min(id) as first, max(id) as last from tag_sets) as numbers

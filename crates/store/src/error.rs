@@ -41,15 +41,23 @@ pub enum Error {
         /// What is wrong with it, without the value (it may be secret).
         detail: String,
     },
-    /// A state is encrypted with a key that is not there.
+    /// A value is encrypted with a key that is not there.
     #[error(
-        "the state in {table} row {id} is encrypted with the key {key}, which is not configured: add that key to --state-encryption-keys, after the first"
+        "a secret in {table} row {id} is encrypted with the key {key}, which is not configured: add that key to --state-encryption-keys, after the first"
     )]
     Locked {
         /// The table.
         table: &'static str,
         /// The row's id.
         id: String,
+        /// The key's id, by which it is known; not the key.
+        key: String,
+    },
+    /// Secrets of the database are encrypted with a key that is not there, or that is not the one it is taken for.
+    #[error(
+        "secrets in this database are encrypted with the key {key}, which is not configured: add that key to --state-encryption-keys (CODER_STATE_ENCRYPTION_KEYS), after the first"
+    )]
+    KeyMissing {
         /// The key's id, by which it is known; not the key.
         key: String,
     },
@@ -70,6 +78,21 @@ pub enum Error {
         "the database has schema version {found}, this release knows {known}: start a release at least as new as the one that wrote it"
     )]
     Newer {
+        /// The version in the database.
+        found: i64,
+        /// The newest version this binary has.
+        known: i64,
+    },
+    /// There is no database of ours.
+    #[error(
+        "there is no Coder database there: check --data-dir or --postgres-url; `coder server` makes a new one"
+    )]
+    Missing,
+    /// The database was written by an older release and is not changed by merely looking at it.
+    #[error(
+        "the database has schema version {found}, this release needs {known}: start `coder server` of this release once, which brings it up to date"
+    )]
+    Older {
         /// The version in the database.
         found: i64,
         /// The newest version this binary has.

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::Result;
-use crate::engine::{Tx, record, sql, statements, values};
+use crate::engine::{Row, Tx, record, sql, statements, values};
+use crate::state_keys::Owner;
 
 record! {
     /// What is known of a file, without its content.
@@ -56,8 +57,10 @@ pub async fn insert(
     now: Timestamp,
 ) -> Result<(Info, bool)> {
     let size = i64::try_from(data.len()).expect("memory is smaller than 2^63 bytes");
-    let row = values![FileId::random(), hash.to_owned(), created_by, mimetype.to_owned(), size, now];
-    let row = row.into_iter().chain([crate::engine::Value::Bytes(data)]).collect();
+    let id = FileId::random();
+    let row = values![id, hash.to_owned(), created_by, mimetype.to_owned(), size, now];
+    let data = tx.sealed("files", "data", &id.to_string(), crate::engine::Value::Bytes(data));
+    let row = row.into_iter().chain([data]).collect();
     let inserted = tx.execute(&INSERT, row).await? > 0;
     let row = tx.fetch_one(&FIND_BY_HASH, values![hash.to_owned(), created_by]).await?;
     Ok((Info::from_row(&row)?, inserted))
@@ -86,7 +89,7 @@ pub async fn find(tx: &mut Tx, id: FileId) -> Result<Option<Info>> {
 /// Only when the database fails.
 pub async fn find_with_data(tx: &mut Tx, id: FileId) -> Result<Option<(Info, Vec<u8>)>> {
     let row = tx.fetch_opt(&FIND_WITH_DATA, values![id]).await?;
-    row.map(|row| Ok((Info::from_row(&row)?, row.get("data")?))).transpose()
+    row.map(|row| Ok((Info::from_row(&row)?, read_data(&row)?))).transpose()
 }
 
 /// The content.
@@ -94,7 +97,16 @@ pub async fn find_with_data(tx: &mut Tx, id: FileId) -> Result<Option<(Info, Vec
 /// # Errors
 /// [`crate::Error::NotFound`].
 pub async fn get_data(tx: &mut Tx, id: FileId) -> Result<Vec<u8>> {
-    tx.fetch_one(&DATA, values![id]).await?.get("data")
+    read_data(&tx.fetch_one(&DATA, values![id]).await?)
+}
+
+fn read_data(row: &Row) -> Result<Vec<u8>> {
+    row.open_bytes("data")?.ok_or_else(|| row.corrupt("data", "null"))
+}
+
+/// A content as it was before it was stored.
+pub(crate) fn open(tx: &Tx, id: FileId, stored: Vec<u8>) -> Result<Vec<u8>> {
+    tx.state_keys().open(Owner::Cell { table: "files", column: "data", id: &id.to_string() }, stored)
 }
 
 /// The organizations whose jobs use a file.

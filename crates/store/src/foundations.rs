@@ -7,7 +7,7 @@ use coder_domain::ids::{BuildId, TemplateVersionId, WorkspaceId};
 use jiff::Timestamp;
 
 use crate::Result;
-use crate::builds::{Build, build_columns};
+use crate::builds::{Build, build_columns, read_parameter};
 use crate::engine::{Tx, record, sql, statements, values};
 use crate::jobs::{Job, job_columns};
 use crate::state_keys::MARK;
@@ -71,10 +71,11 @@ statements! { "workspaces";
         version.archived, version.has_ai_task, version.has_external_agent, version.created_us, version.updated_us, ",
         job_columns!(), " from template_versions as version join provisioner_jobs as job on job.id = version.job_id
         join tag_sets as interned on interned.id = job.tag_set_id where version.id = $1"));
-    PARAMETERS = sql("select true as defined, known.position, known.name, known.definition as content
+    PARAMETERS = sql("select true as defined, '' as sealed_id, known.position, known.name, known.definition as content
         from template_version_parameters as known where known.template_version_id = $1
-        union all select false as defined, 0 as position, given.name, given.value as content
-        from workspace_build_parameters as given where given.workspace_build_id = $2 order by 2");
+        union all select false as defined, given.workspace_build_id || ' ' || given.name as sealed_id, 0 as position,
+        given.name, given.value as content
+        from workspace_build_parameters as given where given.workspace_build_id = $2 order by 3");
 }
 
 /// A workspace with what its next build stands on.
@@ -116,7 +117,7 @@ pub async fn list_parameters(
         if row.get("defined")? {
             definitions.push(row.get("content")?);
         } else {
-            given.insert(row.get("name")?, row.get("content")?);
+            given.insert(row.get("name")?, read_parameter(&row, "content")?);
         }
     }
     Ok((definitions, given))

@@ -6,7 +6,7 @@ use coder_domain::job::Type;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Row, Tx, clean, record, sql, statements, to_json, values};
+use crate::engine::{Column as _, Row, Tx, clean, record, sql, statements, to_json, values};
 use crate::jobs::{Holder, held_by};
 use crate::log_chunks;
 use crate::{Error, Result};
@@ -147,7 +147,7 @@ statements! { "provisioner_job_logs";
     CORRECT = sql("update provisioner_jobs set logs_last_id = $2, logs_bytes = $3, logs_overflowed = true where id = $1");
     INSERT = sql("insert into provisioner_job_logs (job_id, first_id, last_id, output_bytes, lines, packed)
         values ($1, $2, $3, $4, $5, $6)");
-    LIST = sql("select log.first_id, log.lines, log.packed from (
+    LIST = sql("select log.job_id || ' ' || cast(log.first_id as text) as sealed_id, log.first_id, log.lines, log.packed from (
             select page.first_id, sum(page.output_bytes) over (order by page.first_id) - page.output_bytes as before_bytes
             from (
                 select first_id, output_bytes from provisioner_job_logs
@@ -158,7 +158,7 @@ statements! { "provisioner_job_logs";
         ) as sized
         join provisioner_job_logs as log on log.job_id = $1 and log.first_id = sized.first_id
         where sized.before_bytes < $3 order by log.first_id");
-    LAST_ROW = sql("select first_id, lines, packed from provisioner_job_logs where job_id = $1 order by first_id desc limit 1");
+    LAST_ROW = sql("select job_id || ' ' || cast(first_id as text) as sealed_id, first_id, lines, packed from provisioner_job_logs where job_id = $1 order by first_id desc limit 1");
     PURGE = sql("delete from provisioner_job_logs where job_id = $1");
 }
 
@@ -372,7 +372,10 @@ async fn insert(tx: &mut Tx, job: JobId, first_id: i64, lines: &[NewLine]) -> Re
         let part = &lines[from..from + taken];
         let first = first_id + len(from);
         let (text, packed) = log_chunks::store(pack(part));
-        let row = values![job, first, first + len(taken) - 1, output_bytes(part), text, packed];
+        let mut row = values![job, first, first + len(taken) - 1, output_bytes(part)];
+        let id = format!("{job} {first}");
+        row.push(tx.sealed("provisioner_job_logs", "lines", &id, text.to_value()));
+        row.push(tx.sealed("provisioner_job_logs", "packed", &id, packed.to_value()));
         tx.together(&INSERT, row, false).await?;
         from += taken;
     }
@@ -427,7 +430,8 @@ pub async fn purge(tx: &mut Tx, job: JobId) -> Result<u64> {
 
 pub(crate) fn unpack(row: &Row) -> Result<Vec<Line>> {
     let first: i64 = row.get("first_id")?;
-    let text = log_chunks::read(row.get("lines")?, row.get("packed")?);
+    let lines = row.open_text("lines", "lines")?.unwrap_or_default();
+    let text = log_chunks::read(lines, row.open_bytes("packed")?);
     let text = text.map_err(|_| row.corrupt("packed", "not a batch of log lines"))?;
     let packed: Vec<Packed> =
         serde_json::from_str(&text).map_err(|_| row.corrupt("lines", "not a batch of log lines"))?;

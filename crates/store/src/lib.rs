@@ -19,10 +19,11 @@
 //! | `templates` | `templates.rs` |
 //! | `template_versions` and what an import found | `versions.rs`, `version_details.rs` |
 //! | `workspaces` | `workspaces.rs` |
-//! | `workspace_builds`, their states and parameters | `builds.rs`; encryption of states: `state_keys.rs`, `state_rotation.rs` |
+//! | `workspace_builds`, their states and parameters | `builds.rs`; encryption of all secrets: `state_keys.rs`, `state_rotation.rs` |
 //! | `workspace_resources`, `workspace_modules` | `resources.rs` |
 //! | `workspace_agents`, `workspace_apps` | `agents.rs` |
 //! | `leases` | `leases.rs` |
+//! | `encryption_keys` | `encryption.rs` |
 //! | `audit_logs` | `audit.rs` |
 #![warn(missing_docs)]
 
@@ -36,6 +37,7 @@ pub mod changes;
 pub mod check;
 pub mod daemon_facts;
 pub mod daemons;
+pub mod encryption;
 mod engine;
 mod error;
 pub mod external_auth_links;
@@ -74,7 +76,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use engine::{Class, Document, Location, Statement, Statements, Tx};
-use engine::{Counters, Engine, Mode};
+use engine::{Counters, Engine, Mode, Opening};
 pub use error::{Error, Source};
 pub use state_keys::StateKeys;
 pub use statements::all as all_statements;
@@ -98,7 +100,7 @@ pub struct Config {
     pub connections: usize,
     /// How long a caller waits for a free connection before it gets [`Error::Unavailable`].
     pub patience: Duration,
-    /// What Terraform's states and tokens of accounts elsewhere are encrypted with.
+    /// What the secrets in the database are encrypted with.
     pub state_keys: StateKeys,
 }
 
@@ -135,14 +137,30 @@ impl Store {
     /// [`Error::Newer`] and [`Error::Changed`] when this release must not touch the database,
     /// [`Error::Unavailable`] when it cannot be reached.
     pub async fn open(config: &Config, now: Timestamp) -> Result<Self> {
-        let store = Self::open_unchecked(config)?;
+        let store = Self::open_unchecked(config, Opening::OrMade)?;
         engine::migrate::run(&store.0.engine, &store.0.counters, now).await?;
         Ok(store)
     }
 
-    /// Opens the database without looking at its schema; for tests of the migrations.
-    fn open_unchecked(config: &Config) -> Result<Self> {
-        let (engine, connections) = (Engine::new(config)?, config.connections.max(LEAST_CONNECTIONS));
+    /// Opens a database that [`Store::open`] has made. Nothing is made or changed by that.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when there is none, [`Error::Older`] when its schema is not up to date, and those of
+    /// [`Store::open`].
+    pub async fn open_existing(config: &Config) -> Result<Self> {
+        if let Location::Sqlite(path) = &config.location
+            && matches!(path.try_exists(), Ok(false))
+        {
+            return Err(Error::Missing);
+        }
+        let store = Self::open_unchecked(config, Opening::Existing)?;
+        engine::migrate::require_newest(&store.0.engine, &store.0.counters).await?;
+        Ok(store)
+    }
+
+    fn open_unchecked(config: &Config, opening: Opening) -> Result<Self> {
+        let (engine, connections) =
+            (Engine::new(config, opening)?, config.connections.max(LEAST_CONNECTIONS));
         let state_keys = config.state_keys.clone();
         Ok(Self(Arc::new(Inner { engine, counters: Arc::default(), connections, state_keys })))
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::engine::{Tx, batch, json_column, list as list_value, record, sql, statements, values};
+use crate::engine::{Tx, batch, list as list_value, record, sealed_json_column, sql, statements, values};
 
 /// One line of a resource's metadata.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Metadata {
     }
 }
 
-json_column!(Vec<Metadata>);
+sealed_json_column!(Vec<Metadata>);
 
 record! {
     /// A resource.
@@ -105,7 +105,12 @@ pub async fn insert(tx: &mut Tx, resources: &[Resource]) -> Result<()> {
     if resources.is_empty() {
         return Ok(());
     }
-    let rows = batch(Resource::COLUMNS, resources.iter().map(Resource::values));
+    let row = |resource: &Resource| {
+        let (mut row, id) = (resource.values(), resource.id.to_string());
+        tx.seal_in("workspace_resources", Resource::COLUMNS, "metadata", &id, &mut row);
+        row
+    };
+    let rows = batch(Resource::COLUMNS, resources.iter().map(row));
     tx.together(&INSERT, vec![rows], false).await
 }
 

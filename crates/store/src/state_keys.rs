@@ -1,9 +1,9 @@
-//! Terraform's states hold secrets of every kind. With keys configured they are encrypted before they are stored:
-//! AES-256-GCM, bound to the row they belong to, so that a state cannot be put in another's place. Tokens of accounts
-//! elsewhere are kept in the same way.
+//! Terraform's states, and the other columns that hold secrets (`state_rotation.rs` lists them). With keys configured they
+//! are encrypted before they are stored: AES-256-GCM, bound to the column and row they belong to, so that a value cannot be
+//! put in another's place.
 //!
-//! A stored state begins with a mark, the id of its key and a nonce. What does not begin with the mark was stored plain
-//! and stays readable. The first key encrypts, all decrypt.
+//! A stored value begins with a mark, the id of its key and a nonce; in a text column what follows the mark is base64. What
+//! does not begin with the mark was stored plain and stays readable. The first key encrypts, all decrypt.
 
 use std::sync::Arc;
 
@@ -19,6 +19,14 @@ use crate::{Error, Result};
 
 /// No text begins with it.
 pub(crate) const MARK: &[u8] = b"\0cst1";
+/// Begins plain bytes that would be taken for encrypted ones.
+const PLAIN: &[u8] = b"\0cst0";
+/// What both begin with.
+const RESERVED: &[u8] = b"\0cst";
+/// The same for text columns, in which Postgres takes no NUL.
+const TEXT_MARK: &str = "\u{1}cst1:";
+const TEXT_PLAIN: &str = "\u{1}cst0:";
+const TEXT_RESERVED: &str = "\u{1}cst";
 const KEY_BYTES: usize = 32;
 const ID_BYTES: usize = 4;
 const HEAD_BYTES: usize = MARK.len() + ID_BYTES + NONCE_LEN;
@@ -49,6 +57,12 @@ pub(crate) enum Owner<'a> {
     Journal(JobId),
     /// Tokens of a user's account at a provider.
     Link(UserId, &'a str),
+    /// Any other value. The id is unique among all rows that have a column of this name.
+    Cell {
+        table: &'static str,
+        column: &'static str,
+        id: &'a str,
+    },
 }
 
 impl Owner<'_> {
@@ -57,6 +71,7 @@ impl Owner<'_> {
             Self::Build(id) => format!("build {id}"),
             Self::Journal(id) => format!("journal {id}"),
             Self::Link(user, provider) => format!("link {user} {provider}"),
+            Self::Cell { column, id, .. } => format!("{column} {id}"),
         }
     }
 
@@ -65,6 +80,7 @@ impl Owner<'_> {
             Self::Build(_) => "workspace_build_states",
             Self::Journal(_) => "provisioner_job_journals",
             Self::Link(..) => "external_auth_links",
+            Self::Cell { table, .. } => table,
         }
     }
 
@@ -72,14 +88,16 @@ impl Owner<'_> {
         match self {
             Self::Build(_) | Self::Journal(_) => "state",
             Self::Link(..) => "tokens",
+            Self::Cell { column, .. } => column,
         }
     }
 
-    fn row(self) -> String {
+    fn row(&self) -> String {
         match self {
             Self::Build(id) => id.to_string(),
             Self::Journal(id) => id.to_string(),
             Self::Link(user, provider) => format!("{user} {provider}"),
+            Self::Cell { id, .. } => (*id).to_owned(),
         }
     }
 }
@@ -138,7 +156,9 @@ impl StateKeys {
 
     /// A state as it is to be stored. An empty one stays empty.
     pub(crate) fn seal(&self, owner: Owner<'_>, state: Vec<u8>) -> Vec<u8> {
-        let Some(key) = self.0.first() else { return state };
+        let Some(key) = self.0.first() else {
+            return if state.starts_with(RESERVED) { [PLAIN, &state].concat() } else { state };
+        };
         if state.is_empty() {
             return state;
         }
@@ -165,7 +185,9 @@ impl StateKeys {
     /// # Errors
     /// [`Error::Locked`] without its key, [`Error::Corrupt`] when it was changed or belongs to another row.
     pub(crate) fn open(&self, owner: Owner<'_>, stored: Vec<u8>) -> Result<Vec<u8>> {
-        let Some(id) = key_of(&stored) else { return Ok(stored) };
+        let Some(id) = key_of(&stored) else {
+            return Ok(stored.strip_prefix(PLAIN).map(<[u8]>::to_vec).unwrap_or(stored));
+        };
         let Some(key) = self.0.iter().find(|key| key.id == id) else {
             return Err(Error::Locked { table: owner.table(), id: owner.row(), key: hex::encode(id) });
         };
@@ -183,6 +205,72 @@ impl StateKeys {
         body.truncate(length);
         Ok(body)
     }
+
+    /// A text as it is to be stored. An empty one stays empty.
+    pub(crate) fn seal_text(&self, owner: Owner<'_>, text: String) -> String {
+        if self.0.is_empty() {
+            return if text.starts_with(TEXT_RESERVED) { format!("{TEXT_PLAIN}{text}") } else { text };
+        }
+        let sealed = self.seal(owner, text.into_bytes());
+        let body = sealed.strip_prefix(MARK);
+        body.map(|body| format!("{TEXT_MARK}{}", BASE64_STANDARD.encode(body))).unwrap_or_default()
+    }
+
+    /// A text as it was before it was stored.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub(crate) fn open_text(&self, owner: Owner<'_>, stored: String) -> Result<String> {
+        if let Some(plain) = stored.strip_prefix(TEXT_PLAIN) {
+            return Ok(plain.to_owned());
+        }
+        let Some(sealed) = text_as_bytes(&stored) else { return Ok(stored) };
+        if key_of(&sealed).is_none() {
+            let detail = "it is cut off".to_owned();
+            return Err(Error::Corrupt {
+                table: owner.table(),
+                column: owner.column(),
+                id: owner.row(),
+                detail,
+            });
+        }
+        String::from_utf8(self.open(owner, sealed)?).map_err(|_| Error::Corrupt {
+            table: owner.table(),
+            column: owner.column(),
+            id: owner.row(),
+            detail: "it is no text".to_owned(),
+        })
+    }
+
+    /// Whether a stored text is as it would be stored now.
+    pub(crate) fn is_text_current(&self, stored: &str) -> bool {
+        match text_as_bytes(stored) {
+            Some(sealed) => self.is_current(&sealed),
+            None => self.0.is_empty() || stored.is_empty(),
+        }
+    }
+
+    /// Whether a stored value is not simply what it was.
+    pub(crate) fn is_special(stored: &[u8]) -> bool {
+        stored.starts_with(RESERVED) || stored.starts_with(TEXT_RESERVED.as_bytes())
+    }
+
+    /// Whether the key of this id is among them.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.0.iter().any(|key| hex::encode(key.id) == id)
+    }
+}
+
+/// An encrypted text as it would stand in a column for bytes; none when it is plain. What is no base64 is not what was
+/// stored, which shows when it is opened.
+fn text_as_bytes(stored: &str) -> Option<Vec<u8>> {
+    let body = stored.strip_prefix(TEXT_MARK)?;
+    Some([MARK, &BASE64_STANDARD.decode(body).unwrap_or_default()].concat())
+}
+
+/// The id of the key by which a stored value that begins like this is encrypted.
+pub(crate) fn key_name(head: &[u8]) -> Option<String> {
+    key_of(head).map(hex::encode)
 }
 
 fn id_of(key: &[u8]) -> [u8; ID_BYTES] {
@@ -221,6 +309,35 @@ mod tests {
         assert!(!both.is_current(&old) && both.is_current(&both.seal(owner(1), state.clone())));
         assert_eq!(both.open(owner(1), state.clone()).unwrap(), state, "plain states stay readable");
         assert_eq!(both.seal(owner(1), Vec::new()), b"", "nothing stays nothing");
+    }
+
+    #[test]
+    fn texts_come_back_and_none_is_taken_for_an_encrypted_one() {
+        let owner = |id| Owner::Cell { table: "t", column: "c", id };
+        let forged = keys(&[1]).seal_text(owner("a"), "secret".to_owned());
+        for plain in ["", "text", "\u{1}cst0:x", "\u{1}cst1:x", "\u{1}cst1:", &forged] {
+            for keys in [StateKeys::default(), keys(&[1]), keys(&[2, 1])] {
+                let stored = keys.seal_text(owner("a"), plain.to_owned());
+                assert!(keys.is_text_current(&stored), "{plain:?}");
+                assert_eq!(keys.open_text(owner("a"), stored.clone()).unwrap(), plain);
+                assert_eq!(
+                    stored == plain,
+                    plain.is_empty() || (keys.is_empty() && plain == "text"),
+                    "{stored}"
+                );
+                let bytes = keys.seal(owner("a"), plain.replace('\u{1}', "\0").into_bytes());
+                assert_eq!(keys.open(owner("a"), bytes).unwrap(), plain.replace('\u{1}', "\0").as_bytes());
+            }
+        }
+        assert!(
+            matches!(keys(&[1]).open_text(owner("b"), forged.clone()), Err(Error::Corrupt { .. })),
+            "another row"
+        );
+        assert!(matches!(keys(&[2]).open_text(owner("a"), forged.clone()), Err(Error::Locked { .. })));
+        assert!(!keys(&[2, 1]).is_text_current(&forged) && !StateKeys::default().is_text_current(&forged));
+        for end in TEXT_MARK.len()..forged.len() {
+            assert!(keys(&[1]).open_text(owner("a"), forged[..end].to_owned()).is_err(), "{end}");
+        }
     }
 
     #[test]

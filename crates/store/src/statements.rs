@@ -16,6 +16,7 @@ pub fn all() -> Vec<Statement> {
         crate::check::STATEMENTS,
         crate::daemon_facts::STATEMENTS,
         crate::daemons::STATEMENTS,
+        crate::encryption::STATEMENTS,
         crate::external_auth_links::STATEMENTS,
         crate::files::STATEMENTS,
         crate::foundations::STATEMENTS,

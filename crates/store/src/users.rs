@@ -355,5 +355,7 @@ pub async fn find_git_ssh_key(tx: &mut Tx, user: UserId) -> Result<Option<GitSsh
 /// # Errors
 /// Only when the database fails.
 pub async fn insert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
-    tx.execute(&ADD_SSH_KEY, key.values()).await.map(|_| ())
+    let mut row = key.values();
+    tx.seal_in("git_ssh_keys", GitSshKey::COLUMNS, "private_key", &key.user_id.to_string(), &mut row);
+    tx.execute(&ADD_SSH_KEY, row).await.map(|_| ())
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::engine::{Tx, Value, batch, json_column, record, sql, statements, values};
+use crate::engine::{Tx, Value, batch, clean, json_column, record, sql, statements, values};
 
 record! {
     /// A Terraform variable of the template.
@@ -143,7 +143,7 @@ statements! { "template_versions";
         on conflict (template_version_id, name) do update set position = excluded.position,
         description = excluded.description, type = excluded.type, value = excluded.value,
         default_value = excluded.default_value, required = excluded.required, sensitive = excluded.sensitive");
-    LIST_VARIABLES = sql("select name as id, name, description, type, value, default_value, required, sensitive
+    LIST_VARIABLES = sql("select template_version_id || ' ' || name as sealed_id, name as id, name, description, type, value, default_value, required, sensitive
         from template_version_variables where template_version_id = $1 order by position");
     INSERT_PARAMETERS = sql("insert into template_version_parameters (template_version_id, position, name, definition)
         select $1, cast(item.key as bigint), json_extract(item.value, '$.name'),
@@ -203,7 +203,14 @@ pub async fn update_variables(tx: &mut Tx, version: TemplateVersionId, variables
     let unique: BTreeMap<&str, &Variable> =
         variables.iter().map(|variable| (&*variable.name, variable)).collect();
     let kept = variables.iter().filter(|variable| std::ptr::eq(unique[&*variable.name], *variable));
-    let rows = rows(version, Variable::COLUMNS, kept.map(Variable::values));
+    let row = |variable: &Variable| {
+        let (mut row, sealed_id) = (variable.values(), format!("{version} {}", clean(variable.name.clone())));
+        for column in ["value", "default_value"] {
+            tx.seal_in("template_version_variables", Variable::COLUMNS, column, &sealed_id, &mut row);
+        }
+        row
+    };
+    let rows = rows(version, Variable::COLUMNS, kept.map(row));
     tx.together(&INSERT_VARIABLES, rows, false).await
 }
 
@@ -316,12 +323,19 @@ pub async fn list_external_auth(tx: &mut Tx, version: TemplateVersionId) -> Resu
     tx.fetch(&LIST_AUTH, values![version]).await?.iter().map(ExternalAuth::from_row).collect()
 }
 
+/// Encrypts the second parameter.
+fn seal_plan(tx: &Tx, version: TemplateVersionId, row: &mut [Value]) {
+    let plan = std::mem::replace(&mut row[1], Value::NullBytes);
+    row[1] = tx.sealed("template_version_plans", "plan", &version.to_string(), plan);
+}
+
 /// Stores or replaces the cached plan.
 ///
 /// # Errors
 /// [`crate::Error::Reference`] when the module file is missing.
 pub async fn update_plan(tx: &mut Tx, version: TemplateVersionId, plan: Plan, now: Timestamp) -> Result<()> {
-    let row = values![version, plan.plan, plan.module_file_id, plan.provisioner_version, now];
+    let mut row = values![version, plan.plan, plan.module_file_id, plan.provisioner_version, now];
+    seal_plan(tx, version, &mut row);
     tx.together(&SET_PLAN, row, false).await
 }
 
@@ -335,7 +349,9 @@ pub async fn update_plan_alone(
     plan: &[u8],
     now: Timestamp,
 ) -> Result<()> {
-    tx.together(&SET_PLAN_ALONE, values![version, plan.to_vec(), now], false).await
+    let mut row = values![version, plan.to_vec(), now];
+    seal_plan(tx, version, &mut row);
+    tx.together(&SET_PLAN_ALONE, row, false).await
 }
 
 /// Stores or replaces the cached modules, and leaves a plan as it is.
@@ -348,7 +364,9 @@ pub async fn update_module_file(
     file: FileId,
     now: Timestamp,
 ) -> Result<()> {
-    tx.execute(&SET_MODULE_FILE, values![version, b"{}".to_vec(), Some(file), now]).await.map(|_| ())
+    let mut row = values![version, b"{}".to_vec(), Some(file), now];
+    seal_plan(tx, version, &mut row);
+    tx.execute(&SET_MODULE_FILE, row).await.map(|_| ())
 }
 
 /// The cached plan.
@@ -358,7 +376,7 @@ pub async fn update_module_file(
 pub async fn find_plan(tx: &mut Tx, version: TemplateVersionId) -> Result<Option<Plan>> {
     let Some(row) = tx.fetch_opt(&FIND_PLAN, values![version]).await? else { return Ok(None) };
     Ok(Some(Plan {
-        plan: row.get("plan")?,
+        plan: row.open_bytes("plan")?.unwrap_or_default(),
         module_file_id: row.get("module_file_id")?,
         provisioner_version: row.get("provisioner_version")?,
     }))

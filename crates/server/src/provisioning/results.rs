@@ -327,6 +327,8 @@ fn timing(timing: wire::Timing) -> Option<Timing> {
 
 #[cfg(test)]
 mod tests {
+    use coder_store::agents::hash_token;
+
     use super::*;
 
     fn agent(name: &str, apps: &[&str]) -> wire::Agent {
@@ -371,14 +373,14 @@ mod tests {
         let with = |auth| wire::Agent { auth, ..agent("dev", &[]) };
         let token = Uuid::new_v4().to_string();
         let given = read(vec![resource(vec![with(Some(wire::agent::Auth::Token(token.clone())))])]).unwrap();
-        assert_eq!(given.agents[0].auth_token.expose(), token);
+        assert_eq!(given.agents[0].auth_token, hash_token(&Secret::new(token)));
         let bad = with(Some(wire::agent::Auth::Token("nonsense".to_owned())));
         let error = read(vec![resource(vec![bad])]).unwrap_err();
         assert_eq!(error.to_string(), "invalid auth token format; must be uuid");
         let instance =
             read(vec![resource(vec![with(Some(wire::agent::Auth::InstanceId("i-1".to_owned())))])]).unwrap();
         assert_eq!(instance.agents[0].auth_instance_id, "i-1");
-        assert!(Uuid::try_parse(instance.agents[0].auth_token.expose()).is_ok());
+        assert_ne!(instance.agents[0].auth_token, hash_token(&Secret::new("")));
     }
 
     #[test]

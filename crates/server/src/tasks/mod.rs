@@ -11,6 +11,9 @@ mod unserved;
 
 use std::time::Duration;
 
+use coder_store::encryption;
+use coder_store::state_rotation::Rotated;
+
 use crate::context::App;
 use crate::provisioning::{lost, revoke};
 
@@ -28,12 +31,42 @@ pub fn start(app: &App) {
     driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
     let context = app.clone();
     app.lifecycle.spawn("jobs of before the start", async move { take_over(&context).await });
+    let context = app.clone();
+    app.lifecycle.spawn("encryption of older secrets", async move { encrypt_older(&context).await });
     if app.config.provisioning.wake_ups {
         let context = app.clone();
         app.lifecycle.spawn("other servers", async move { replicas::run(&context).await });
     }
     let context = app.clone();
     app.lifecycle.spawn("claims under way", async move { finish_claims(&context).await });
+}
+
+/// Brings secrets that were stored plain, or under another key, under the present key. Nothing waits for it.
+async fn encrypt_older(app: &App) {
+    let mut wait = Duration::from_secs(1);
+    loop {
+        let done = tokio::select! {
+            () = app.lifecycle.soft().cancelled() => return,
+            done = encryption::complete(&app.store, app.now()) => done,
+        };
+        match done {
+            Ok(None) => return,
+            Ok(Some(Rotated { changed, total })) => {
+                return tracing::info!(
+                    changed,
+                    total,
+                    "all secrets in the database are under the present key"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, "secrets in the database cannot be encrypted now; trying again")
+            }
+        }
+        tokio::select! {
+            () = app.lifecycle.soft().cancelled() => return,
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(600)),
+        }
+    }
 }
 
 /// Looks once at what an earlier process of the server left: jobs whose daemons may come back, and keys that expired.

@@ -40,6 +40,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     10 "0010_job_programs",
     11 "0011_daemon_presence",
     12 "0012_external_auth",
+    13 "0013_encryption_keys",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.
@@ -64,6 +65,26 @@ pub(crate) async fn run(
     now: Timestamp,
 ) -> Result<(), Error> {
     run_all(engine, counters, now, MIGRATIONS).await
+}
+
+/// Whether the database has the schema of this release; only reads.
+pub(crate) async fn require_newest(
+    engine: &Engine,
+    counters: &std::sync::Arc<Counters>,
+) -> Result<(), Error> {
+    let mut tx = engine.open(Mode::Read, counters).await?;
+    let found = match applied(&mut tx, MIGRATIONS).await {
+        // The file is something else.
+        Err(Error::Refused { .. }) => 0,
+        found => found?,
+    };
+    match (found.checked_sub(1), MIGRATIONS.last()) {
+        (None, _) => Err(Error::Missing),
+        (Some(last), Some(newest)) if found < MIGRATIONS.len() => {
+            Err(Error::Older { found: MIGRATIONS[last].version, known: newest.version })
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn run_all(

@@ -19,7 +19,7 @@ use sqlx::postgres::PgConnection;
 
 use crate::Config;
 use crate::error::Error;
-use crate::state_keys::StateKeys;
+use crate::state_keys::{Owner, StateKeys};
 use lane::Lease;
 use merge::Part;
 pub(crate) use row::{Record, Row};
@@ -28,7 +28,7 @@ pub(crate) use statement::{sql, statements};
 pub use value::Document;
 pub(crate) use value::{Column, Value};
 pub(crate) use value::{
-    batch, clean, column_name, json_column, list, optional_list, record, to_json, values,
+    batch, clean, column_name, json_column, list, optional_list, record, sealed_json_column, to_json, values,
 };
 
 /// Where the rows are.
@@ -103,10 +103,17 @@ pub(crate) enum Mode {
     Write,
 }
 
+/// Whether a file that is missing is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    Existing,
+    OrMade,
+}
+
 impl Engine {
-    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
+    pub(crate) fn new(config: &Config, opening: Opening) -> Result<Self, Error> {
         match &config.location {
-            Location::Sqlite(path) => Ok(Self::Sqlite(Box::new(sqlite::Lanes::new(path, config)))),
+            Location::Sqlite(path) => Ok(Self::Sqlite(Box::new(sqlite::Lanes::new(path, config, opening)))),
             Location::Postgres(url) => Ok(Self::Postgres(Arc::new(postgres::Server::new(url, config)?))),
         }
     }
@@ -183,6 +190,29 @@ impl Tx {
         self.state_keys.clone()
     }
 
+    /// A value of a column that holds secrets, as it is to be stored.
+    pub(crate) fn sealed(&self, table: &'static str, column: &'static str, id: &str, value: Value) -> Value {
+        let owner = Owner::Cell { table, column, id };
+        match value {
+            Value::Text(text) => Value::Text(self.state_keys.seal_text(owner, clean(text))),
+            Value::Bytes(bytes) => Value::Bytes(self.state_keys.seal(owner, bytes)),
+            other => other,
+        }
+    }
+
+    /// The same for one column of a record's values.
+    pub(crate) fn seal_in(
+        &self,
+        table: &'static str,
+        columns: &[&str],
+        column: &'static str,
+        id: &str,
+        values: &mut [Value],
+    ) {
+        let at = columns.iter().position(|known| *known == column).expect("the record has the column");
+        values[at] = self.sealed(table, column, id, std::mem::replace(&mut values[at], Value::NullText));
+    }
+
     /// Runs `effect` once this transaction is committed, and never when it is undone; outside of a transaction at
     /// once. It must be quick, since the connection is held meanwhile.
     pub fn after_commit(&mut self, effect: impl FnOnce() + Send + 'static) {
@@ -213,11 +243,12 @@ impl Tx {
         let repeatable = self.mode == Mode::Read || (self.mode == Mode::Write && !self.begun);
         let outcome = match &mut self.conn {
             Conn::Sqlite(lease) => sqlite::fetch(lease, statement, &values)
-                .map(|rows| rows.into_iter().map(|row| Row::sqlite(row, table)).collect()),
-            Conn::Postgres(lease, server) => server
-                .fetch(lease, repeatable, statement, values)
-                .await
-                .map(|rows| rows.into_iter().map(|row| Row::postgres(row, table)).collect()),
+                .map(|rows| rows.into_iter().map(|row| Row::sqlite(row, table, &self.state_keys)).collect()),
+            Conn::Postgres(lease, server) => {
+                server.fetch(lease, repeatable, statement, values).await.map(|rows| {
+                    rows.into_iter().map(|row| Row::postgres(row, table, &self.state_keys)).collect()
+                })
+            }
         };
         outcome.map_err(|failure| self.fail(failure))
     }

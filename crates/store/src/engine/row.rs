@@ -10,6 +10,7 @@ use sqlx::{Column as _, Decode, Row as _, Type, ValueRef as _};
 use super::sqlite::SqliteRow;
 use super::value::Column;
 use crate::error::Error;
+use crate::state_keys::{Owner, StateKeys};
 
 enum Inner {
     Sqlite(SqliteRow),
@@ -35,6 +36,7 @@ impl From<sqlx::Error> for Unreadable {
 pub(crate) struct Row {
     inner: Arc<Inner>,
     table: &'static str,
+    keys: StateKeys,
     /// Which columns, when not all.
     columns: Option<Range<usize>>,
 }
@@ -79,17 +81,64 @@ impl Parts<'_> {
     fn columns(&mut self, count: usize) -> Row {
         let columns = self.at..self.at + count;
         self.at = columns.end;
-        Row { inner: Arc::clone(&self.row.inner), table: self.row.table, columns: Some(columns) }
+        let Row { inner, table, keys, .. } = self.row;
+        Row { inner: Arc::clone(inner), table, keys: keys.clone(), columns: Some(columns) }
     }
 }
 
 impl Row {
-    pub(super) fn sqlite(row: SqliteRow, table: &'static str) -> Self {
-        Self { inner: Arc::new(Inner::Sqlite(row)), table, columns: None }
+    pub(super) fn sqlite(row: SqliteRow, table: &'static str, keys: &StateKeys) -> Self {
+        Self { inner: Arc::new(Inner::Sqlite(row)), table, keys: keys.clone(), columns: None }
     }
 
-    pub(super) fn postgres(row: PgRow, table: &'static str) -> Self {
-        Self { inner: Arc::new(Inner::Postgres(row)), table, columns: None }
+    pub(super) fn postgres(row: PgRow, table: &'static str, keys: &StateKeys) -> Self {
+        Self { inner: Arc::new(Inner::Postgres(row)), table, keys: keys.clone(), columns: None }
+    }
+
+    /// A text of the column `column`, which holds secrets; in this result it is called `called`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], and [`Error::Locked`] when it is encrypted with a key that is not there.
+    pub(crate) fn open_text(
+        &self,
+        column: &'static str,
+        called: &'static str,
+    ) -> Result<Option<String>, Error> {
+        let Some(stored) = self.raw_text(called)? else { return Ok(None) };
+        if !StateKeys::is_special(stored.as_bytes()) {
+            return Ok(Some(stored));
+        }
+        let id = self.id();
+        self.keys.open_text(Owner::Cell { table: self.table, column, id: &id }, stored).map(Some)
+    }
+
+    /// Bytes of a column that holds secrets.
+    ///
+    /// # Errors
+    /// As of [`Self::open_text`].
+    pub(crate) fn open_bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, Error> {
+        let Some(stored) = self.raw_bytes(column)? else { return Ok(None) };
+        if !StateKeys::is_special(&stored) {
+            return Ok(Some(stored));
+        }
+        let id = self.id();
+        self.keys.open(Owner::Cell { table: self.table, column, id: &id }, stored).map(Some)
+    }
+
+    /// A document of a column that holds secrets.
+    pub(crate) fn open_json<T: DeserializeOwned>(&self, column: &'static str) -> Result<Option<T>, Error> {
+        self.open_text(column, column)?.map(|text| self.parse(column, &text)).transpose()
+    }
+
+    /// What encrypted values of this row are bound to: the row's id, or whose it is. `sealed_id` is for rows without one.
+    fn id(&self) -> String {
+        let text = |column| match &*self.inner {
+            Inner::Sqlite(row) => row.get::<String>(column, self.columns.as_ref()).ok().flatten(),
+            Inner::Postgres(row) => {
+                postgres_value::<String>(row, column, self.columns.as_ref()).ok().flatten()
+            }
+        };
+        ["sealed_id", "id", "user_id", "owner_id"].into_iter().find_map(text).unwrap_or_default()
     }
 
     /// Reads it in parts.
@@ -125,7 +174,10 @@ impl Row {
     }
 
     pub(crate) fn raw_json<T: DeserializeOwned>(&self, column: &'static str) -> Result<Option<T>, Error> {
-        let Some(text) = self.raw_text(column)? else { return Ok(None) };
+        self.raw_text(column)?.map(|text| self.parse(column, &text)).transpose()
+    }
+
+    fn parse<T: DeserializeOwned>(&self, column: &'static str, text: &str) -> Result<T, Error> {
         // The parser's own message may quote the value, so only its position is kept.
         let bad = |error: serde_json::Error| {
             self.corrupt(
@@ -133,7 +185,7 @@ impl Row {
                 format!("not the expected document (line {}, column {})", error.line(), error.column()),
             )
         };
-        serde_json::from_str(&text).map(Some).map_err(bad)
+        serde_json::from_str(text).map_err(bad)
     }
 }
 

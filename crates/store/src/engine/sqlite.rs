@@ -15,7 +15,7 @@ use super::lane::{Lane, Lease};
 use super::row::Unreadable;
 use super::statement::Statement;
 use super::value::Value;
-use super::{Failure, Mode};
+use super::{Failure, Mode, Opening};
 use crate::Config;
 use crate::error::Error;
 
@@ -46,15 +46,17 @@ pub(crate) struct Lanes {
     read: Lane<Connection>,
     path: PathBuf,
     durable: bool,
+    opening: Opening,
 }
 
 impl Lanes {
-    pub(crate) fn new(path: &Path, config: &Config) -> Self {
+    pub(crate) fn new(path: &Path, config: &Config, opening: Opening) -> Self {
         Self {
             write: Lane::new(1, config.patience),
             read: Lane::new(READERS, config.patience),
             path: path.to_owned(),
             durable: config.durable,
+            opening,
         }
     }
 
@@ -73,7 +75,7 @@ impl Lanes {
 
     fn connect(&self, mode: Mode) -> rusqlite::Result<Connection> {
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        if mode != Mode::Read {
+        if mode != Mode::Read && self.opening == Opening::OrMade {
             make_private(&self.path);
             flags |= OpenFlags::SQLITE_OPEN_CREATE;
         }
@@ -85,6 +87,8 @@ impl Lanes {
         if mode != Mode::Read {
             conn.pragma_update(None, "journal_mode", "wal")?;
             conn.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
+            // Secrets that were encrypted, or deleted, leave no copy on free pages.
+            conn.pragma_update(None, "secure_delete", "on")?;
         }
         conn.pragma_update(None, "synchronous", if self.durable { "full" } else { "normal" })?;
         conn.pragma_update(None, "foreign_keys", "on")?;
@@ -330,7 +334,7 @@ mod tests {
     fn a_prepared_statement_is_planned_once_whatever_its_values() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = Config::new(crate::Location::Sqlite(folder.path().join("coder.db")));
-        let lanes = Lanes::new(&folder.path().join("coder.db"), &config);
+        let lanes = Lanes::new(&folder.path().join("coder.db"), &config, Opening::OrMade);
         for mode in [Mode::Write, Mode::Read] {
             let conn = lanes.connect(mode).expect("a connection");
             if mode == Mode::Write {

@@ -119,7 +119,7 @@ impl Column for Secret {
         Value::Text(self.expose().to_owned())
     }
     fn read(row: &Row, column: &'static str) -> Result<Option<Self>, Error> {
-        Ok(row.raw_text(column)?.map(Self::new))
+        Ok(row.open_text(column, column)?.map(Self::new))
     }
 }
 
@@ -177,6 +177,25 @@ macro_rules! json_column {
 }
 pub(crate) use json_column;
 
+/// As [`json_column`] for columns that hold secrets. Whoever stores one encrypts it with [`Tx::seal_in`](super::Tx::seal_in).
+macro_rules! sealed_json_column {
+    ($($kind:ty),* $(,)?) => {$(
+        impl $crate::engine::Column for $kind {
+            const NULL: $crate::engine::Value = $crate::engine::Value::NullText;
+            fn to_value(&self) -> $crate::engine::Value {
+                $crate::engine::Value::Text($crate::engine::to_json(self))
+            }
+            fn read(
+                row: &$crate::engine::Row,
+                column: &'static str,
+            ) -> $crate::Result<Option<Self>> {
+                row.open_json(column)
+            }
+        }
+    )*};
+}
+pub(crate) use sealed_json_column;
+
 json_column!(Vec<String>, BTreeMap<String, String>, TagSet, serde_json::Value);
 
 /// A private JSON document that may hold secrets; its `Debug` shows nothing.
@@ -195,7 +214,7 @@ impl Column for Document {
         self.0.to_value()
     }
     fn read(row: &Row, column: &'static str) -> Result<Option<Self>, Error> {
-        Ok(serde_json::Value::read(row, column)?.map(Self))
+        Ok(row.open_json(column)?.map(Self))
     }
 }
 

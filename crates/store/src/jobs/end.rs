@@ -3,9 +3,9 @@
 use coder_domain::ids::{DaemonId, JobId};
 use jiff::Timestamp;
 
-use super::STALE;
 use super::hold::{Holder, held_by};
 use super::lines::{self, Standing, standing_columns};
+use super::{STALE, sealed_input};
 use crate::Result;
 use crate::engine::{Document, Row, Tx, sql, statements, values};
 
@@ -88,7 +88,10 @@ pub async fn complete_with_input(
     now: Timestamp,
 ) -> Result<()> {
     let Holder { daemon, epoch } = holder.into();
-    tx.together(&FINISH_WITH_INPUT, values![id, daemon, epoch, now, *input, error.to_owned()], true).await
+    let mut row = values![id, daemon, epoch, now];
+    row.push(sealed_input(tx, id, input));
+    row.extend(values![error.to_owned()]);
+    tx.together(&FINISH_WITH_INPUT, row, true).await
 }
 
 /// Ends a job with an error; an empty text counts as success, as it does on the wire (wire-protocol 5.6).

@@ -35,7 +35,7 @@ pub use self::hold::{
     list_of_session, list_of_token, list_owned, resume, update_alive, update_lost, update_program,
     update_token_used,
 };
-use crate::engine::{Document, Tx, list as list_value, record, sql, statements, values};
+use crate::engine::{Column as _, Document, Tx, Value, list as list_value, record, sql, statements, values};
 use crate::tag_sets::{self, TagSetId};
 use crate::{Error, Result};
 
@@ -230,7 +230,7 @@ pub async fn insert_with_tag_set(
         prebuild,
         created_at: now,
     };
-    let row = values![
+    let mut row = values![
         job.id,
         job.organization_id,
         job.initiator_id,
@@ -241,11 +241,9 @@ pub async fn insert_with_tag_set(
         prebuild,
         job.template_version_id,
         job.workspace_build_id,
-        job.input,
-        job.trace_metadata,
-        now,
-        standing.automatic,
     ];
+    row.push(sealed_input(tx, job.id, &job.input));
+    row.extend(values![job.trace_metadata, now, standing.automatic]);
     let entered = tx.enter().await?;
     let outcome = tx.together(&INSERT, row, false).await;
     if outcome.is_ok() {
@@ -285,5 +283,11 @@ const STALE: Error = Error::Stale { table: "provisioner_jobs" };
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when the job is gone.
 pub async fn update_input(tx: &mut Tx, id: JobId, input: &Document) -> Result<()> {
-    tx.change_one(&SET_INPUT, values![id, *input]).await
+    let input = sealed_input(tx, id, input);
+    tx.change_one(&SET_INPUT, vec![id.to_value(), input]).await
+}
+
+/// The private input as it is stored.
+fn sealed_input(tx: &Tx, id: JobId, input: &Document) -> Value {
+    tx.sealed("provisioner_jobs", "input", &id.to_string(), input.to_value())
 }

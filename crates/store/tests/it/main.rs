@@ -20,6 +20,7 @@ mod outage;
 mod queue;
 mod reap;
 mod sealed;
+mod secrets;
 mod statements;
 mod templates;
 mod together;

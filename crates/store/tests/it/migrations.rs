@@ -51,6 +51,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0007_replicas",
         "0011_daemon_presence",
         "0012_external_auth",
+        "0013_encryption_keys",
     ]
     .iter()
     .flat_map(|name| {
