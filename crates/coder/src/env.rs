@@ -192,7 +192,7 @@ variables! {
     PG_CONN_MAX_OPEN = "CODER_PG_CONN_MAX_OPEN";
     /// Most bytes of log that one job may keep, in MiB. Ours, not an official name.
     JOB_LOG_MIB = "CODER_JOB_LOG_MIB";
-    /// Keys that encrypt Terraform's states in the database, each 32 bytes in base64, separated by commas; the first
+    /// Keys that encrypt the secrets in the database, each 32 bytes in base64, separated by commas; the first
     /// encrypts, all decrypt. Ours, not an official name.
     STATE_ENCRYPTION_KEYS = "CODER_STATE_ENCRYPTION_KEYS";
     /// Directory of the embedded database; default `~/.local/share/coder`. Ours, not an official name.

@@ -107,8 +107,77 @@ fn an_untouched_database_is_sound() {
     server.first_user();
     let outcome = server.home().run(&["server", "check"]).good();
     assert!(outcome.err.contains("keeps all its rules"), "{}", outcome.err);
-    let fresh = Home::new();
-    fresh.run(&["server", "check", "--data-dir", "elsewhere"]).good();
+}
+
+/// Everything below a directory.
+fn tree(path: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| [tree(&path), vec![path]].concat()).collect()
+}
+
+#[test]
+fn commands_that_look_at_a_database_make_none() {
+    let mut home = Home::new();
+    home.set("CODER_STATE_ENCRYPTION_KEYS", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=");
+    std::fs::create_dir(home.path().join("empty")).unwrap();
+    std::fs::create_dir(home.path().join("foreign")).unwrap();
+    std::fs::write(home.path().join("foreign/coder.sqlite"), "").unwrap();
+    let before = tree(home.path());
+    for command in
+        [&["server", "check"][..], &["server", "states", "rotate"], &["server", "states", "decrypt"]]
+    {
+        for place in ["typo", "typo/deeper", "empty", "foreign"] {
+            let args = [command, &["--data-dir", place]].concat();
+            let refused = home.run(&args).refused("there is no Coder database there");
+            assert!(refused.err.contains("--data-dir"), "{}", refused.err);
+        }
+        home.run(command).refused("there is no Coder database there");
+        assert_eq!(tree(home.path()), before, "{command:?}");
+    }
+}
+
+#[test]
+fn a_data_directory_has_one_server_at_a_time() {
+    let mut server = Server::start(&[]);
+    server.first_user();
+    let home = server.home();
+    let pid = server.process.id();
+    let second = home.run(&["server", "--http-address", "127.0.0.1:0"]).refused("uses the data directory");
+    assert!(second.err.contains(&format!("process {pid},")), "{}", second.err);
+    home.run(&["server", "check"]).good();
+    let key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+    let decrypt = ["server", "states", "decrypt", "--state-encryption-keys", key];
+    home.run(&decrypt).refused(&format!("process {pid},"));
+    // However it ends.
+    server.process.signal("KILL");
+    server.process.end();
+    let server = server.restart("127.0.0.1:0");
+    let home = server.home();
+    home.run(&["server", "--http-address", "127.0.0.1:0"])
+        .refused(&format!("process {},", server.process.id()));
+}
+
+#[test]
+fn a_server_says_at_its_start_which_key_it_lacks() {
+    let (key, other) =
+        ("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=");
+    let mut place = Home::new();
+    place.set("CODER_STATE_ENCRYPTION_KEYS", key);
+    let mut server = Server::in_home(place, "127.0.0.1:0", &[]);
+    server.process.signal("TERM");
+    assert!(server.process.end().success());
+    for keys in [other, ""] {
+        let mut command = server.home().command(&["server", "--http-address", "127.0.0.1:0"]);
+        if keys.is_empty() {
+            command.env_remove("CODER_STATE_ENCRYPTION_KEYS");
+        } else {
+            command.env("CODER_STATE_ENCRYPTION_KEYS", keys);
+        }
+        let refused = crate::program::finish(command, b"").refused("are encrypted with the key");
+        assert!(refused.err.contains("--state-encryption-keys"), "{}", refused.err);
+    }
+    server.restart("127.0.0.1:0");
 }
 
 #[test]

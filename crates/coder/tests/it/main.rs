@@ -14,6 +14,7 @@ mod disk;
 mod examples;
 mod faults;
 mod flow;
+mod followers;
 mod help;
 mod https;
 mod key_ends;

@@ -3,6 +3,7 @@
 mod account;
 mod child;
 mod demo;
+mod key;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use coder_server::{Build, Config, Deps, Server};
 use coder_store::{Location, Store};
 use tokio_util::sync::CancellationToken;
 
+use crate::cmd::server::lock::Lock;
 use crate::context::Context;
 use crate::exit::Canceled;
 use crate::job_flags::Jobs;
@@ -79,7 +81,9 @@ fn place(given: Option<&Path>) -> anyhow::Result<Place> {
 async fn all(ctx: &Context, args: &Args, place: &Path) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     find_terraform(args, &ctx.printer, place).await?;
-    let database = coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite")));
+    let _lock = Lock::take(place)?;
+    let mut database = coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite")));
+    database.state_keys = key::of(place)?;
     let store = Store::open(&database, SystemClock.now()).await.context("open the database")?;
     let (server, url) = server(args, store.clone()).await?;
     step(&ctx.printer, &format!("Server on {url}, without built-in daemons"));

@@ -7,7 +7,7 @@ use super::flags::Database;
 use crate::context::Context;
 
 pub(super) async fn run(ctx: &Context, flags: &Database) -> anyhow::Result<()> {
-    let store = database::open(flags).await?;
+    let store = database::open_existing(flags).await?;
     let mut broken = coder_store::check::check(&store).await?;
     broken.extend(coder_store::state_rotation::unreadable(&store).await?);
     store.close().await;

@@ -10,20 +10,45 @@ use coder_domain::secret::Secret;
 use coder_store::{Config, Location, StateKeys, Store};
 
 use super::flags::Database;
+use super::lock::Lock;
 use crate::env;
 
 /// The embedded database's file in the data directory.
 const FILE: &str = "coder.sqlite";
 
-/// Opens the database and brings its schema up to date.
-pub(crate) async fn open(flags: &Database) -> anyhow::Result<Store> {
+/// Opens the database for a server: makes it when it is missing, brings its schema up to date, and locks its directory for
+/// as long as the second value lives.
+pub(crate) async fn open(flags: &Database) -> anyhow::Result<(Store, Option<Lock>)> {
     let config = config(flags)?;
-    let location = match &config.location {
+    let directory = directory(flags)?;
+    if let Some(directory) = &directory {
+        // The database holds password hashes and Terraform state, so nobody else may look into its directory.
+        let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        make.with_context(|| format!("make the data directory {}", directory.display()))?;
+    }
+    let lock = directory.as_deref().map(Lock::take).transpose()?;
+    let store = Store::open(&config, SystemClock.now()).await;
+    Ok((store.with_context(|| format!("open the database ({})", name(&config)))?, lock))
+}
+
+/// Opens a database that a server has made. Nothing is made or changed by that.
+pub(super) async fn open_existing(flags: &Database) -> anyhow::Result<Store> {
+    let config = config(flags)?;
+    let store = Store::open_existing(&config).await;
+    store.with_context(|| format!("open the database ({})", name(&config)))
+}
+
+/// Keeps servers away from an embedded database as long as the value lives.
+pub(super) fn lock(flags: &Database) -> anyhow::Result<Option<Lock>> {
+    directory(flags)?.as_deref().map(Lock::take).transpose()
+}
+
+fn name(config: &Config) -> String {
+    match &config.location {
         Location::Sqlite(path) => path.display().to_string(),
         // The URL may hold a password.
         Location::Postgres(_) => "the Postgres of --postgres-url".to_owned(),
-    };
-    Store::open(&config, SystemClock.now()).await.with_context(|| format!("open the database ({location})"))
+    }
 }
 
 /// The keys of the flags.
@@ -58,9 +83,6 @@ fn location(flags: &Database) -> anyhow::Result<Config> {
         Some(directory) => directory.clone(),
         None => default_directory()?,
     };
-    // The database holds password hashes and Terraform state, so nobody else may look into its directory.
-    let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-    make.with_context(|| format!("make the data directory {}", directory.display()))?;
     let mut config = Config::new(Location::Sqlite(directory.join(FILE)));
     config.durable = match flags.sqlite_synchronous.as_str() {
         "normal" => false,

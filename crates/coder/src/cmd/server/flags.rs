@@ -133,7 +133,7 @@ pub(crate) struct Database {
     /// How the embedded database is written: normal, or full, which survives power cuts without any loss.
     #[arg(long, env = env::SQLITE_SYNCHRONOUS, default_value = "normal", global = true, value_name = "MODE")]
     pub(crate) sqlite_synchronous: String,
-    /// Keys that encrypt Terraform's states, each 32 bytes in base64; the first encrypts, all decrypt.
+    /// Keys that encrypt the stored secrets, each 32 bytes in base64; the first encrypts, all decrypt.
     #[arg(long, env = env::STATE_ENCRYPTION_KEYS, hide_env_values = true, global = true, value_delimiter = ',', value_parser = secret, value_name = "KEYS")]
     pub(crate) state_encryption_keys: Vec<Secret>,
 }

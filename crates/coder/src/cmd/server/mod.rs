@@ -8,6 +8,7 @@ mod database;
 mod flags;
 mod ignored;
 mod inside;
+pub(crate) mod lock;
 mod states;
 
 use std::path::PathBuf;
@@ -52,7 +53,14 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
         tracing::warn!(target: "coderd", "flag --{flag} is accepted but has no effect yet");
     }
     let config = config::validate(&args)?;
-    let store = database::open(&args.database).await?;
+    if args.database.state_encryption_keys.is_empty() {
+        tracing::warn!(
+            target: "coderd",
+            "secrets in the database are not encrypted: set {} to a key of `openssl rand -base64 32` and keep it apart from the database and its backups",
+            crate::env::STATE_ENCRYPTION_KEYS
+        );
+    }
+    let (store, _lock) = database::open(&args.database).await?;
     let deps = Deps {
         store: store.clone(),
         clock: Arc::new(SystemClock),

@@ -1,7 +1,8 @@
-//! `coder server states`: brings the states in the database under the keys that are configured now.
+//! `coder server states`: brings the secrets in the database, states among them, under the keys that are configured now.
 
 use clap::Subcommand;
-use coder_store::{StateKeys, state_rotation};
+use coder_domain::clock::{Clock as _, SystemClock};
+use coder_store::{StateKeys, encryption};
 
 use super::database;
 use super::flags::Database;
@@ -10,9 +11,9 @@ use crate::context::Context;
 /// What to do with the states.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum Command {
-    /// Encrypt all states with the first of the given keys; then the others are not needed any more.
+    /// Encrypt all values with the first of the given keys; then the others are not needed any more.
     Rotate,
-    /// Store all states plain, so that no key is needed any more.
+    /// Store all values plain, so that no key is needed any more.
     Decrypt,
 }
 
@@ -26,14 +27,16 @@ pub(super) async fn run(ctx: &Context, flags: &Database, command: Command) -> an
         Command::Rotate => keys,
         Command::Decrypt => StateKeys::default(),
     };
-    let store = database::open(flags).await?;
-    let rotated = state_rotation::rotate(&store, &to).await;
+    let store = database::open_existing(flags).await?;
+    // A server that runs with keys would encrypt again.
+    let _lock = if to.is_empty() { database::lock(flags)? } else { None };
+    let rotated = encryption::rotate(&store, &to, SystemClock.now()).await;
     store.close().await;
     let rotated = rotated?;
     let done = match to.current() {
         Some(key) => format!("are encrypted with the key {key}"),
         None => "are stored plain".to_owned(),
     };
-    ctx.printer.note(&format!("All {} states {done}; {} were changed.", rotated.total, rotated.changed));
+    ctx.printer.note(&format!("All {} secrets {done}; {} were changed.", rotated.total, rotated.changed));
     Ok(())
 }

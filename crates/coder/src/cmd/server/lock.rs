@@ -1,0 +1,100 @@
+//! One server for each data directory: a second one would hand out the same jobs again. The lock is the kernel's and ends with
+//! the process, however that ends; the file says whose it is.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+/// In the data directory.
+const FILE: &str = "coder.lock";
+/// Longest process id that is read.
+const LONGEST: u64 = 32;
+
+/// The data directory belongs to this process as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    /// None where the file system has no locks.
+    _file: Option<File>,
+}
+
+impl Lock {
+    /// Takes the lock of a data directory that exists.
+    pub(crate) fn take(directory: &Path) -> anyhow::Result<Self> {
+        let path = directory.join(FILE);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&path).with_context(|| format!("open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "{} uses the data directory {}: stop it first, or choose another directory with --data-dir",
+                holder(&file),
+                directory.display()
+            ),
+            Err(TryLockError::Error(error)) if has_no_locks(&error) => {
+                tracing::warn!(
+                    target: "coderd",
+                    "the file system of {} has no locks ({error}): make sure that no second server uses this directory, or keep it on a local disk",
+                    directory.display()
+                );
+                return Ok(Self { _file: None });
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("lock {}", path.display()));
+            }
+        }
+        let note = file.set_len(0).and_then(|()| file.rewind());
+        note.and_then(|()| writeln!(file, "{}", std::process::id()))
+            .with_context(|| format!("write {}", path.display()))?;
+        Ok(Self { _file: Some(file) })
+    }
+}
+
+/// Whoever has the lock.
+fn holder(file: &File) -> String {
+    let mut text = String::new();
+    // Only a help for people: the lock itself decides.
+    let read = file.take(LONGEST).read_to_string(&mut text);
+    let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
+    pid.map_or_else(|| "another server".to_owned(), |pid| format!("another server, process {pid},"))
+}
+
+/// What network file systems without a lock service answer.
+fn has_no_locks(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(libc::ENOLCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_refused_with_the_process_id_of_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Lock::take(directory.path()).unwrap();
+        let refused = Lock::take(directory.path()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {},", std::process::id())), "{refused}");
+        assert!(refused.contains(&directory.path().display().to_string()), "{refused}");
+        drop(first);
+        // What the file says is no lock.
+        std::fs::write(directory.path().join(FILE), "not a process id, and longer than any that there is\n")
+            .unwrap();
+        let again = Lock::take(directory.path()).unwrap();
+        let text = std::fs::read_to_string(directory.path().join(FILE)).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        drop(again);
+    }
+
+    #[test]
+    fn file_systems_without_locks_are_told_from_failures() {
+        for (code, expected) in
+            [(libc::ENOLCK, true), (libc::EOPNOTSUPP, true), (libc::ENOSYS, true), (libc::EIO, false)]
+        {
+            let error = std::io::Error::from_raw_os_error(code);
+            assert_eq!(has_no_locks(&error), expected, "{error}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Two servers on one Postgres: a daemon works on one, somebody follows its build on the other. Lines and the end arrive
+//! there within about a second, also after the first server was killed and started again at its address, and where no
+//! server hears what the other says.
+
+use std::time::{Duration, SystemTime};
+
+use coder_api::client::LogsOf;
+use coder_store::testing;
+
+use crate::faults::Api;
+use crate::killed::runtime;
+use crate::program::{Home, until};
+use crate::rig::Rig;
+use crate::stack::{PATIENCE, Server, has_terraform};
+use crate::talk::Talk;
+
+/// One look a second, and what a machine with other things to do may add. Signs of life come every 20 seconds.
+const LAG: Duration = Duration::from_secs(5);
+/// Lines of the build, and what is between two of them.
+const LINES: usize = 200;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// When each line was heard on the other server, and when the log ended there.
+type Heard = (Vec<(SystemTime, String)>, SystemTime);
+
+#[expect(clippy::disallowed_methods, reason = "compared with what the template's shell says of the time")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+fn follow(variable: Option<(&str, &str)>) {
+    if !has_terraform() {
+        return;
+    }
+    let Some(database) = runtime().block_on(testing::postgres()) else { return };
+    let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
+    let homes = [(); 2].map(|()| {
+        let mut home = Home::new();
+        home.set("CODER_PG_CONNECTION_URL", url.expose());
+        variable.map(|(name, value)| home.set(name, value));
+        home
+    });
+    let [home, beside] = homes;
+    let mut rig = Rig::new(home, Talk::new(1, LINES, PAUSE));
+    let other = Server::in_home(beside, "127.0.0.1:0", &[]);
+    let there = Api::new(&other, &rig.home);
+    let _daemon = rig.daemon();
+    let place = rig.order("w");
+    let build = until(PATIENCE, || rig.build("w")).unwrap();
+    let follower = there.runtime.spawn({
+        let mut log = there.client.follow_job_logs(LogsOf::Build(build.id), 0);
+        async move {
+            let mut heard = Vec::new();
+            while let Some(line) = log.next().await.unwrap() {
+                heard.push((now(), line.output));
+            }
+            (heard, now())
+        }
+    });
+    assert!(until(PATIENCE * 2, || (place.said().len() >= 10).then_some(())).is_some(), "it does not begin");
+    rig.kill_server();
+    rig.restart_server();
+    let back = now();
+    rig.ended("w");
+    let ended = now();
+    let (heard, over): Heard = there.runtime.block_on(follower).unwrap();
+    let late = over.duration_since(ended).unwrap_or_default();
+    assert!(late < LAG, "the end came {late:?} late");
+    // What was said while the server was away arrives once its daemon has come back.
+    let settled = back + LAG;
+    let (mut compared, mut worst) = (0, Duration::ZERO);
+    for (number, said) in (1..).zip(place.said()) {
+        if said < settled {
+            continue;
+        }
+        let words = format!("line 1.{number}.");
+        let (at, _) = heard.iter().find(|(_, output)| output.ends_with(&words)).unwrap();
+        let lag = at.duration_since(said).unwrap_or_default();
+        (compared, worst) = (compared + 1, worst.max(lag));
+    }
+    eprintln!("{compared} lines compared, the last to arrive took {worst:?}; the end {late:?}");
+    assert!(compared > 0, "the build ended before the server was back");
+    assert!(worst < LAG, "a line came {worst:?} late");
+}
+
+#[test]
+fn a_follower_hears_on_though_the_other_server_was_killed_and_started_again() {
+    follow(None);
+}
+
+#[test]
+fn a_follower_hears_within_a_second_though_no_server_hears_another() {
+    follow(Some(("CODER_DANGEROUS_DROP_WAKE_UPS", "true")));
+}
