@@ -17,7 +17,7 @@ use super::serve::Session;
 const TAR: &str = "application/x-tar";
 
 /// Module archives belong to the system: no person uploaded them, and no person can name them as a template's source.
-const SYSTEM: UserId = UserId::PREBUILDS;
+pub const SYSTEM: UserId = UserId::PREBUILDS;
 
 /// Stores an archive that arrived whole and with the announced hash, if the daemon has an import in hand, and notes for
 /// which; an equal one that is there already is fine. The message names no job, so it is for each import in hand.

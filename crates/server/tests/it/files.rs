@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use serde_json::{Value, json};
+
 use crate::harness::{TestServer, on_both_engines, settings, tar};
 
 fn zip(entries: &[(&str, &str)]) -> Vec<u8> {
@@ -74,4 +76,54 @@ async fn zips_that_unpack_to_far_more_are_refused() {
     let entries: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
     let refused = server.upload(&owner, "application/zip", zip(&entries)).await.expect(400);
     assert!(refused.to_string().contains("more than 10000 entries"), "{refused}");
+}
+
+const ORGANIZATIONS: &str = "/api/v2/organizations";
+
+on_both_engines! {
+    /// A version makes its file readable in its organization, so it takes the rights of a download to make one.
+    async fn a_version_is_made_only_from_a_file_that_its_author_may_download(server: TestServer) {
+        let owner = server.owner().await;
+        for name in ["a", "b"] {
+            server.post(&owner, ORGANIZATIONS, json!({ "name": name })).await.expect(201);
+        }
+        let author = async |name: &str, organization: &str| {
+            let token = server.user(&owner, name, &[]).await;
+            let member = format!("{ORGANIZATIONS}/{organization}/members/{name}");
+            server.post(&owner, &member, Value::Null).await.expect(200);
+            let roles = json!({ "roles": ["organization-template-admin"] });
+            server.put(&owner, &format!("{member}/roles"), roles).await.expect(200);
+            token
+        };
+        let (ann, bob) = (author("ann", "a").await, author("bob", "b").await);
+        let file = server.upload(&ann, "application/x-tar", tar(&[("main.tf", "# secret")])).await.expect(201);
+        let file = file["hash"].as_str().unwrap().to_owned();
+        let push = async |token: &str, organization: &str, file: &str| {
+            let path = format!("{ORGANIZATIONS}/{organization}/templateversions");
+            server.post(token, &path, json!({ "file_id": file, "provisioner": "terraform" })).await
+        };
+        push(&ann, "a", &file).await.expect(201);
+        // The id is in the version's JSON; knowing it is not a right.
+        assert_eq!(push(&bob, "b", &file).await.refused(404), "file_id");
+        server.get(&bob, &format!("/api/v2/files/{file}")).await.expect(404);
+        // Whoever may download it may use it: its uploader elsewhere, and a colleague of the organization that uses it.
+        let cat = author("cat", "a").await;
+        push(&cat, "a", &file).await.expect(201);
+        push(&owner, "b", &file).await.expect(201);
+        push(&bob, "b", &file).await.expect(201);
+    }
+
+    async fn a_file_of_the_system_is_no_template_source(server: TestServer) {
+        let owner = server.owner().await;
+        let mut tx = server.app.store.begin().await.unwrap();
+        let data = tar(&[("main.tf", "resource {}")]);
+        let hash = coder_store::files::hash(&data);
+        let system = coder_server::provisioning::files::SYSTEM;
+        let (file, _) =
+            coder_store::files::insert(&mut tx, &hash, system, "application/x-tar", data, server.app.now()).await.unwrap();
+        tx.commit().await.unwrap();
+        let request = json!({ "file_id": file.id, "provisioner": "terraform" });
+        let path = format!("{ORGANIZATIONS}/default/templateversions");
+        assert_eq!(server.post(&owner, &path, request).await.refused(404), "file_id");
+    }
 }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod download;
+pub mod find;
 mod upload;
 
 pub use download::download;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use coder_api::versions::{CreateTemplateVersionRequest, StorageMethod, TemplateVersion};
-use coder_domain::ids::{JobId, OrganizationId, TemplateVersionId};
+use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::job::Type;
-use coder_domain::rbac::{Action, Object, Resource};
+use coder_domain::rbac::Action;
 use coder_domain::tags::{self, Demand};
 use coder_domain::{Timestamp, names};
 use coder_store::jobs::{Job, NewJob, queue::Place};
@@ -20,6 +20,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
+use crate::routes::files::find::usable;
 use crate::routes::{announce, matched, organizations, owners, random_name, templates, users};
 
 /// Longest message, in bytes.
@@ -43,7 +44,7 @@ pub async fn create(
         None => caller.require(Action::Create, templates::find::object(organization))?,
     }
     check(&request)?;
-    let (file, data) = source(&mut tx, &caller, organization, &request).await?;
+    let (file, data) = source(&mut tx, &caller, &request).await?;
     let mut template = None;
     if let Some(id) = request.template_id {
         let found = templates::find::by_id(&mut tx, &caller, id, Action::Update).await?;
@@ -208,7 +209,6 @@ fn check(request: &CreateTemplateVersionRequest) -> Result<()> {
 async fn source(
     tx: &mut Tx,
     caller: &Caller,
-    organization: OrganizationId,
     request: &CreateTemplateVersionRequest,
 ) -> Result<(files::Info, Vec<u8>)> {
     if !request.example_id.is_empty() {
@@ -218,12 +218,11 @@ async fn source(
         ));
     }
     let id = request.file_id.ok_or_else(|| Error::invalid("file_id", "A file is required."))?;
-    let file = files::find_with_data(tx, id).await?.filter(|(file, _)| {
-        let object = Object::in_organization(Resource::File, organization).owned_by(file.created_by);
-        caller.may(Action::Read, object)
-    });
-    match file {
-        Some(file) => Ok(file),
-        None => Err(Error::new(StatusCode::NOT_FOUND, "File not found.").field("file_id", "File not found")),
-    }
+    let file = usable(tx, caller, id).await?.ok_or_else(no_file)?;
+    let data = files::get_data(tx, file.id).await?;
+    Ok((file, data))
+}
+
+fn no_file() -> Error {
+    Error::new(StatusCode::NOT_FOUND, "File not found.").field("file_id", "File not found")
 }
