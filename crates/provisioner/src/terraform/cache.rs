@@ -6,6 +6,7 @@ use super::filling::Fillings;
 use super::kept_modules::KeptModules;
 use super::plugins::Plugins;
 use super::prepared::Prepared;
+use super::seal::Seals;
 
 /// All of it; a clone is the same.
 #[derive(Debug, Clone)]
@@ -18,10 +19,11 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn at(dir: &Path) -> Self {
+        let seals = Seals::of(dir);
         Self {
-            prepared: Prepared::new(dir.join("init")),
-            plugins: Plugins::of_all(dir),
-            modules: KeptModules::new(dir.join("modules")),
+            prepared: Prepared::new(dir.join("init"), seals.clone()),
+            plugins: Plugins::of_all(dir, seals.clone()),
+            modules: KeptModules::new(dir.join("modules"), seals),
             fillings: Fillings::of(dir),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! modules/<hash>/       a package as it was downloaded
-//! modules/<hash>.json   what Terraform noted of it, and its files as they were when it came
+//! modules/<hash>.json   what Terraform noted of it, and its seal
 //! ```
 //!
 //! Only what cannot change is kept: a version of a registry, a commit of a repository, an archive as its server marks it.
@@ -25,7 +25,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::binary::Product;
 use super::modules::{Entry, MODULES};
-use super::prepared::{LARGEST, MOST_FILES, Seen, copy_tree, own_bytes};
+use super::prepared::{LARGEST, copy_tree, own_bytes};
+use super::seal::Seals;
 use crate::job_files::is_plain_dir;
 
 /// A server that says nothing for this long is left to Terraform.
@@ -38,6 +39,7 @@ const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 #[derive(Debug, Clone)]
 pub(crate) struct KeptModules {
     root: PathBuf,
+    seals: Seals,
 }
 
 /// The name of one of them.
@@ -68,12 +70,19 @@ struct Record {
     version: String,
     /// The module's folder in the package.
     folder: PathBuf,
-    files: Vec<Seen>,
+    seal: String,
+}
+
+impl Record {
+    /// What the seal is about, beside the files.
+    fn known(&self) -> Result<Vec<u8>> {
+        Ok(serde_json::to_vec(&(&self.source, &self.version, &self.folder))?)
+    }
 }
 
 impl KeptModules {
-    pub(crate) const fn new(root: PathBuf) -> Self {
-        Self { root }
+    pub(crate) const fn new(root: PathBuf, seals: Seals) -> Self {
+        Self { root, seals }
     }
 
     /// Copies a module to its place in a template's folder, where it is called `key`, and returns what Terraform is to
@@ -87,8 +96,7 @@ impl KeptModules {
     ) -> Result<Option<Entry>> {
         let Some(record) = self.record(name) else { return Ok(None) };
         let package = self.root.join(&name.0);
-        let is_untouched = seen(&package).is_ok_and(|files| files == record.files);
-        if !is_untouched {
+        if !self.seals.holds(&package, &record.known()?, &record.seal) {
             tracing::warn!(
                 module = record.source,
                 "a module in the cache is not what was fetched; it is fetched again"
@@ -134,12 +142,13 @@ impl KeptModules {
         self.remove(name)?;
         let place = self.root.join(&name.0);
         fs::rename(&package, &place)?;
-        let record = Record {
+        let mut record = Record {
             source: entry.source.clone(),
             version: entry.version.clone(),
             folder: folder.to_owned(),
-            files: seen(&place)?,
+            seal: String::new(),
         };
+        record.seal = self.seals.make(&place, &record.known()?)?;
         let new = self.record_file(name).with_extension("new");
         fs::write(&new, serde_json::to_vec(&record)?)?;
         fs::rename(new, self.record_file(name))?;
@@ -190,10 +199,6 @@ impl KeptModules {
     }
 }
 
-fn seen(package: &Path) -> Result<Vec<Seen>> {
-    Seen::sorted_below(package, MOST_FILES)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +228,7 @@ mod tests {
 
     fn kept(root: &Path) -> KeptModules {
         let (dir, entry) = fetched(root);
-        let kept = KeptModules::new(root.join("modules"));
+        let kept = KeptModules::new(root.join("modules"), Seals::of(root));
         kept.store(&name("a"), &dir, &entry, NOW).unwrap();
         kept
     }
@@ -263,7 +268,7 @@ mod tests {
     fn links_lead_nowhere() {
         let root = tempfile::tempdir().unwrap();
         let (dir, entry) = fetched(root.path());
-        let kept = KeptModules::new(root.path().join("modules"));
+        let kept = KeptModules::new(root.path().join("modules"), Seals::of(root.path()));
         let package = dir.join(MODULES).join("m");
         fs::rename(&package, root.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink(root.path().join("elsewhere"), &package).unwrap();

@@ -23,6 +23,7 @@ pub(crate) mod plan;
 pub(crate) mod plugins;
 pub(crate) mod prepared;
 pub(crate) mod run;
+pub(crate) mod seal;
 pub(crate) mod state;
 pub(crate) mod steps;
 pub(crate) mod stitch;

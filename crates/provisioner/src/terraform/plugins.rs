@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plugins/host/namespace/type/version/platform/       a provider, linked to by jobs
-//! plugins/host/namespace/type/version/platform.json   its files as they were when it came
+//! plugins/host/namespace/type/version/platform.json   its seal, by which it is known again
 //! bundles/<template>/…                                the same, for one template alone
 //! installing/<id>/…                                   what one `init` fills
 //! ```
@@ -24,6 +24,7 @@ use self::locked::Locked;
 pub(crate) use self::staging::Staging;
 use super::filling::Fillings;
 use super::prepared::{Key, Seen};
+use super::seal::Seals;
 
 /// A provider that no job has used for so long is removed.
 const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -39,18 +40,19 @@ pub(super) const MOST_FILES: usize = 10_000;
 pub(crate) struct Plugins {
     root: PathBuf,
     fillings: Fillings,
+    seals: Seals,
 }
 
 impl Plugins {
     /// Those of all jobs, which use this cache directory.
-    pub(crate) fn of_all(cache: &Path) -> Self {
-        Self { root: cache.join("plugins"), fillings: Fillings::of(cache) }
+    pub(crate) fn of_all(cache: &Path, seals: Seals) -> Self {
+        Self { root: cache.join("plugins"), fillings: Fillings::of(cache), seals }
     }
 
     /// Those of one template, whose own code or files may have had a part in them.
     pub(crate) fn of_template(&self, key: &Key) -> Self {
         let root = self.root.with_file_name("bundles").join(key.as_str());
-        Self { root, fillings: self.fillings.clone() }
+        Self { root, ..self.clone() }
     }
 
     /// Makes the directories. They must be there before the first job, which could see what is made later. Blocks.
@@ -64,9 +66,9 @@ impl Plugins {
     pub(crate) fn stage(&self, lock_file: Option<&str>) -> Result<Staging> {
         let locked = lock_file.map(Locked::read).unwrap_or_default();
         self.prepare()?;
-        let staging = Staging::new(self.fillings.make()?, self.root.clone());
+        let staging = Staging::new(self.fillings.make()?, self.root.clone(), self.seals.clone());
         for package in packages(&self.root) {
-            if is_untouched(&package) {
+            if is_sealed(&self.seals, &package) {
                 let below = below(&package, &self.root)?;
                 if !locked.allows(&package, below) {
                     continue;
@@ -126,15 +128,10 @@ fn record(package: &Path) -> PathBuf {
     name.into()
 }
 
-/// Whether a provider is what it was when it came. A provider without a record came with an older version of this program,
-/// when jobs could write there.
-fn is_untouched(package: &Path) -> bool {
-    let was = fs::read(record(package)).ok().and_then(|text| serde_json::from_slice::<Vec<Seen>>(&text).ok());
-    was.is_some_and(|was| seen(package).is_ok_and(|now| now == was))
-}
-
-fn seen(package: &Path) -> Result<Vec<Seen>> {
-    Seen::sorted_below(package, MOST_FILES)
+/// Whether a provider is what it was when it came. One without a seal came with an older version of this program.
+fn is_sealed(seals: &Seals, package: &Path) -> bool {
+    let seal = fs::read(record(package)).ok().and_then(|text| serde_json::from_slice::<String>(&text).ok());
+    seal.is_some_and(|seal| seals.holds(package, &[], &seal))
 }
 
 fn below<'p>(path: &'p Path, root: &Path) -> Result<&'p Path> {
@@ -201,7 +198,7 @@ mod tests {
     const PACKAGE: &str = "registry/ns/one/1.0.0/linux_amd64";
 
     fn plugins(dir: &tempfile::TempDir) -> Plugins {
-        Plugins::of_all(dir.path())
+        Plugins::of_all(dir.path(), Seals::of(dir.path()))
     }
 
     /// What `init` does: downloads a provider unless it is there, and links to it.

@@ -1,7 +1,8 @@
 //! Initialised directories, kept by what they were made of, so that a template version is initialised once per machine.
 //!
 //! An entry holds a copy of `.terraform` and of the lock file. Jobs get copies, so what they do to theirs changes no other.
-//! Providers are links into the plugin cache, as Terraform makes them; an entry whose provider was touched since is none.
+//! Providers are links into the plugin cache, as Terraform makes them. An entry and its providers have seals; one that is not
+//! what was kept is not used.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use uuid::Uuid;
 use super::binary::Binary;
 use super::environment::Environment;
 use super::plugins;
+use super::seal::Seals;
 use crate::job_files::{JobFile, is_plain_dir};
 
 pub(crate) const DATA: &str = ".terraform";
@@ -82,7 +84,7 @@ impl Key {
 }
 
 /// A file as it was; the kernel alone sets the time of its change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     path: PathBuf,
     size: u64,
@@ -132,21 +134,35 @@ impl Seen {
         found.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(found)
     }
+}
 
-    fn is_untouched(&self) -> bool {
-        Self::of(self.path.clone()).is_ok_and(|now| now == *self)
-    }
+/// A provider of an entry.
+#[derive(Debug, Serialize, Deserialize)]
+struct Package {
+    path: PathBuf,
+    seal: String,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Manifest {
-    /// Every file of the providers.
-    providers: Vec<Seen>,
-    /// Where they are.
-    #[serde(default)]
-    packages: Vec<PathBuf>,
+    packages: Vec<Package>,
     /// Whether there is a provider or a remote module, of which there may be a newer one by now.
     fetched: bool,
+    /// Of the entry, with all of this.
+    #[serde(default)]
+    seal: String,
+}
+
+impl Manifest {
+    /// What the seal is about, beside the files of the entry's directory.
+    fn known(&self, entry: &Path) -> std::io::Result<Vec<u8>> {
+        let lock = match JobFile::new(entry, LOCK_FILE).read(LARGEST_LOCK_FILE) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            other => Some(other?),
+        };
+        let packages: Vec<_> = self.packages.iter().map(|package| (&package.path, &package.seal)).collect();
+        Ok(serde_json::to_vec(&(packages, self.fetched, lock))?)
+    }
 }
 
 /// What an entry may be used for.
@@ -162,11 +178,12 @@ pub(crate) enum Purpose {
 #[derive(Debug, Clone)]
 pub(crate) struct Prepared {
     root: PathBuf,
+    seals: Seals,
 }
 
 impl Prepared {
-    pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root }
+    pub(crate) const fn new(root: PathBuf, seals: Seals) -> Self {
+        Self { root, seals }
     }
 
     fn entry(&self, key: &Key) -> PathBuf {
@@ -181,12 +198,8 @@ impl Prepared {
         if manifest.fetched && purpose == (Purpose::Import { locked: false }) {
             return false;
         }
-        if !manifest.providers.iter().all(Seen::is_untouched) {
-            tracing::warn!(entry = %entry.display(), "a provider in the plugin cache was changed; the template is initialised again");
-            // Whatever it is now, it is not what was installed.
-            for provider in manifest.providers.iter().filter(|provider| !provider.is_untouched()) {
-                let _ = std::fs::remove_file(&provider.path);
-            }
+        if !self.is_sealed(&manifest, &entry) {
+            tracing::warn!(entry = %entry.display(), "a kept directory, or a provider of it in the plugin cache, is not what was kept; the template is initialised again");
             let _ = std::fs::remove_dir_all(&entry);
             return false;
         }
@@ -197,7 +210,7 @@ impl Prepared {
                 if let Err(error) = touched {
                     tracing::debug!(%error, "an entry's time cannot be set");
                 }
-                manifest.packages.iter().for_each(|package| plugins::used(package, now));
+                manifest.packages.iter().for_each(|package| plugins::used(&package.path, now));
                 true
             }
             Err(error) => {
@@ -208,12 +221,22 @@ impl Prepared {
         }
     }
 
+    /// Whether an entry and its providers are what they were when it was kept.
+    fn is_sealed(&self, manifest: &Manifest, entry: &Path) -> bool {
+        let is_own = || {
+            let known = manifest.known(entry);
+            known.is_ok_and(|known| self.seals.holds(&entry.join(DATA), &known, &manifest.seal))
+        };
+        manifest.packages.iter().all(|package| self.seals.holds(&package.path, &[], &package.seal))
+            && is_own()
+    }
+
     /// Keeps what `init` has made in `dir`. It is whole from the moment it is there.
     pub(crate) fn store(&self, key: &Key, dir: &Path, now: SystemTime) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.root)?;
         self.remove_stale(now);
         let new = self.root.join(format!("new-{}", Uuid::new_v4()));
-        let stored = self.fill(&new, dir).and_then(|()| {
+        let stored = self.fill(&new, &self.entry(key), dir).and_then(|()| {
             // Another daemon may have been faster; its entry is as good.
             std::fs::rename(&new, self.entry(key)).or_else(|_| std::fs::remove_dir_all(&new))
         });
@@ -223,7 +246,7 @@ impl Prepared {
         stored
     }
 
-    fn fill(&self, new: &Path, dir: &Path) -> std::io::Result<()> {
+    fn fill(&self, new: &Path, entry: &Path, dir: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(new)?;
         let mut manifest = Manifest::default();
         let data = dir.join(DATA);
@@ -235,18 +258,19 @@ impl Prepared {
             // Only these are followed; where others lead is not the daemon's business.
             for link in plugins::links(&data.join(PROVIDERS)) {
                 let package = std::fs::canonicalize(link)?;
-                Seen::below(&package, plugins::MOST_FILES, &mut manifest.providers)?;
-                manifest.packages.push(package);
+                let seal = self.seals.make(&package, &[])?;
+                manifest.packages.push(Package { path: package, seal });
             }
         } else if data.symlink_metadata().is_ok() {
             return Err(std::io::Error::other(format!("{DATA} is no directory")));
         } else {
             std::fs::create_dir_all(new.join(DATA))?;
         }
-        manifest.fetched = !manifest.providers.is_empty()
+        manifest.fetched = !manifest.packages.is_empty()
             || data.join(PROVIDERS).exists()
             || data.join("modules").read_dir().is_ok_and(|entries| entries.count() > 1);
         copy_lock(dir, new)?;
+        manifest.seal = self.seals.make_at(&new.join(DATA), &entry.join(DATA), &manifest.known(new)?)?;
         std::fs::write(new.join(MANIFEST), serde_json::to_vec(&manifest)?)
     }
 
@@ -360,11 +384,15 @@ mod tests {
         (dir, package.join("provider"))
     }
 
+    fn prepared(root: &Path) -> Prepared {
+        Prepared::new(root.join("init"), Seals::of(root))
+    }
+
     #[test]
     fn a_job_that_writes_into_its_copy_changes_no_other() {
         let root = tempfile::tempdir().unwrap();
         let (dir, _) = initialised(root.path());
-        let prepared = Prepared::new(root.path().join("init"));
+        let prepared = prepared(root.path());
         prepared.store(&key("a"), &dir, NOW).unwrap();
         prepared.store(&key("a"), &dir, NOW).unwrap();
         let module = |job: &Path| job.join(".terraform/modules/m/main.tf");
@@ -386,20 +414,41 @@ mod tests {
     fn a_provider_that_was_touched_is_not_used_again() {
         let root = tempfile::tempdir().unwrap();
         let (dir, provider) = initialised(root.path());
-        let prepared = Prepared::new(root.path().join("init"));
+        let prepared = prepared(root.path());
         prepared.store(&key("a"), &dir, NOW).unwrap();
         let modified = provider.metadata().unwrap().modified().unwrap();
         std::fs::write(&provider, "PROGRAM").unwrap();
         std::fs::File::options().write(true).open(&provider).unwrap().set_modified(modified).unwrap();
         assert!(!prepared.restore(&key("a"), Purpose::Build, &root.path().join("one"), NOW));
-        assert!(!provider.exists(), "Terraform installs it anew");
+        // Nor by a process that sees it for the first time, whatever somebody has written into the entry.
+        std::fs::write(&provider, "program").unwrap();
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let of_later = || self::prepared(root.path());
+        let job = |name: &str| {
+            let job = root.path().join(name);
+            std::fs::create_dir(&job).unwrap();
+            of_later().restore(&key("a"), Purpose::Build, &job, NOW)
+        };
+        assert!(job("two"));
+        std::fs::write(&provider, "PROGRAM").unwrap();
+        assert!(!job("three"));
+        for (name, content) in [
+            (".terraform/modules/m/main.tf", "hostile"),
+            (LOCK_FILE, "hostile"),
+            (MANIFEST, "{\"packages\":[],\"fetched\":false,\"seal\":\"00\"}"),
+        ] {
+            std::fs::write(&provider, "program").unwrap();
+            prepared.store(&key("a"), &dir, NOW).unwrap();
+            std::fs::write(root.path().join("init").join(key("a").as_str()).join(name), content).unwrap();
+            assert!(!job(&format!("{} {content}", name.replace('/', " "))), "{name}");
+        }
     }
 
     #[test]
     fn an_import_takes_the_newest_unless_it_is_locked() {
         let root = tempfile::tempdir().unwrap();
         let (dir, _) = initialised(root.path());
-        let prepared = Prepared::new(root.path().join("init"));
+        let prepared = prepared(root.path());
         prepared.store(&key("a"), &dir, NOW).unwrap();
         let bare = root.path().join("bare");
         std::fs::create_dir(&bare).unwrap();
@@ -418,7 +467,7 @@ mod tests {
     #[test]
     fn what_a_job_made_a_link_of_is_not_kept() {
         let root = tempfile::tempdir().unwrap();
-        let prepared = Prepared::new(root.path().join("init"));
+        let prepared = prepared(root.path());
         let other = root.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(other.join("state"), "SECRET").unwrap();

@@ -6,21 +6,23 @@ use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use super::locked::hash;
-use super::{below, is_untouched, links, packages, record, seen, used};
+use super::{below, is_sealed, links, packages, record, used};
 use crate::job_files::{JobFile, is_plain_dir};
 use crate::terraform::filling::Filling;
 use crate::terraform::prepared::{DATA, PROVIDERS};
+use crate::terraform::seal::Seals;
 
 /// What one `init` fills; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Staging {
     filling: Filling,
     root: PathBuf,
+    seals: Seals,
 }
 
 impl Staging {
-    pub(super) const fn new(filling: Filling, root: PathBuf) -> Self {
-        Self { filling, root }
+    pub(super) const fn new(filling: Filling, root: PathBuf, seals: Seals) -> Self {
+        Self { filling, root, seals }
     }
 
     /// What Terraform is told to be its plugin cache.
@@ -56,12 +58,12 @@ impl Staging {
         Ok(())
     }
 
-    /// It is whole from the moment it is there, and nobody uses it before its files are written down.
+    /// It is whole from the moment it is there, and nobody uses it before it has a seal.
     fn move_in(&self, new: &Path) -> Result<()> {
         let place = self.root.join(below(new, self.dir())?);
         fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
         if place.symlink_metadata().is_ok() {
-            if is_untouched(&place) {
+            if is_sealed(&self.seals, &place) {
                 // The template's lock file did not allow what was there; it is the same unless somebody offers another.
                 if hash(&place)? == hash(new)? {
                     return Ok(());
@@ -75,13 +77,13 @@ impl Staging {
             fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place))?;
         }
         fs::rename(new, &place)?;
-        let written = seen(&place).and_then(|seen| {
+        let written = self.seals.make(&place, &[]).and_then(|seal| {
             let unfinished = record(&place).with_extension("new");
-            fs::write(&unfinished, serde_json::to_vec(&seen)?)?;
+            fs::write(&unfinished, serde_json::to_vec(&seal)?)?;
             fs::rename(unfinished, record(&place))
         });
         if written.is_err() {
-            // Without its record it is of no use.
+            // Without its seal it is of no use.
             fs::remove_dir_all(&place)?;
         }
         written
