@@ -87,6 +87,10 @@ variables! {
     JOB_ISOLATION = "CODER_PROVISIONER_DAEMON_JOB_ISOLATION";
     /// Files and directories that jobs must not see, separated by commas. Ours, not an official name.
     JOB_HIDE = "CODER_PROVISIONER_DAEMON_JOB_HIDE";
+    /// Files and directories of the daemon's home that jobs see, read-only, separated by commas. Ours, not an official name.
+    JOB_HOME = "CODER_PROVISIONER_DAEMON_JOB_HOME";
+    /// Where the daemons of one user write down what their jobs must not see. Ours, not an official name.
+    DAEMON_REGISTRY = "CODER_PROVISIONER_DAEMON_REGISTRY";
     /// Most memory of one job in MiB. Ours, not an official name.
     JOB_MEMORY_MIB = "CODER_PROVISIONER_DAEMON_JOB_MEMORY_MIB";
     /// Most processes and threads of one job. Ours, not an official name.

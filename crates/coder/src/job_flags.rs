@@ -22,6 +22,14 @@ pub(crate) struct Jobs {
     /// Further files and directories that jobs must not see, such as caches of other daemons.
     #[arg(long, env = env::JOB_HIDE, value_delimiter = ',', value_name = "PATHS")]
     pub(crate) job_hide: Vec<PathBuf>,
+    /// Files and directories of the daemon's home that jobs see, read-only, such as .aws,.kube; default none, as jobs have an
+    /// empty home of their own. Files that variables such as KUBECONFIG name are seen anyway.
+    #[arg(long, env = env::JOB_HOME, value_delimiter = ',', value_name = "PATHS")]
+    pub(crate) job_home: Vec<PathBuf>,
+    /// Where the daemons of one user write down which directories no job may see; the same for all of them. Default
+    /// /var/lib/coder-daemons for root, ~/.local/state/coder-daemons for others.
+    #[arg(long, env = env::DAEMON_REGISTRY, value_name = "DIRECTORY")]
+    pub(crate) daemon_registry: Option<PathBuf>,
     /// Most memory of one job in MiB, where the kernel offers that; default no limit.
     #[arg(long, env = env::JOB_MEMORY_MIB, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..))]
     pub(crate) job_memory_mib: Option<u64>,
@@ -47,6 +55,8 @@ impl Jobs {
                 .hidden
                 .push(std::path::absolute(&path).with_context(|| format!("hide {}", path.display()))?);
         }
+        config.home = self.job_home.clone();
+        config.registry = self.daemon_registry.clone();
         config.limits = Limits {
             memory_bytes: self.job_memory_mib.map(|mib| mib << 20),
             processes: self.job_processes,
@@ -64,10 +74,14 @@ impl Jobs {
         };
         let allowed: Vec<OsString> = self.job_env_allow.iter().map(OsString::from).collect();
         let hidden: Vec<OsString> = self.job_hide.iter().map(OsString::from).collect();
+        let of_home: Vec<OsString> = self.job_home.iter().map(OsString::from).collect();
+        let registry = self.daemon_registry.as_ref().map(OsString::from);
         [
             list(env::PROVISIONER_DAEMON_JOB_ENV_ALLOW, &allowed),
             text(env::JOB_ISOLATION, Some(self.job_isolation.to_string())),
             list(env::JOB_HIDE, &hidden),
+            list(env::JOB_HOME, &of_home),
+            registry.map(|registry| (env::DAEMON_REGISTRY, registry)),
             text(env::JOB_MEMORY_MIB, self.job_memory_mib.map(|mib| mib.to_string())),
             text(env::JOB_PROCESSES, self.job_processes.map(|number| number.to_string())),
             text(env::JOB_PROCESSORS, self.job_processors.map(|number| number.to_string())),
@@ -117,6 +131,8 @@ mod tests {
             "--job-env-allow=HOME",
             "--job-isolation=required",
             "--job-hide=/c",
+            "--job-home=.aws,.kube",
+            "--daemon-registry=/d",
             "--job-memory-mib=512",
             "--job-processes=64",
             "--job-processors=1.5",
@@ -136,6 +152,7 @@ mod tests {
         assert_eq!(value(env::TERRAFORM_INSTALL), "false");
         assert_eq!(value(env::PROVISIONER_DAEMON_JOB_ENV_ALLOW), "AWS_*,HOME");
         assert_eq!(value(env::JOB_ISOLATION), "required");
+        assert_eq!((value(env::JOB_HOME), value(env::DAEMON_REGISTRY)), (".aws,.kube", "/d"));
         assert_eq!((value(env::JOB_PROCESSORS), value(env::FILE_CACHE_MIB)), ("1.5", "7"));
         // What was not given stays the daemon's own default.
         let passed = passed_on(&[]);

@@ -32,10 +32,10 @@ impl Directory {
         Self { path: given.or_else(|| Some(base()?.join("coderv2"))) }
     }
 
-    /// Where the token is saved; not for templates.
+    /// Where the token is saved: the whole directory is not for templates, whatever else is in it.
     #[cfg(feature = "server")]
-    pub(crate) fn secret_file(&self) -> Option<PathBuf> {
-        self.path.as_ref().map(|path| path.join(SESSION))
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// The saved server.

@@ -27,6 +27,20 @@ pub(crate) fn private_dirs(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// The path by which the kernel knows a directory or file, which need not be there yet: no link is left in it.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut missing = Vec::new();
+    for above in path.ancestors() {
+        if let Ok(mut found) = above.canonicalize() {
+            found.extend(missing.iter().rev());
+            return found;
+        }
+        missing.extend(above.file_name());
+    }
+    path
+}
+
 /// Makes the directories, and looks whether this user may write to them. They must be there before the first job, which could
 /// see what is made later. Blocks.
 ///
@@ -60,6 +74,10 @@ mod tests {
             let mode = dir.path().join(path).metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o700, "{path}");
         }
+        std::os::unix::fs::symlink(dir.path().join("a"), dir.path().join("link")).unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        assert_eq!(resolve(&dir.path().join("link/cache")), real.join("a/cache"));
+        assert_eq!(resolve(&dir.path().join("link/new/below")), real.join("a/new/below"));
         std::fs::write(dir.path().join("file"), "").unwrap();
         let error = prepare(&dir.path().join("file")).unwrap_err();
         assert_eq!(error.dir, dir.path().join("file/work"));

@@ -16,13 +16,14 @@ use crate::cache_dir::{self, CacheError};
 use crate::cancel::{Shutdown, Stop};
 use crate::connect::{Connector, Dialling};
 use crate::hand::Hand;
-use crate::isolation::{Applied, Confinement, Found, Isolation, Level, Limits};
+use crate::isolation::{Confinement, Found, Isolation, Level, Limits};
 use crate::job::Workshop;
 use crate::join::ConnectError;
 use crate::kept_files::{self, KeptFiles};
 use crate::left;
 use crate::logs::Pace;
 use crate::metrics::Metrics;
+use crate::neighbours;
 use crate::session::{Link, Patience};
 use crate::status::{Status, StatusHandle};
 use crate::terraform::binary::required::Required;
@@ -30,6 +31,7 @@ use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
 use crate::terraform::cache::Cache;
 use crate::terraform::environment::Environment;
 use crate::terraform::install::{Install, Installer, Progress};
+use crate::terraform::seal;
 use crate::workdir::Claim;
 
 /// How a daemon works.
@@ -69,6 +71,11 @@ pub struct Config {
     pub isolation: Isolation,
     /// Files and directories that no job may see, beside what the daemon itself hides.
     pub hidden: Vec<PathBuf>,
+    /// What jobs see, read-only, of the daemon's home directory: paths below it. Files that the environment names are seen
+    /// anyway.
+    pub home: Vec<PathBuf>,
+    /// Where the daemons of this user write down what their jobs must not see; none for the usual place of the user.
+    pub registry: Option<PathBuf>,
     /// What a job may use of the machine.
     pub limits: Limits,
     /// Where files of the server are kept for later jobs; daemons of one server may share it.
@@ -101,6 +108,8 @@ impl Config {
             job_environment: None,
             isolation: Isolation::Auto,
             hidden: Vec::new(),
+            home: Vec::new(),
+            registry: None,
             limits: Limits::default(),
         }
     }
@@ -115,6 +124,11 @@ pub enum RunError {
     /// Jobs cannot be kept apart on this machine, and [`Isolation::Required`] was asked for.
     #[error("jobs cannot be kept apart here, as --job-isolation=required asks for: {0}")]
     NotApart(String),
+    /// Other daemons of this user cannot be kept from this one's directories, and [`Isolation::Required`] was asked for.
+    #[error(
+        "daemons of this user cannot be kept apart, as --job-isolation=required asks for: {0}; remove what is there, or name a directory that only this user can write to (--daemon-registry)"
+    )]
+    Registry(String),
     /// No job could run: the cache directory cannot be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -127,23 +141,21 @@ pub struct Daemon {
     workshops: Vec<Workshop>,
     status: watch::Sender<Status>,
     metrics: Metrics,
-    found: Found,
+    confinement: Confinement,
 }
 
 impl Daemon {
-    pub fn new(config: Config, connector: impl Connector) -> Self {
+    pub fn new(mut config: Config, connector: impl Connector) -> Self {
+        // Jobs know it by the path that the kernel has for it, which no link that is put elsewhere changes.
+        config.cache_dir = cache_dir::resolve(&config.cache_dir);
         let mut environment = Environment::of_daemon();
         if let Some(allowed) = &config.job_environment {
             environment.narrow(allowed);
         }
         let slots = config.slots.clamp(1, extension::SLOTS);
         let metrics = Metrics::new();
-        let confinement = Confinement {
-            found: Found::of(config.isolation),
-            cache: config.cache_dir.clone(),
-            hidden: config.hidden.iter().cloned().chain(std::path::absolute(&config.file_cache)).collect(),
-            limits: Applied::of(&config.limits),
-        };
+        let confinement = neighbours::confinement(&config, &environment);
+        environment.set_home(confinement.home.clone());
         let installer = config.install.clone().map(Installer::new);
         let finder = Arc::new(Finder::new(config.terraform.clone(), installer));
         let files = KeptFiles::new(config.file_cache.clone(), config.file_cache_bytes);
@@ -156,8 +168,7 @@ impl Daemon {
             limits: confinement.limits.words.clone(),
             ..Status::default()
         });
-        let found = confinement.found;
-        Self { config, connector: Arc::new(connector), workshops, status, metrics, found }
+        Self { config, connector: Arc::new(connector), workshops, status, metrics, confinement }
     }
 
     /// With another source of time for logs and timings.
@@ -200,6 +211,7 @@ impl Daemon {
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
         self.say_isolation()?;
+        neighbours::say_home(&self.confinement.home);
         if let Some(path) = self.workshops.first().and_then(|workshop| workshop.environment.missing_config())
         {
             tracing::warn!(
@@ -284,7 +296,7 @@ impl Daemon {
 
     /// Says what keeps jobs apart here; an error when that is too little.
     fn say_isolation(&self) -> Result<(), RunError> {
-        let Found { level, why, .. } = &self.found;
+        let Found { level, why, .. } = &self.confinement.found;
         let why = why.as_deref().unwrap_or("this system has no namespaces");
         match (self.config.isolation, level) {
             (Isolation::Required, Level::None) => return Err(RunError::NotApart(why.to_owned())),
@@ -315,20 +327,31 @@ impl Daemon {
         let (dir, work) = (self.config.cache_dir.clone(), self.config.cache_dir.join("work"));
         let files = self.workshops.first().map(|workshop| workshop.files.clone());
         let shown = work.display().to_string();
+        let (isolation, confinement) = (self.config.isolation, self.confinement.clone());
         let claiming = tokio::task::spawn_blocking(move || {
             cache_dir::prepare(&dir)?;
             if let Some(Err(error)) = files.map(|files| files.prepare()) {
                 tracing::warn!(target: "provisioner", %error, "nothing can be kept for later jobs in the cache directory");
             }
-            Claim::take(&work).map_err(|reason| CacheError { dir: work, reason })
+            let is_new = neighbours::register(isolation, &confinement)?;
+            if is_new {
+                // Whoever wrote into it before may have seen the key.
+                seal::forget_key(&dir).map_err(|reason| CacheError { dir, reason })?;
+            }
+            let claim = Claim::take(&work).map_err(|reason| CacheError { dir: work, reason })?;
+            Ok((claim, is_new))
         });
         match claiming.await {
-            Ok(Ok(Some(claim))) => Ok(Some(claim)),
-            Ok(Ok(None)) => {
-                tracing::warn!(target: "provisioner", dir = %shown, "another daemon uses this cache directory; give each its own");
-                Ok(None)
+            Ok(Ok((claim, is_new))) => {
+                if claim.is_none() {
+                    tracing::warn!(target: "provisioner", dir = %shown, "another daemon uses this cache directory; give each its own");
+                }
+                if is_new {
+                    neighbours::wait_for_jobs_of_others(self.config.isolation, &self.confinement).await;
+                }
+                Ok(claim)
             }
-            Ok(Err(error)) => Err(error.into()),
+            Ok(Err(error)) => Err(error),
             Err(error) => {
                 tracing::error!(target: "provisioner", %error, "clearing the work directory failed");
                 Ok(None)

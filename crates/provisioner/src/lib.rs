@@ -23,6 +23,7 @@ mod left;
 mod logs;
 mod mask;
 mod metrics;
+mod neighbours;
 mod notices;
 mod older;
 mod program;

@@ -10,7 +10,6 @@ use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
 use crate::cache_dir::private_dirs;
-use crate::isolation;
 use crate::job_files::{self, JobFile};
 use crate::left::Left;
 use crate::strays;
@@ -22,6 +21,10 @@ const RECORD: &str = "private/job.json";
 
 /// Beginning of the names of locks; the id of the directory follows.
 const LOCK: &str = "lock-";
+
+/// How often a new lock is tried to be taken, and the time in between.
+const TAKEN_AGAIN: usize = 100;
+const LOOKED_AT: Duration = Duration::from_millis(1);
 
 /// Leftovers of daemons that were killed are removed after this time (terraform 1.3).
 const STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -45,8 +48,7 @@ impl WorkDir {
         remove_stale(parent, now);
         let (parent, id) = (std::path::absolute(parent)?, Uuid::new_v4());
         let root = parent.join(format!("{PREFIX}{id}"));
-        let lock = Lock::take(&root)?
-            .ok_or_else(|| std::io::Error::other("somebody holds the lock of a new directory"))?;
+        let lock = Lock::take_new(&root)?;
         private_dirs(&root.join(TEMPLATE))?;
         private_dirs(&root.join("private"))?;
         Ok(Self { root, precious: AtomicBool::new(false), outlived: OnceLock::new(), _lock: lock })
@@ -188,7 +190,6 @@ impl Claim {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(None);
         }
-        isolation::register(parent);
         let mut left = Vec::new();
         for dir in sessions(&std::path::absolute(parent)?) {
             // A daemon that came second before may still work there.
@@ -228,6 +229,17 @@ struct Lock {
 }
 
 impl Lock {
+    /// That of a directory which is not there yet. A daemon that starts may just be looking at it.
+    fn take_new(dir: &Path) -> std::io::Result<Self> {
+        for _ in 0..TAKEN_AGAIN {
+            if let Some(lock) = Self::take(dir)? {
+                return Ok(lock);
+            }
+            std::thread::sleep(LOOKED_AT);
+        }
+        Err(std::io::Error::other("somebody holds the lock of a new directory"))
+    }
+
     /// None while another holds it. The directory need not be there yet.
     fn take(dir: &Path) -> std::io::Result<Option<Self>> {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().replacen(PREFIX, LOCK, 1);
@@ -253,6 +265,19 @@ impl Drop for Lock {
         // An empty file that stays harms nobody.
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// The files that jobs of a directory hold.
+pub(crate) fn locks(parent: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    let locks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(LOCK));
+    locks.map(|entry| entry.path()).collect()
+}
+
+/// Whether the job of such a file is still at work.
+pub(crate) fn is_held(lock: &Path) -> bool {
+    let Ok(file) = std::fs::File::open(lock) else { return false };
+    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::WOULDBLOCK))
 }
 
 /// Removes directories of jobs that nobody has touched for a week.

@@ -76,6 +76,7 @@ impl Home {
 
     fn dress(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).env_clear().env("HOME", self.path()).current_dir(self.path());
+        command.env("CODER_PROVISIONER_DAEMON_REGISTRY", self.path().join("registry"));
         for name in ["PATH", "TMPDIR", "LLVM_PROFILE_FILE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);

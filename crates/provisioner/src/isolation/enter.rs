@@ -2,9 +2,9 @@
 //! threads, so it makes system calls and nothing else: no memory is allocated, no lock is taken.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, statvfs};
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, mkdirat, openat, statvfs};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
@@ -13,10 +13,7 @@ use rustix::mount::{
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, UnshareFlags, remove_capability_from_bounding_set, unshare_unsafe};
 
-use super::view::{Step, View, read_only_as};
-
-/// Directories that are shown again although one above them is covered: the cache and the job's own.
-const SHOWN: usize = 4;
+use super::view::{Place, Step, View, read_only_as};
 
 /// How often it is tried to lock a cover, and the time in between; only one that is going away needs more than one attempt.
 const SEAL_ATTEMPTS: usize = 50;
@@ -108,10 +105,10 @@ type Result<T> = std::result::Result<T, (Stage, Errno)>;
 impl Entry {
     /// Enters. With a namespace of processes this returns in another process than it was called in: the child of the
     /// same parent, whose number goes through `report`. A failure is reported there too, as a negative stage.
-    pub(super) fn enter(&self, report: BorrowedFd<'_>) -> std::io::Result<()> {
+    pub(super) fn enter(&mut self, report: BorrowedFd<'_>) -> std::io::Result<()> {
         close_inherited();
         let entered =
-            self.limit().and_then(|()| self.cell.as_ref().map_or(Ok(()), |walls| walls.enter(report)));
+            self.limit().and_then(|()| self.cell.as_mut().map_or(Ok(()), |walls| walls.enter(report)));
         match entered {
             Ok(()) if self.only_tries => Err(TRIED.into()),
             Ok(()) => Ok(()),
@@ -136,7 +133,7 @@ impl Entry {
 }
 
 impl Walls {
-    fn enter(&self, report: BorrowedFd<'_>) -> Result<()> {
+    fn enter(&mut self, report: BorrowedFd<'_>) -> Result<()> {
         let mut flags = UnshareFlags::NEWNS;
         if self.processes {
             flags |= UnshareFlags::NEWPID;
@@ -168,24 +165,14 @@ impl Walls {
         Ok(())
     }
 
-    fn mount(&self) -> rustix::io::Result<()> {
+    fn mount(&mut self) -> rustix::io::Result<()> {
         // What is mounted later outside still arrives; nothing of this leaves.
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-        let mut trees = [const { None::<OwnedFd> }; SHOWN];
-        let shown = || {
-            self.view.steps.iter().filter_map(|step| match step {
-                Step::Show { path, missing } => Some((path, missing)),
-                _ => None,
-            })
-        };
-        let flags =
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        for (place, (path, _)) in trees.iter_mut().zip(shown()) {
-            *place = Some(open_tree(CWD, path.as_c_str(), flags)?);
-        }
-        let mut trees = trees.iter();
-        for step in &self.view.steps {
+        let View { steps, trees } = &mut self.view;
+        let mut taken = 0;
+        for step in steps.iter() {
             match step {
+                Step::Pin(path) => unless_gone(mount_bind_recursive(path.as_c_str(), path.as_c_str()))?,
                 Step::Cover(path) => {
                     let flags = MountFlags::NOSUID | MountFlags::NODEV;
                     unless_gone(mount(c"tmpfs", path.as_c_str(), c"tmpfs", flags, c"mode=0755,size=64k"))?;
@@ -195,15 +182,18 @@ impl Walls {
                     mount_bind_recursive(path.as_c_str(), path.as_c_str())?;
                     mount_remount(path.as_c_str(), *flags, c"")?;
                 }
-                Step::Show { path, missing } => {
-                    for dir in missing {
-                        match rustix::fs::mkdir(dir.as_c_str(), Mode::RWXU) {
-                            Ok(()) | Err(Errno::EXIST) => {}
-                            Err(error) => return Err(error),
-                        }
+                Step::Take { path, must } => {
+                    let tree = match take(path) {
+                        Err(Errno::NOENT) if !must => None,
+                        other => Some(other?),
+                    };
+                    *trees.get_mut(taken).ok_or(Errno::NOSPC)? = tree;
+                    taken += 1;
+                }
+                Step::Attach { tree, place, read_only } => {
+                    if let Some(Some(tree)) = trees.get(*tree) {
+                        attach(tree, place, *read_only)?;
                     }
-                    let Some(Some(tree)) = trees.next() else { return Err(Errno::NOSPC) };
-                    move_mount(tree, c"", CWD, path.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
                 }
                 Step::Seal(path) => {
                     let flags =
@@ -275,6 +265,99 @@ impl Identity {
     }
 }
 
+/// A copy of what is mounted at a path and below, which is nowhere yet. A link in the path's place is not followed.
+fn take(path: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    open_tree(CWD, path, flags)
+}
+
+/// Lets what was taken be seen at its place.
+fn attach(tree: &OwnedFd, place: &Place, read_only: bool) -> rustix::io::Result<()> {
+    let rights = set_attributes(tree, read_only);
+    let unfollowed = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = rustix::fs::open(place.base.as_c_str(), unfollowed, Mode::empty())?;
+    for (number, name) in place.below.iter().enumerate() {
+        let is_dir = place.is_dir || number + 1 < place.below.len();
+        let kind = if is_dir { OFlags::DIRECTORY } else { OFlags::empty() };
+        at = match openat(&at, name.as_c_str(), unfollowed | kind, Mode::empty()) {
+            Err(Errno::NOENT) if is_dir => {
+                mkdirat(&at, name.as_c_str(), Mode::RWXU)?;
+                openat(&at, name.as_c_str(), unfollowed | kind, Mode::empty())?
+            }
+            Err(Errno::NOENT) => {
+                let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                openat(&at, name.as_c_str(), new, Mode::RUSR | Mode::WUSR)?
+            }
+            other => other?,
+        };
+    }
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, c"", &at, c"", flags)?;
+    match rights {
+        // Before Linux 5.12 only what is attached can be changed, by a path.
+        Err(Errno::NOSYS) => {
+            let now =
+                read_only_as(rustix::fs::fstatvfs(tree)?.f_flag) | MountFlags::NOSUID | MountFlags::NODEV;
+            let flags = if read_only { now } else { now - MountFlags::RDONLY };
+            mount_remount(DescriptorPath::of(tree).as_c_str(), flags, c"")
+        }
+        other => other,
+    }
+}
+
+/// The path of an open file, made without memory of its own.
+struct DescriptorPath([u8; 32]);
+
+impl DescriptorPath {
+    fn of(file: &OwnedFd) -> Self {
+        let mut path = [0; 32];
+        path[..14].copy_from_slice(b"/proc/self/fd/");
+        let mut number = file.as_raw_fd().unsigned_abs();
+        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+        for at in (14..14 + digits).rev() {
+            path[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        Self(path)
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
+/// Takes away what nobody needs in a directory of jobs: programs that change the user, devices, and where asked for, writing.
+fn set_attributes(tree: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
+    /// As the kernel has it; not every C library does.
+    #[repr(C)]
+    struct Attributes {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        namespace: u64,
+    }
+    const READ_ONLY: u64 = 0x1;
+    const NO_SUID: u64 = 0x2;
+    const NO_DEVICES: u64 = 0x4;
+    let set = NO_SUID | NO_DEVICES | if read_only { READ_ONLY } else { 0 };
+    let attributes = Attributes { set, clear: 0, propagation: 0, namespace: 0 };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    // SAFETY: the path is empty and ends with a zero, and the attributes are as long as is said.
+    #[expect(unsafe_code, reason = "no library offers the call")]
+    let result = unsafe {
+        let (path, size) = (c"".as_ptr(), size_of::<Attributes>());
+        libc::syscall(libc::SYS_mount_setattr, tree.as_raw_fd(), path, flags, &raw const attributes, size)
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}
+
 /// Locks what covers a directory. A directory that somebody removes meanwhile, such as that of a daemon that ends, loses its
 /// cover a moment before its name.
 fn seal(path: &CStr, flags: MountFlags) -> rustix::io::Result<()> {
@@ -313,4 +396,21 @@ fn write_file(path: &CStr, bytes: &[u8]) -> rustix::io::Result<()> {
 fn tell(report: BorrowedFd<'_>, number: i32) {
     // Four bytes fit into a pipe. Without them the parent sees that nothing came.
     let _ = rustix::io::write(report, &number.to_ne_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_files_have_paths() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for number in [0, 9, 10, 123] {
+            let copy = rustix::io::fcntl_dupfd_cloexec(&file, number).unwrap();
+            let path = DescriptorPath::of(&copy);
+            let path = path.as_c_str().to_str().unwrap();
+            assert_eq!(path, format!("/proc/self/fd/{}", copy.as_raw_fd()));
+            assert_eq!(std::fs::read_link(path).unwrap(), std::path::Path::new("/dev/null"));
+        }
+    }
 }

@@ -4,12 +4,16 @@
 //! Terraform is started in namespaces of its own, once per command. Nothing stays running for it, and nothing is copied:
 //! what is not for the job is covered by empty directories that only the job sees.
 
+mod account;
 #[cfg(target_os = "linux")]
 mod enter;
 mod groups;
-mod known;
+mod home;
 mod limits;
+#[cfg(target_os = "linux")]
+mod mounts;
 mod process;
+mod registry;
 #[cfg(target_os = "linux")]
 mod view;
 
@@ -18,10 +22,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub(crate) use groups::Groups;
-pub(crate) use known::register;
+pub(crate) use home::Home;
 pub(crate) use limits::Applied;
 pub use limits::Limits;
 pub(crate) use process::{Process, spawn};
+pub(crate) use registry::Registry;
 
 /// Whether jobs are kept apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -122,10 +127,15 @@ fn probe() -> &'static Found {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confinement {
     pub(crate) found: Found,
-    /// The daemon's cache: readable for jobs, but for the directories of jobs and what was prepared.
+    /// The daemon's cache, of which jobs see only what they run.
     pub(crate) cache: PathBuf,
     /// Files and directories that jobs must not see.
     pub(crate) hidden: Vec<PathBuf>,
+    /// Programs and directories of them, which jobs see wherever they are, and do not change.
+    pub(crate) programs: Vec<PathBuf>,
+    pub(crate) home: Home,
+    /// What the daemons of this user have.
+    pub(crate) registry: Registry,
     pub(crate) limits: Applied,
 }
 

@@ -127,8 +127,8 @@ mod linux {
 
     use super::{Cell, Command, ExitStatus, Pid, Process, io};
     use crate::isolation::enter::{Entry, Identity, Stage, TRIED, Walls};
-    use crate::isolation::view::{Step, View, c_string};
-    use crate::isolation::{Found, Level, known};
+    use crate::isolation::view::{Place, Step, View, c_string};
+    use crate::isolation::{Found, Level};
 
     const LIMITED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
 
@@ -169,15 +169,11 @@ mod linux {
         let found = &cell.confinement.found;
         let dir = c_string(dir.unwrap_or(Path::new("/")))?;
         let as_root = rustix::process::geteuid().is_root();
-        let list = known::list();
-        let own = std::path::absolute(&cell.confinement.cache).unwrap_or_default();
-        let mut others = known::others(&list, &own);
-        others.push(list);
         (found.level != Level::None).then(|| Walls {
             identity: found.own_users.then(identity),
             processes: found.level == Level::Full,
             guards_kernel: as_root,
-            view: View::of(cell, as_root, &others),
+            view: View::of(cell, as_root, &cell.confinement.registry.read()),
             dir,
         })
     }
@@ -191,7 +187,7 @@ mod linux {
     }
 
     /// Has the command's process do this before it runs its program. Returns where it reports to.
-    fn enter(command: &mut Command, entry: Entry) -> io::Result<OwnedFd> {
+    fn enter(command: &mut Command, mut entry: Entry) -> io::Result<OwnedFd> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // SAFETY: `Entry::enter` makes system calls only; what it uses was made before.
         #[expect(unsafe_code, reason = "there is no other way to namespaces for a child")]
@@ -338,12 +334,17 @@ mod linux {
             can_wait().map_err(|error| format!("processes cannot be waited for: {error}"))?;
         }
         let devices = CString::new("/dev").expect("no zero in it");
-        let steps = vec![Step::Cover(devices.clone()), Step::Show { path: devices, missing: Vec::new() }];
+        let place = Place { base: devices.clone(), below: Vec::new(), is_dir: true };
+        let steps = vec![
+            Step::Take { path: devices.clone(), must: true },
+            Step::Cover(devices),
+            Step::Attach { tree: 0, place, read_only: false },
+        ];
         let walls = Walls {
             identity: own_users.then(identity),
             processes: level == Level::Full,
             guards_kernel: rustix::process::geteuid().is_root(),
-            view: View { steps },
+            view: View { steps, trees: vec![None] },
             dir: CString::new("/").expect("no zero in it"),
         };
         let entry = Entry { cell: Some(walls), only_tries: true, ..Entry::default() };

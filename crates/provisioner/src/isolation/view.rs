@@ -1,79 +1,108 @@
 //! What a job sees of the machine's files: as steps in their order, ready for a process that may only make system calls.
+//!
+//! Directories of daemons are covered by empty ones, the home directory by the job's own. What a job needs of them is taken
+//! before that and attached again at its place: its own directory, providers and programs, which it cannot change.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::mount::MountFlags;
 
 use super::Cell;
+use super::mounts::Mounts;
+use super::registry::Registered;
+use crate::cache_dir::resolve;
 
 const SSH_INCLUDED: &str = "/etc/ssh/ssh_config.d";
+
+/// What jobs run or read of a daemon's cache.
+const USED_OF_CACHE: [&str; 2] = ["plugins", "bundles"];
+
+/// By these a job could have programs started outside: the managers of services, of the machine and of the user.
+const MANAGERS: [&str; 3] =
+    ["/run/systemd/private", "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"];
+const MANAGERS_OF_USER: [&str; 2] = ["bus", "systemd"];
 
 /// One change of what is seen.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
+    /// This directory keeps its name: with a directory above it under another name, what lies below would be seen there.
+    Pin(CString),
     /// An empty directory lies over this one.
     Cover(CString),
     /// An empty device lies over this file.
     CoverFile(CString),
     /// This directory is not changed from within.
     ReadOnly { path: CString, flags: MountFlags },
-    /// What was at this path before the first step is seen there again.
-    Show { path: CString, missing: Vec<CString> },
+    /// What is at this path now is kept, to be attached. It may be gone unless it `must` be there.
+    Take { path: CString, must: bool },
+    /// What was taken as this one of all is seen here.
+    Attach { tree: usize, place: Place, read_only: bool },
     /// The empty directory stays empty.
     Seal(CString),
+}
+
+/// Where something is attached: each step down from `base` is made where it is missing, and no link is followed, as the job
+/// may have put one there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) base: CString,
+    pub(super) below: Vec<CString>,
+    pub(super) is_dir: bool,
 }
 
 /// Everything that a job's process changes before it runs a program.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) steps: Vec<Step>,
+    /// Room for what is taken.
+    pub(super) trees: Vec<Option<OwnedFd>>,
+}
+
+/// Something that a job sees although what it lies in may be covered.
+#[derive(Debug)]
+struct Show {
+    source: PathBuf,
+    at: PathBuf,
+    read_only: bool,
+    must: bool,
+}
+
+impl Show {
+    fn own(path: PathBuf) -> Self {
+        Self { source: path.clone(), at: path, read_only: false, must: true }
+    }
+
+    fn read_only(source: PathBuf, at: PathBuf) -> Self {
+        Self { source, at, read_only: true, must: false }
+    }
 }
 
 impl View {
-    /// What a job is to see. Reads the file system, so that what is not there is not covered.
-    pub(super) fn of(cell: Cell<'_>, as_root: bool, others: &[PathBuf]) -> Self {
-        let mut view = Self::default();
+    /// What a job is to see, with the directories that `registered` daemons have. Reads the file system, so that what is not
+    /// there is not covered.
+    pub(super) fn of(cell: Cell<'_>, as_root: bool, registered: &Registered) -> Self {
         let confinement = cell.confinement;
-        let cache = std::path::absolute(&confinement.cache).unwrap_or_else(|_| confinement.cache.clone());
-        let mut hidden: Vec<&PathBuf> =
-            confinement.hidden.iter().chain(others).filter(|path| path.is_absolute()).collect();
-        hidden.sort_unstable();
-        // The cache may have to be shown again first.
-        let (inside, hidden): (Vec<_>, Vec<_>) =
-            hidden.into_iter().partition(|path| path.starts_with(&cache));
-        let mut covered: Vec<&Path> = Vec::new();
-        for path in hidden {
-            if covered.iter().any(|above| path.starts_with(above)) {
-                continue;
-            }
-            if path.is_dir() {
-                covered.push(path);
-            }
-            view.cover(path);
-        }
-        if covered.iter().any(|above| cache.starts_with(above)) {
-            view.show(&cache, &covered);
-        }
-        view.read_only(&cache);
-        let before = covered.len();
-        let own = ["work", "init", "installing", "modules"].map(|name| cache.join(name));
-        for path in own.iter().chain(inside) {
-            view.cover(path);
-            if path.is_dir() {
-                covered.push(path);
-            }
-        }
-        view.show(cell.job, &covered[before..]);
-        if let Some(filled) = cell.filled.and_then(|filled| std::path::absolute(filled).ok()) {
-            view.show(&filled, &covered[before..]);
-        }
-        for path in &covered {
-            view.steps.extend(c_string(path).map(Step::Seal));
-        }
+        let cache = resolve(&confinement.cache);
+        let hidden = confinement.hidden.iter().chain(&registered.hidden).filter(|path| path.is_absolute());
+        let mut hidden: BTreeSet<PathBuf> = hidden.map(|path| resolve(path)).chain([cache.clone()]).collect();
+        let mounts = Mounts::read();
+        let aliases: Vec<PathBuf> = hidden.iter().flat_map(|path| mounts.aliases(path)).collect();
+        hidden.extend(aliases);
+        hidden.extend(managers());
+        hidden.retain(|path| path != Path::new("/") && path.symlink_metadata().is_ok());
+
+        let job = resolve(cell.job);
+        let homes = confinement.home.replaced(&job).map(|(home, folder)| (resolve(home), folder));
+        let homes: BTreeMap<PathBuf, PathBuf> = homes.collect();
+        let shows = shows(cell, registered, &cache, &homes, &hidden);
+        let mut view = Self::default();
+        view.arrange(&hidden, &homes.into_keys().collect(), shows);
         if as_root {
             view.guard_kernel();
         } else {
@@ -85,19 +114,65 @@ impl View {
         view
     }
 
-    fn cover(&mut self, path: &Path) {
-        let Ok(kind) = path.metadata() else { return };
-        let step = if kind.is_dir() { Step::Cover } else { Step::CoverFile };
-        self.steps.extend(c_string(path).map(step));
+    fn arrange(&mut self, hidden: &BTreeSet<PathBuf>, homes: &BTreeSet<PathBuf>, shows: Vec<Show>) {
+        let is_below = |path: &Path, set: &BTreeSet<PathBuf>| set.iter().any(|above| path.starts_with(above));
+        let has_show = |path: &&PathBuf| shows.iter().any(|show| show.at.starts_with(path));
+        let (late, early): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) = hidden.iter().partition(has_show);
+        // Of directories in each other the outermost is enough.
+        let bases = outermost(late.into_iter().chain(homes));
+        let late: Vec<&PathBuf> = bases.iter().filter(|base| !homes.contains(*base)).collect();
+        let is_shown = |path: &Path| shows.iter().any(|show| path.starts_with(&show.source));
+        let early = outermost(early.into_iter());
+        let early = early.iter().filter(|path| !is_below(path, &bases) || is_shown(path));
+
+        let read_only = shows.iter().filter(|show| show.read_only).map(|show| &show.at);
+        for path in pinned(hidden.iter().chain(read_only).filter(|path| !is_below(path, homes))) {
+            self.steps.extend(c_string(&path).map(Step::Pin));
+        }
+        for path in early {
+            self.cover(path);
+            if path.is_dir() {
+                self.steps.extend(c_string(path).map(Step::Seal));
+            }
+        }
+        // The number of each tree that is taken, from outside to inside, so that what lies in another is attached after it.
+        let mut attached: BTreeMap<(usize, usize), (usize, Show)> = BTreeMap::new();
+        for (number, show) in shows.into_iter().enumerate() {
+            let Some(path) = c_string(&show.source) else { continue };
+            self.steps.push(Step::Take { path, must: show.must });
+            attached.insert((show.at.components().count(), number), (number, show));
+        }
+        self.trees.resize_with(attached.len(), || None);
+        for path in &late {
+            self.cover(path);
+        }
+        for (tree, show) in attached.into_values() {
+            let base = bases.iter().find(|base| show.at.starts_with(base));
+            // What nothing lies over is there already, and may be changed if it may.
+            if base.is_none() && !show.read_only {
+                continue;
+            }
+            let base = base.cloned().unwrap_or_else(|| show.at.clone());
+            let below = show.at.strip_prefix(&base).unwrap_or(Path::new(""));
+            let place = Place {
+                below: below.components().filter_map(|part| c_string(Path::new(part.as_os_str()))).collect(),
+                is_dir: show.source.is_dir(),
+                base: match c_string(&base) {
+                    Some(base) => base,
+                    None => continue,
+                },
+            };
+            self.steps.push(Step::Attach { tree, place, read_only: show.read_only });
+        }
+        for path in late.into_iter().filter(|path| path.is_dir()) {
+            self.steps.extend(c_string(path).map(Step::Seal));
+        }
     }
 
-    /// The directory is seen although one above it is covered.
-    fn show(&mut self, path: &Path, covered: &[&Path]) {
-        let Some(above) = covered.iter().find(|above| path.starts_with(above)) else { return };
-        let mut missing: Vec<&Path> = path.ancestors().take_while(|at| at != above).collect();
-        missing.reverse();
-        let missing = missing.into_iter().filter_map(c_string).collect();
-        self.steps.extend(c_string(path).map(|path| Step::Show { path, missing }));
+    fn cover(&mut self, path: &Path) {
+        let Ok(kind) = path.symlink_metadata() else { return };
+        let step = if kind.is_dir() { Step::Cover } else { Step::CoverFile };
+        self.steps.extend(c_string(path).map(step));
     }
 
     fn read_only(&mut self, path: &Path) {
@@ -164,6 +239,79 @@ pub(super) fn read_only_as(now: StatVfsMountFlags) -> MountFlags {
     flags
 }
 
+/// What a job is to see of what is covered.
+fn shows(
+    cell: Cell<'_>,
+    registered: &Registered,
+    cache: &Path,
+    homes: &BTreeMap<PathBuf, PathBuf>,
+    hidden: &BTreeSet<PathBuf>,
+) -> Vec<Show> {
+    let confinement = cell.confinement;
+    let job = resolve(cell.job);
+    let mut shows: BTreeMap<PathBuf, Show> = BTreeMap::new();
+    let mut add = |show: Show| {
+        shows.entry(show.at.clone()).or_insert(show);
+    };
+    for (at, folder) in homes {
+        add(Show { source: folder.clone(), at: at.clone(), read_only: false, must: true });
+    }
+    add(Show::own(job));
+    if let Some(filled) = cell.filled {
+        add(Show::own(resolve(filled)));
+    }
+    let temporary = resolve(&std::env::temp_dir());
+    if homes.keys().any(|home| temporary.starts_with(home)) {
+        add(Show { must: false, ..Show::own(temporary) });
+    }
+    let of_cache = USED_OF_CACHE.map(|name| cache.join(name));
+    let programs = confinement.programs.iter().chain(registered.programs.iter());
+    for path in of_cache.iter().chain(programs).chain(confinement.home.passed()) {
+        let source = resolve(path);
+        // Not with it what is hidden in it: that would be there once more.
+        let has_all = cache.starts_with(&source) || homes.contains_key(&source) || hidden.contains(&source);
+        if has_all || !source.exists() {
+            continue;
+        }
+        // A link in the home directory is not there any more, but what it leads to is seen in its place.
+        let name = path.file_name().zip(path.parent());
+        let link = name.map(|(name, parent)| resolve(parent).join(name));
+        let link = link.filter(|link| *link != source && homes.keys().any(|home| link.starts_with(home)));
+        if let Some(at) = link {
+            add(Show::read_only(source.clone(), at));
+        }
+        add(Show::read_only(source.clone(), source));
+    }
+    shows.into_values().collect()
+}
+
+/// The sockets of managers of services.
+fn managers() -> impl Iterator<Item = PathBuf> {
+    let user = Path::new("/run/user").join(rustix::process::geteuid().as_raw().to_string());
+    let all = MANAGERS.into_iter().map(PathBuf::from).chain(MANAGERS_OF_USER.map(|name| user.join(name)));
+    all.map(|path| resolve(&path))
+}
+
+/// Those that lie in no other.
+fn outermost<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
+    let mut found: BTreeSet<PathBuf> = BTreeSet::new();
+    // In this order a directory comes before what lies in it.
+    for path in paths.collect::<BTreeSet<_>>() {
+        if !found.iter().any(|above| path.starts_with(above)) {
+            found.insert(path.clone());
+        }
+    }
+    found
+}
+
+/// The directories above these that this user could rename.
+fn pinned<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
+    let above = paths.flat_map(|path| path.ancestors().skip(1));
+    let is_movable =
+        |path: &&Path| path.parent().is_some_and(|parent| access(parent, Access::WRITE_OK).is_ok());
+    above.filter(is_movable).map(Path::to_owned).collect()
+}
+
 pub(super) fn c_string(path: &Path) -> Option<CString> {
     CString::new(path.as_os_str().as_bytes()).ok()
 }
@@ -176,73 +324,114 @@ mod tests {
     fn shown(step: &Step) -> String {
         let text = |path: &CString| path.to_string_lossy().into_owned();
         match step {
+            Step::Pin(path) => format!("pin {}", text(path)),
             Step::Cover(path) => format!("cover {}", text(path)),
             Step::CoverFile(path) => format!("cover file {}", text(path)),
             Step::ReadOnly { path, .. } => format!("read-only {}", text(path)),
-            Step::Show { path, missing } => format!("show {} {}", text(path), missing.len()),
+            Step::Take { path, .. } => format!("take {}", text(path)),
+            Step::Attach { tree, place, read_only } => {
+                let below: Vec<String> = place.below.iter().map(text).collect();
+                let kind = if *read_only { "read-only " } else { "" };
+                format!("attach {kind}{tree} {} {}", text(&place.base), below.join("/"))
+            }
             Step::Seal(path) => format!("seal {}", text(path)),
         }
     }
 
-    #[test]
-    fn a_job_sees_its_own_directory_and_no_other() {
+    /// The steps that concern this directory, with paths below it.
+    fn steps(cell: Cell<'_>, root: &Path, registered: &[&str]) -> Vec<String> {
+        let hidden = registered.iter().map(|name| root.join(name)).collect();
+        let registered = Registered { hidden, ..Registered::default() };
+        let at = root.display().to_string();
+        let view = View::of(cell, false, &registered);
+        // What else is covered depends on the machine.
+        let steps = view.steps.iter().filter(|step| !matches!(step, Step::Pin(_))).map(shown);
+        steps.filter(|step| step.contains(&at)).map(|step| step.replace(&at, "").replace(" /", " ")).collect()
+    }
+
+    fn machine(dirs: &[&str]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path();
-        let dirs = ["config", "other"].map(str::to_owned).into_iter();
-        let in_cache = ["work/Session1/template", "init", "installing/one", "modules", "files"]
-            .map(|dir| format!("all/cache/{dir}"));
-        for path in dirs.chain(in_cache) {
+        let root = dir.path().canonicalize().unwrap();
+        for path in dirs {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
+        (dir, root)
+    }
+
+    #[test]
+    fn job_sees_its_own_directory_and_what_it_runs_of_the_cache() {
+        let dirs = [
+            "cache/work/Session1/home",
+            "cache/init",
+            "cache/plugins",
+            "cache/terraform",
+            "config/below",
+            "other",
+        ];
+        let (_dir, root) = machine(&dirs);
         std::fs::write(root.join("database"), "").unwrap();
         let confinement = Confinement {
-            cache: root.join("all/cache"),
-            hidden: ["config", "config/below", "all", "database", "missing", "all/cache/files"]
-                .map(|name| root.join(name))
-                .to_vec(),
+            cache: root.join("cache"),
+            hidden: ["config", "config/below", "database", "missing"].map(|name| root.join(name)).to_vec(),
+            programs: vec![root.join("cache/terraform"), root.join("missing")],
             ..Confinement::default()
         };
-        let (job, groups) = (root.join("all/cache/work/Session1"), Groups::default());
-        let installing = root.join("all/cache/installing/one");
+        let (job, groups) = (root.join("cache/work/Session1"), Groups::default());
         let cell = confinement.of_job(&job, &groups);
-        let at = root.display().to_string();
-        let steps = |cell| -> Vec<String> {
-            let view = View::of(cell, false, &[root.join("other")]);
-            // What else is covered depends on the machine.
-            view.steps.iter().map(shown).filter(|step| step.contains(&at)).collect()
+        let wanted = [
+            "cover config",
+            "seal config",
+            "cover file database",
+            "cover other",
+            "seal other",
+            "take cache/plugins",
+            "take cache/terraform",
+            "take cache/work/Session1",
+            "cover cache",
+            "attach read-only 0 cache plugins",
+            "attach read-only 1 cache terraform",
+            "attach 2 cache work/Session1",
+            "seal cache",
+        ];
+        assert_eq!(steps(cell, &root, &["other"]), wanted);
+        // Of two daemons with directories in each other neither sees the other's.
+        std::fs::create_dir_all(root.join("cache/plugins/nested")).unwrap();
+        let nested = steps(cell, &root, &["", "cache/plugins/nested", "cache"]);
+        let place = |wanted: &str| {
+            nested.iter().position(|step| step == wanted).unwrap_or_else(|| panic!("{wanted}: {nested:#?}"))
         };
-        let mut wanted: Vec<String> = [
-            "cover {at}/all",
-            "cover {at}/config",
-            "cover file {at}/database",
-            "cover {at}/other",
-            "show {at}/all/cache 1",
-            "read-only {at}/all/cache",
-            "cover {at}/all/cache/work",
-            "cover {at}/all/cache/init",
-            "cover {at}/all/cache/installing",
-            "cover {at}/all/cache/modules",
-            "cover {at}/all/cache/files",
-            "show {at}/all/cache/work/Session1 1",
-            "seal {at}/all",
-            "seal {at}/config",
-            "seal {at}/other",
-            "seal {at}/all/cache/work",
-            "seal {at}/all/cache/init",
-            "seal {at}/all/cache/installing",
-            "seal {at}/all/cache/modules",
-            "seal {at}/all/cache/files",
-        ]
-        .map(|step| step.replace("{at}", &at))
-        .to_vec();
-        assert_eq!(steps(cell), wanted);
-        // A command that fills a directory sees that one of its kind, and nothing else differs.
-        wanted.insert(12, format!("show {at}/all/cache/installing/one 1"));
-        assert_eq!(steps(cell.filling(&installing)), wanted);
-        let elsewhere = root.join("config");
-        assert!(
-            !steps(cell.filling(&elsewhere)).contains(&format!("show {at}/config 0")),
-            "it is no part of the cache"
-        );
+        assert!(place("cover cache/plugins/nested") < place("take cache/plugins"));
+        assert!(place("take cache/work/Session1") < place("cover "));
+        assert!(nested.contains(&"attach 2  cache/work/Session1".to_owned()), "{nested:#?}");
+    }
+
+    #[test]
+    fn command_that_fills_a_directory_sees_that_one() {
+        let (_dir, root) =
+            machine(&["cache/work/Session1/home", "cache/installing/one", "cache/installing/two"]);
+        let confinement = Confinement { cache: root.join("cache"), ..Confinement::default() };
+        let (job, groups) = (root.join("cache/work/Session1"), Groups::default());
+        let filled = root.join("cache/installing/one");
+        let steps = steps(confinement.of_job(&job, &groups).filling(&filled), &root, &[]);
+        assert!(steps.contains(&"attach 0 cache installing/one".to_owned()), "{steps:#?}");
+        assert!(!steps.iter().any(|step| step.contains("two")), "{steps:#?}");
+    }
+
+    #[test]
+    fn links_to_directories_are_followed() {
+        let (_dir, root) = machine(&["real/other", "cache/work/Session1/home"]);
+        std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
+        let confinement = Confinement { cache: root.join("cache"), ..Confinement::default() };
+        let (job, groups) = (root.join("cache/work/Session1"), Groups::default());
+        let steps = steps(confinement.of_job(&job, &groups), &root, &["link/other"]);
+        assert_eq!(steps[0], "cover real/other");
+    }
+
+    #[test]
+    fn directories_above_hidden_ones_keep_their_names() {
+        let (_dir, root) = machine(&["a/b/cache"]);
+        let found = pinned([root.join("a/b/cache")].iter());
+        assert!(found.contains(&root.join("a")) && found.contains(&root.join("a/b")), "{found:?}");
+        assert!(!found.contains(&root.join("a/b/cache")) && !found.contains(Path::new("/")));
     }
 }

@@ -278,7 +278,13 @@ async fn work(
             .into();
     };
     let (parent, now) = (workshop.work_dir.clone(), SystemTime::from(workshop.clock.now()));
-    let made = tokio::task::spawn_blocking(move || WorkDir::create(&parent, now)).await;
+    let home = workshop.confinement.home.clone();
+    let made = tokio::task::spawn_blocking(move || {
+        let work_dir = WorkDir::create(&parent, now)?;
+        home.make(work_dir.root())?;
+        Ok::<_, std::io::Error>(work_dir)
+    })
+    .await;
     let work_dir = match made {
         Ok(Ok(dir)) => dir,
         Ok(Err(error)) => return Failure::from_message(format!("make the job's directory: {error}")).into(),

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 
 use super::bootstrap;
+use crate::isolation::Home;
 
 /// Values of these are harmless to show; all others may hold credentials (terraform 1.6).
 const SHOWN: [&str; 10] = [
@@ -39,6 +40,9 @@ const NEEDED: [&str; 11] = [
     "CHECKPOINT_DISABLE",
 ];
 
+/// They name folders where programs look for configuration and write it, which are those of a job's own home.
+const FOLDERS_OF_HOME: [&str; 4] = ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"];
+
 /// Shorter values are switches.
 const SHORTEST_SECRET: usize = 8;
 
@@ -47,6 +51,8 @@ const SHORTEST_SECRET: usize = 8;
 pub(crate) struct Environment {
     variables: Vec<(OsString, OsString)>,
     missing_config: Option<PathBuf>,
+    /// What jobs see of the home directory; none before that is known.
+    home: Option<Home>,
 }
 
 impl Environment {
@@ -59,6 +65,7 @@ impl Environment {
         let mut kept: Vec<(OsString, OsString)> = variables
             .into_iter()
             .filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"CODER_"))
+            .filter(|(name, _)| !FOLDERS_OF_HOME.iter().any(|folder| name == folder))
             .collect();
         let mut missing_config = None;
         for (name, value) in &mut kept {
@@ -79,7 +86,7 @@ impl Environment {
         // Without this every command asks the network about updates.
         kept.retain(|(name, _)| name != "CHECKPOINT_DISABLE");
         kept.push(("CHECKPOINT_DISABLE".into(), "1".into()));
-        Self { variables: kept, missing_config }
+        Self { variables: kept, missing_config, home: None }
     }
 
     /// Keeps only what programs cannot do without, what was set here, and what is named.
@@ -105,6 +112,23 @@ impl Environment {
         self.missing_config.as_deref()
     }
 
+    /// All that jobs inherit.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &(OsString, OsString)> + Clone {
+        self.variables.iter()
+    }
+
+    /// From now on only what jobs see of the home directory counts as configuration.
+    pub(crate) fn set_home(&mut self, home: Home) {
+        self.home = Some(home);
+    }
+
+    /// A path in the home directory, if jobs see it.
+    fn in_home(&self, name: &str) -> Option<PathBuf> {
+        let (_, home) = self.variables.iter().find(|(name, _)| name == "HOME")?;
+        let path = PathBuf::from(home).join(name);
+        self.home.as_ref().is_none_or(|home| home.shows(&path)).then_some(path)
+    }
+
     /// Terraform's own variables.
     pub(crate) fn of_terraform(&self) -> impl Iterator<Item = &(OsString, OsString)> {
         self.variables.iter().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TF_"))
@@ -114,12 +138,9 @@ impl Environment {
     pub(crate) fn cli_config(&self) -> Vec<u8> {
         let value =
             |wanted: &str| self.variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
-        let file = match (value("TF_CLI_CONFIG_FILE"), value("HOME")) {
-            (Some(file), _) if !file.is_empty() => PathBuf::from(file),
-            (_, Some(home)) => PathBuf::from(home).join(".terraformrc"),
-            _ => return Vec::new(),
-        };
-        std::fs::read(file).unwrap_or_default()
+        let named = value("TF_CLI_CONFIG_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+        let file = named.or_else(|| self.in_home(".terraformrc"));
+        file.and_then(|file| std::fs::read(file).ok()).unwrap_or_default()
     }
 
     /// Whether Terraform may have been told something about a host, such as a token for it.
@@ -130,11 +151,8 @@ impl Environment {
                 .and_then(|name| name.strip_prefix("TF_TOKEN_"))
                 .is_some_and(|of| plain(of) == plain(host))
         });
-        let home =
-            self.variables.iter().find(|(name, _)| name == "HOME").map(|(_, home)| PathBuf::from(home));
-        let more = home
-            .into_iter()
-            .flat_map(|home| home.join(".terraform.d").read_dir().into_iter().flatten().flatten());
+        let more = self.in_home(".terraform.d").into_iter();
+        let more = more.flat_map(|dir| dir.read_dir().into_iter().flatten().flatten());
         let files = more.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(".tfrc"));
         let mut texts = files.filter_map(|path| std::fs::read(path).ok()).chain([self.cli_config()]);
         let says = |text: Vec<u8>| {
@@ -321,6 +339,23 @@ mod tests {
         assert!(!knows("HOME", at_home));
         file(".terraform.d/credentials.tfrc.json", r#"{"credentials":{"x.example":{"token":"secret"}}}"#);
         assert!(knows("HOME", at_home));
+    }
+
+    #[test]
+    fn configuration_that_jobs_do_not_see_does_not_count() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join(".terraformrc"), "credentials_helper \"y\" {}").unwrap();
+        let mut environment =
+            environment(&[("HOME", home.path().to_str().unwrap()), ("XDG_CONFIG_HOME", "/elsewhere")]);
+        assert!(environment.variables().all(|(name, _)| name != "XDG_CONFIG_HOME"));
+        assert!(environment.knows_host("x.example") && !environment.cli_config().is_empty());
+        let listed = [PathBuf::from(".terraformrc")];
+        let passed = Home::of(environment.variables(), &listed, true);
+        environment.set_home(passed);
+        assert!(environment.knows_host("x.example") && !environment.cli_config().is_empty());
+        let none = Home::of(environment.variables(), &[], true);
+        environment.set_home(none);
+        assert!(!environment.knows_host("x.example") && environment.cli_config().is_empty());
     }
 
     #[test]

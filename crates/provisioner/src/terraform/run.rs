@@ -172,6 +172,9 @@ impl Runner<'_> {
         }
         let mut command = Command::new(self.program);
         self.environment.apply_basic(&mut command);
+        if let Some(cell) = self.cell {
+            command.env("HOME", cell.confinement.home.of_job(cell.job));
+        }
         command
             .args(arguments)
             .envs(variables.iter().map(|(name, value)| (name, value)))

@@ -18,6 +18,10 @@ const SOCKET: &str = "CODER_TEST_CHILD_SOCKET";
 const CACHE: &str = "CODER_TEST_CHILD_CACHE";
 /// Names the program in place of Terraform.
 pub(crate) const TERRAFORM: &str = "CODER_TEST_CHILD_TERRAFORM";
+/// Names what jobs see of the home directory.
+pub(crate) const JOB_HOME: &str = "CODER_TEST_CHILD_JOB_HOME";
+/// Says whether jobs are kept apart.
+pub(crate) const ISOLATION: &str = "CODER_TEST_CHILD_ISOLATION";
 /// Says how many jobs it runs at once.
 pub(crate) const SLOTS: &str = "CODER_TEST_CHILD_SLOTS";
 
@@ -50,10 +54,16 @@ impl Connector for Socket {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_in_a_process_of_its_own() {
     let (Some(socket), Some(cache)) = (std::env::var_os(SOCKET), std::env::var_os(CACHE)) else { return };
-    let mut config = Config::new("killed", PathBuf::from(cache));
+    let cache = PathBuf::from(cache);
+    let mut config = Config::new("killed", &cache);
+    config.registry = Some(cache.with_extension("registry"));
     config.update_interval = Duration::from_millis(100);
     if let Some(terraform) = std::env::var_os(TERRAFORM) {
         config.terraform = TerraformSource::File(terraform.into());
+    }
+    config.home = std::env::var_os(JOB_HOME).map(PathBuf::from).into_iter().collect();
+    if let Ok(isolation) = std::env::var(ISOLATION) {
+        config.isolation = isolation.parse().unwrap();
     }
     if let Ok(slots) = std::env::var(SLOTS) {
         config.slots = slots.parse().unwrap();

@@ -120,6 +120,7 @@ async fn sixteen_cold_starts_of_two_daemons_run_one_init() {
         Running::with(&server, |config, _| {
             config.terraform = coder_provisioner::TerraformSource::File(program.clone());
             config.cache_dir = cache.clone();
+            config.registry = Some(dir.path().join("registry"));
             config.slots = 8;
         })
     };

@@ -200,6 +200,7 @@ impl Running {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new("test", dir.path().join("cache"));
         config.update_interval = Duration::from_millis(100);
+        config.registry = Some(dir.path().join("registry"));
         edit(&mut config, dir.path());
         let daemon = Daemon::new(config, server.clone());
         let (shutdown, status) = (Shutdown::new(), daemon.status());

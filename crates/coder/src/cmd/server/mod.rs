@@ -11,7 +11,7 @@ mod inside;
 pub(crate) mod lock;
 mod states;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
 
 /// What jobs of built-in daemons must not see of the server.
 fn hidden(ctx: &Context, args: &Args) -> anyhow::Result<Vec<PathBuf>> {
-    let mut hidden: Vec<_> = ctx.directory.secret_file().into_iter().collect();
+    let mut hidden: Vec<_> = ctx.directory.path().map(Path::to_owned).into_iter().collect();
     hidden.extend(database::directory(&args.database)?);
     hidden.extend(args.tls.tls_key_file.iter().cloned());
     Ok(hidden)

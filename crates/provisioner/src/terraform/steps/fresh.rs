@@ -110,6 +110,7 @@ impl Steps<'_> {
             arguments.push("-backend=false".into());
         }
         let plugins = if for_all {
+            self.empty_home().await?;
             self.tools.cache.plugins.clone()
         } else {
             self.tools.cache.plugins.of_template(key)
@@ -162,6 +163,13 @@ impl Steps<'_> {
         self.seed_modules(log).await?;
         let arguments = args(["get", "-no-color"]);
         self.repeat(&arguments, &self.with_provider(Variables::new()), None, log, observer).await
+    }
+
+    /// What comes next serves all jobs, so nothing that ran before may have left a configuration for it.
+    pub(super) async fn empty_home(&self) -> Result<(), StepError> {
+        let (home, job) = (self.tools.confinement.home.clone(), self.work.root().to_owned());
+        blocking(move || home.make(&job).map_err(|error| failed("make the job's home directory", error)))
+            .await
     }
 
     /// Waits for a turn, unless the job is canceled; none when its holder takes too long.

@@ -235,6 +235,7 @@ impl Steps<'_> {
             made.map_err(|error| failed("make a directory for a module", error))
         })
         .await?;
+        self.empty_home().await?;
         let runner = self.runner(filling.dir())?;
         let runner = Runner { cell: runner.cell.map(|cell| cell.filling(filling.dir())), ..runner };
         let fetched =

@@ -93,7 +93,7 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     config.slots = usize::from(args.slots);
     config.once = args.once;
     // What `coder login` saved is not for templates.
-    args.jobs.apply(&mut config, ctx.directory.secret_file().into_iter().collect())?;
+    args.jobs.apply(&mut config, ctx.directory.path().map(Path::to_owned).into_iter().collect())?;
     let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
     let shutdown = Shutdown::new();
     let http = open_http(&args, &daemon, &shutdown).await?;
@@ -106,7 +106,9 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     result.map_err(|error| {
         let words = match &error {
             RunError::Refused(_) => "the daemon was turned away",
-            RunError::NotApart(_) | RunError::Cache(_) => "the daemon cannot work here",
+            RunError::NotApart(_) | RunError::Registry(_) | RunError::Cache(_) => {
+                "the daemon cannot work here"
+            }
         };
         anyhow::Error::new(error).context(words)
     })?;

@@ -1,0 +1,232 @@
+//! The home directory of jobs: each job has an empty one of its own, so that what one leaves there, such as a configuration of
+//! Terraform or git, is obeyed by no other. What the operator names is there too, read-only.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io::Result;
+use std::path::{Path, PathBuf};
+
+use super::account;
+use crate::cache_dir::private_dirs;
+
+/// The folder of a job's directory that is its home, and the one in place of the account's home where `HOME` says another.
+const FOLDER: &str = "home";
+const OF_ACCOUNT: &str = "home-of-account";
+
+/// What people expect to be read from there, for a word at the start about what jobs do not see.
+const WELL_KNOWN: [&str; 17] = [
+    ".terraformrc",
+    ".terraform.d",
+    ".tofurc",
+    ".gitconfig",
+    ".git-credentials",
+    ".config/git",
+    ".netrc",
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".kube",
+    ".docker",
+    ".oci",
+    ".config/hcloud",
+    ".config/doctl",
+    ".vault-token",
+];
+
+/// Variables that name where something is written or looked for, and no file that was put there for jobs.
+const NO_FILES: [&str; 7] = ["HOME", "PWD", "OLDPWD", "TMPDIR", "MAIL", "HISTFILE", "XDG_RUNTIME_DIR"];
+
+/// A home that holds one of these is that of no person: nothing would run without them.
+const NEEDED: [&str; 10] = ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr"];
+
+/// What jobs get in place of the daemon's home.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Home {
+    /// What `HOME` says, or that of the account.
+    named: Option<PathBuf>,
+    /// The real homes, which jobs do not see: what `HOME` says, and that of the account.
+    real: Vec<PathBuf>,
+    /// What is passed in, as absolute paths.
+    passed: Vec<PathBuf>,
+    /// Whether the real ones can be replaced at their place.
+    is_replaced: bool,
+}
+
+impl Home {
+    /// Of a daemon whose jobs have this environment; `listed` are paths below its home. With `can_replace` the kernel lets
+    /// a job's home be put over the real one.
+    pub(crate) fn of<'v>(
+        environment: impl Iterator<Item = &'v (OsString, OsString)> + Clone,
+        listed: &[PathBuf],
+        can_replace: bool,
+    ) -> Self {
+        let value = |wanted: &str| {
+            environment.clone().find(|(name, _)| name == wanted).map(|(_, value)| PathBuf::from(value))
+        };
+        let named = value("HOME").filter(|home| home.is_absolute()).or_else(account::home);
+        let homes: BTreeSet<PathBuf> =
+            named.iter().cloned().chain(account::home()).filter(|home| home.is_dir()).collect();
+        let real: Vec<PathBuf> = homes.into_iter().filter(|home| is_persons(home)).collect();
+        let listed = listed
+            .iter()
+            .filter_map(|path| Some(named.as_ref()?.join(path.strip_prefix("~").unwrap_or(path))));
+        let in_home = |path: &Path| {
+            let homes = real.iter().chain(&named);
+            let mut homes = homes.filter(|home| path.starts_with(home) && path != *home);
+            path.is_absolute() && homes.next().is_some()
+        };
+        let by_variables = environment
+            .clone()
+            .filter(|(name, _)| !NO_FILES.iter().any(|known| name == known))
+            .flat_map(|(_, value)| std::env::split_paths(value).collect::<Vec<_>>());
+        let passed: BTreeSet<PathBuf> = by_variables.filter(|path| in_home(path)).chain(listed).collect();
+        let is_replaced = can_replace && named.as_ref().is_some_and(|home| real.contains(home));
+        let passed = passed.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+        Self { named, real, passed, is_replaced }
+    }
+
+    /// The home of a job, as its programs name it.
+    pub(crate) fn of_job(&self, job: &Path) -> PathBuf {
+        match &self.named {
+            Some(home) if self.is_replaced => home.clone(),
+            _ => job.join(FOLDER),
+        }
+    }
+
+    /// The real homes, and what a job sees in their place.
+    pub(super) fn replaced(&self, job: &Path) -> impl Iterator<Item = (&PathBuf, PathBuf)> {
+        self.real.iter().map(move |real| {
+            let is_named = self.named.as_ref() == Some(real);
+            (real, job.join(if is_named { FOLDER } else { OF_ACCOUNT }))
+        })
+    }
+
+    /// What jobs see of the real ones.
+    pub(super) fn passed(&self) -> &[PathBuf] {
+        &self.passed
+    }
+
+    /// Whether jobs see something at this path.
+    pub(crate) fn shows(&self, path: &Path) -> bool {
+        self.passed.iter().any(|passed| path.starts_with(passed) || passed.starts_with(path))
+    }
+
+    /// Well-known files and directories that the daemon's user has and jobs do not see.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let Some(home) = &self.named else { return Vec::new() };
+        let is_left_out = |name: &&&str| {
+            let path = home.join(name);
+            path.symlink_metadata().is_ok() && !self.shows(&path)
+        };
+        WELL_KNOWN.iter().filter(is_left_out).map(|name| format!("~/{name}")).collect()
+    }
+
+    /// Makes a job's home, or empties it: what one command left there is not for the next one. Blocks.
+    pub(crate) fn make(&self, job: &Path) -> Result<()> {
+        for folder in [FOLDER, OF_ACCOUNT].map(|name| job.join(name)) {
+            match folder.symlink_metadata() {
+                Ok(there) if there.is_dir() => std::fs::remove_dir_all(&folder)?,
+                // A job put it there in place of its home.
+                Ok(_) => std::fs::remove_file(&folder)?,
+                Err(_) => {}
+            }
+            private_dirs(&folder)?;
+        }
+        let home = job.join(FOLDER);
+        let Some(named) = self.named.as_ref().filter(|_| !self.is_replaced) else { return Ok(()) };
+        for path in &self.passed {
+            let Ok(below) = path.strip_prefix(named) else { continue };
+            let link = home.join(below);
+            private_dirs(link.parent().unwrap_or(&home))?;
+            match std::os::unix::fs::symlink(path, link) {
+                // It lies below another one that is passed in.
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a directory can be replaced without taking away what all programs need.
+fn is_persons(home: &Path) -> bool {
+    let Ok(home) = home.canonicalize() else { return false };
+    let temporary = std::env::temp_dir();
+    let mut needed = NEEDED.iter().copied().map(OsStr::new).chain([temporary.as_os_str()]);
+    !needed.any(|path| Path::new(path).canonicalize().is_ok_and(|path| path.starts_with(&home)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(list: &[(&str, &Path)]) -> Vec<(OsString, OsString)> {
+        list.iter().map(|(name, value)| (name.into(), value.as_os_str().to_owned())).collect()
+    }
+
+    fn person() -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        for dir in [".aws", ".kube", ".ssh", "bin", "tmp"] {
+            std::fs::create_dir(home.path().join(dir)).unwrap();
+        }
+        for file in [".terraformrc", ".kube/config", ".kube/other"] {
+            std::fs::write(home.path().join(file), "").unwrap();
+        }
+        home
+    }
+
+    #[test]
+    fn what_is_listed_and_what_variables_name_is_passed() {
+        let home = person();
+        let at = home.path();
+        let two = std::env::join_paths([at.join(".kube/config"), at.join(".kube/missing")]).unwrap();
+        let list = variables(&[
+            ("HOME", at),
+            ("KUBECONFIG", Path::new(&two)),
+            ("PATH", &at.join("bin")),
+            ("TMPDIR", &at.join("tmp")),
+            ("ELSEWHERE", Path::new("/usr")),
+            ("WHOLE", at),
+        ]);
+        let listed = ["~/.aws", ".missing"].map(PathBuf::from);
+        let made = Home::of(list.iter(), &listed, true);
+        assert_eq!(made.passed(), [at.join(".aws"), at.join(".kube/config"), at.join("bin")]);
+        let replaced: Vec<_> = made.replaced(Path::new("/job")).filter(|(real, _)| *real == at).collect();
+        assert_eq!(replaced, [(&at.to_owned(), PathBuf::from("/job/home"))]);
+        assert_eq!(made.left_out(), ["~/.terraformrc", "~/.ssh"]);
+        assert_eq!(made.of_job(Path::new("/job")), at);
+        assert_eq!(Home::of(list.iter(), &listed, false).of_job(Path::new("/job")), Path::new("/job/home"));
+    }
+
+    #[test]
+    fn home_without_namespaces_has_links_to_what_is_passed_and_nothing_of_the_last_command() {
+        let (home, job) = (person(), tempfile::tempdir().unwrap());
+        let list = variables(&[("HOME", home.path())]);
+        let made = Home::of(list.iter(), &[PathBuf::from(".kube/config")], false);
+        made.make(job.path()).unwrap();
+        let folder = job.path().join(FOLDER);
+        assert_eq!(
+            std::fs::read_link(folder.join(".kube/config")).unwrap(),
+            home.path().join(".kube/config")
+        );
+        std::fs::write(folder.join(".terraformrc"), "hostile").unwrap();
+        made.make(job.path()).unwrap();
+        assert!(!folder.join(".terraformrc").exists() && folder.join(".kube/config").exists());
+        // A job that puts a link in place of its home reaches nothing.
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink(home.path(), &folder).unwrap();
+        made.make(job.path()).unwrap();
+        assert!(folder.symlink_metadata().unwrap().is_dir() && home.path().join(".terraformrc").exists());
+    }
+
+    #[test]
+    fn directory_that_programs_need_is_not_replaced() {
+        for home in ["/", "/usr", "/tmp"] {
+            let list = variables(&[("HOME", Path::new(home))]);
+            let made = Home::of(list.iter(), &[], true);
+            assert_eq!(made.of_job(Path::new("/job")), Path::new("/job/home"), "{home}");
+            assert!(made.replaced(Path::new("/job")).all(|(real, _)| real != Path::new(home)));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What docs/isolation.md promises of each level, asked of the kernel from inside a job.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use coder_provisioner::{Isolation, Level};
+
+use crate::isolation::{offered, said};
+use crate::server::Server;
+use crate::setup::{Running, terraform};
+
+/// What a job prints about itself, by name.
+async fn about_a_job(isolation: Isolation) -> (Running, BTreeMap<String, String>) {
+    let server = Server::new();
+    let running = Running::with(&server, |config, _| config.isolation = isolation);
+    let script = "echo about core $(ulimit -Sc) $(ulimit -Hc)\n\
+                  for kind in pid mnt user; do echo about $kind $(readlink /proc/self/ns/$kind); done\n\
+                  echo about first $(cat /proc/1/comm)\n\
+                  echo about rights $(sed -n 's/^CapBnd:\\t*//p' /proc/self/status)\n\
+                  cut -d ' ' -f 5,6 /proc/self/mountinfo | sed 's/^/about mount:/'\n\
+                  echo about end 1";
+    let lines = said(&server, script).await;
+    let facts = lines.iter().filter_map(|line| {
+        let (name, value) = line.split_once("local-exec): about ")?.1.split_once(' ')?;
+        Some((name.to_owned(), value.to_owned()))
+    });
+    let facts: BTreeMap<String, String> = facts.collect();
+    assert!(facts.contains_key("end"), "{lines:#?}");
+    (running, facts)
+}
+
+fn own_namespace(kind: &str) -> String {
+    std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap().display().to_string()
+}
+
+/// The options of what is mounted over a path; the last mount counts.
+fn mounted(facts: &BTreeMap<String, String>, path: &Path) -> Vec<String> {
+    let options = facts.get(&format!("mount:{}", path.display()));
+    options
+        .unwrap_or_else(|| panic!("nothing is mounted at {}", path.display()))
+        .split(',')
+        .map(str::to_owned)
+        .collect()
+}
+
+async fn holds(isolation: Isolation, level: Level) {
+    let (running, facts) = about_a_job(isolation).await;
+    assert_eq!(running.status.get().isolation, level);
+    assert_eq!(facts["core"], "0 0", "no core dumps");
+    let is_own = |kind: &str| facts[kind] != own_namespace(kind);
+    assert_eq!((is_own("mnt"), is_own("pid")), (level != Level::None, level == Level::Full));
+    if level == Level::None {
+        return;
+    }
+    if level == Level::Full {
+        assert_eq!(facts["first"], "terraform", "the command is the first process of its namespace");
+    }
+    // Of include/uapi/linux/capability.h: from CAP_DAC_READ_SEARCH to CAP_CHECKPOINT_RESTORE.
+    const GONE: [u32; 16] = [2, 16, 17, 18, 19, 20, 21, 22, 25, 27, 32, 33, 34, 38, 39, 40];
+    let rights = u64::from_str_radix(&facts["rights"], 16).unwrap();
+    for number in GONE {
+        assert_eq!(rights >> number & 1, 0, "right {number} of {rights:x}");
+    }
+    let cache = running.dir.path().canonicalize().unwrap().join("cache");
+    for covered in
+        [cache.clone(), running.dir.path().canonicalize().unwrap().join("registry"), cache.join("plugins")]
+    {
+        let options = mounted(&facts, &covered);
+        for wanted in ["ro", "nosuid", "nodev"] {
+            assert!(options.iter().any(|option| option == wanted), "{}: {options:?}", covered.display());
+        }
+    }
+    let work = cache.join("work").display().to_string();
+    let job = facts.iter().find(|(name, _)| name.starts_with(&format!("mount:{work}/Session"))).unwrap().1;
+    assert!(job.starts_with("rw,nosuid,nodev"), "{job}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_has_what_the_kernel_offers_unless_asked_otherwise() {
+    if terraform().is_none() {
+        return;
+    }
+    holds(Isolation::Auto, offered()).await;
+    holds(Isolation::None, Level::None).await;
+    if offered() != Level::None {
+        holds(Isolation::Required, offered()).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn job_without_namespaces_of_processes_has_the_rest() {
+    use crate::kernel::{Without, without};
+    if terraform().is_none() {
+        return;
+    }
+    let name = "promises::job_without_namespaces_of_processes_has_the_rest";
+    without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
+        assert_ne!(offered(), Level::Full);
+        holds(Isolation::Auto, offered()).await;
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn job_of_who_must_not_administer_has_all_of_it() {
+    use crate::kernel::{Without, without};
+    if terraform().is_none() {
+        return;
+    }
+    let name = "promises::job_of_who_must_not_administer_has_all_of_it";
+    without(&[Without::Administration], name, async {
+        holds(Isolation::Auto, offered()).await;
+    });
+}
