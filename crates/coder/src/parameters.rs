@@ -157,12 +157,19 @@ pub(crate) fn resolve(
             continue;
         }
         let default = offered.get(&parameter.name).cloned().or_else(|| last.map(|pair| pair.value.clone()));
+        let may_stay_unset = definition(parameter).may_stay_unset();
+        if default.is_none() && may_stay_unset && !may_ask {
+            continue;
+        }
         let default = default.or_else(|| (!parameter.required).then(|| parameter.default_value.clone()));
         match default {
             Some(value) if !may_ask => values.push(NameValue::new(&parameter.name, value)),
             default if may_ask => {
                 let last = last.map(|pair| pair.value.as_str());
-                values.push(NameValue::new(&parameter.name, ask(printer, parameter, default, last)?))
+                let answer = ask(printer, parameter, default, last)?;
+                if !(answer.is_empty() && may_stay_unset) {
+                    values.push(NameValue::new(&parameter.name, answer));
+                }
             }
             _ => bail!(
                 "the template needs a value for parameter {:?}: pass --parameter {}=VALUE",
@@ -205,6 +212,9 @@ fn ask(
         if answer.is_empty() && parameter.required {
             return Err("needs a value".to_owned());
         }
+        if answer.is_empty() && definition.may_stay_unset() {
+            return Ok(());
+        }
         validate(&definition, answer, last)
     };
     let instead = format!("pass --parameter {}=VALUE", parameter.name);
@@ -232,6 +242,8 @@ fn definition(parameter: &TemplateVersionParameter) -> Definition {
 
 #[cfg(test)]
 mod tests {
+    use coder_api::versions::TemplateVersionParameterOption;
+
     use super::*;
 
     fn parameter(name: &str, default: Option<&str>) -> TemplateVersionParameter {
@@ -261,6 +273,26 @@ mod tests {
         assert!(
             run(&["size=2", "x=1"], &[], Asking::New).unwrap_err().to_string().contains("no parameter \"x\"")
         );
+    }
+
+    #[test]
+    fn a_parameter_with_a_null_default_is_not_sent() {
+        let option = |value: &str| TemplateVersionParameterOption {
+            value: value.to_owned(),
+            ..TemplateVersionParameterOption::default()
+        };
+        let mut region = parameter("region", Some(""));
+        region.options = vec![option("eu"), option("us")];
+        let many = TemplateVersionParameter { kind: "list(string)".into(), ..parameter("many", Some("")) };
+        let text = parameter("text", Some(""));
+        let all = [region, many, text];
+        let run = |list: &[&str]| {
+            let list = list.iter().map(|text| (*text).to_owned()).collect();
+            let flags = Flags { parameters: list, ..Flags::default() };
+            resolve(&Printer::plain(), &flags, &all, &[], Asking::New, false).unwrap()
+        };
+        assert_eq!(run(&[]), [NameValue::new("text", "")], "an empty default is a value");
+        assert_eq!(run(&["region=eu"]), [NameValue::new("region", "eu"), NameValue::new("text", "")]);
     }
 
     #[test]

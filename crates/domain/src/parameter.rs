@@ -17,9 +17,9 @@ pub struct Definition {
     pub kind: String,
     /// Whether a later build may change it.
     pub mutable: bool,
-    /// Used when nobody gives a value.
+    /// Used when nobody gives a value; the empty text is a value like any other.
     pub default_value: String,
-    /// Whether a value must be given.
+    /// Whether a value must be given, because the template has no default.
     pub required: bool,
     /// Whether the value is used for one build only and never carried over.
     pub ephemeral: bool,
@@ -57,7 +57,22 @@ pub struct Sources<'a> {
     pub last: Option<BTreeMap<&'a str, &'a str>>,
 }
 
-/// Finds the value of each parameter, in the order of `definitions`, or everything that is wrong.
+/// What official servers say of a required parameter that nobody gave a value.
+pub const MISSING: &str = "Required parameter not provided; parameter value is null";
+
+impl Definition {
+    /// Whether the parameter stays without a value when nobody gives one: its default is written, but is null. What is
+    /// stored then is the empty text, which such a parameter cannot have.
+    #[must_use]
+    pub fn may_stay_unset(&self) -> bool {
+        let may_be_empty =
+            self.kind == "string" && (self.options.is_empty() || self.options.contains(&String::new()));
+        !self.required && self.default_value.is_empty() && !may_be_empty
+    }
+}
+
+/// Finds the values of the parameters, in the order of `definitions`, or everything that is wrong. A parameter that stays
+/// without a value is left out.
 ///
 /// Stop and delete builds repeat what the workspace has: they are never refused for a value that was accepted before.
 pub fn resolve(
@@ -76,7 +91,7 @@ pub fn resolve(
     }
     for definition in definitions {
         match resolve_one(definition, transition, sources) {
-            Ok(value) => values.push((definition.name.clone(), value)),
+            Ok(value) => values.extend(value.map(|value| (definition.name.clone(), value))),
             Err(detail) => invalid.push(Invalid { field: definition.name.clone(), detail }),
         }
     }
@@ -87,13 +102,16 @@ fn resolve_one(
     definition: &Definition,
     transition: Transition,
     sources: &Sources<'_>,
-) -> Result<String, String> {
+) -> Result<Option<String>, String> {
     let name = definition.name.as_str();
     let given = sources.preset.get(name).or_else(|| sources.request.get(name)).copied();
     let last = sources.last.as_ref().and_then(|last| last.get(name)).copied();
+    // Builds before a parameter could stay unset stored the empty text for it.
+    let last = last.filter(|last| !(last.is_empty() && definition.may_stay_unset()));
     let carried = if definition.ephemeral { None } else { last };
+    let default = Some(definition.default_value.as_str()).filter(|_| !definition.may_stay_unset());
     if given.is_none() && transition != Transition::Start {
-        return Ok(carried.unwrap_or(&definition.default_value).to_owned());
+        return Ok(carried.or(default).map(str::to_owned));
     }
     if let (Some(given), Some(last)) = (given, last)
         && !definition.mutable
@@ -104,23 +122,20 @@ fn resolve_one(
     }
     let value = match given.or(carried) {
         Some(value) => value,
-        None if definition.required => {
-            return Err(format!("parameter {name:?} is required: give it a value"));
-        }
-        None => &definition.default_value,
+        None if definition.required => return Err(MISSING.to_owned()),
+        None => match default {
+            Some(default) => default,
+            None => return Ok(None),
+        },
     };
-    // A default needs no check against itself unless somebody could have chosen otherwise.
     validate(definition, value, last)?;
-    Ok(value.to_owned())
+    Ok(Some(value.to_owned()))
 }
 
 /// Checks one value against a definition; `last` is the value of the previous build, for monotonic numbers.
 ///
 /// What the provider takes at a plan is taken here too (terraform 3.5), or a template's own default would be refused.
 pub fn validate(definition: &Definition, value: &str, last: Option<&str>) -> Result<(), String> {
-    if value.is_empty() && !definition.required && definition.default_value.is_empty() {
-        return Ok(());
-    }
     match definition.kind.as_str() {
         "number" => number(definition, value, last)?,
         "bool" if !BOOLS.contains(&value) => {
@@ -226,7 +241,7 @@ mod tests {
 
     fn start(definition: &Definition, sources: &Sources<'_>) -> Result<String, String> {
         resolve(std::slice::from_ref(definition), Transition::Start, sources)
-            .map(|mut values| values.remove(0).1)
+            .map(|values| values.into_iter().next().map_or_else(|| "(unset)".to_owned(), |(_, value)| value))
             .map_err(|mut invalid| invalid.remove(0).detail)
     }
 
@@ -261,6 +276,81 @@ mod tests {
         assert_eq!(start(&parameter, &sources(&[("p", "a")], None)), Ok("a".to_owned()));
         let unknown = resolve(&[parameter], Transition::Start, &sources(&[("p", "a"), ("q", "b")], None));
         assert_eq!(unknown.map_err(|invalid| invalid[0].field.clone()), Err("q".to_owned()));
+    }
+
+    #[test]
+    fn a_required_value_that_is_missing_is_refused_in_the_official_words() {
+        for kind in ["string", "number", "bool", "list(string)"] {
+            let parameter = Definition { required: true, ..definition(kind) };
+            assert_eq!(start(&parameter, &sources(&[], None)), Err(MISSING.to_owned()), "{kind}");
+            assert_eq!(start(&parameter, &sources(&[], Some(&[]))), Err(MISSING.to_owned()), "{kind}");
+        }
+        let text = Definition { required: true, ..definition("string") };
+        assert_eq!(
+            start(&text, &sources(&[("p", "")], None)),
+            Ok(String::new()),
+            "the empty text is a value"
+        );
+    }
+
+    #[test]
+    fn an_empty_default_is_a_value_where_the_parameter_can_have_it() {
+        assert_eq!(start(&definition("string"), &sources(&[], None)), Ok(String::new()));
+        let options = |all: &[&str]| all.iter().map(|option| (*option).to_owned()).collect();
+        let with_empty = Definition { options: options(&["", "b"]), ..definition("string") };
+        assert_eq!(start(&with_empty, &sources(&[], None)), Ok(String::new()));
+        let mut pattern = definition("string");
+        pattern.validation_regex = "^a*$".to_owned();
+        assert_eq!(start(&pattern, &sources(&[], None)), Ok(String::new()));
+    }
+
+    #[test]
+    fn a_null_default_leaves_a_parameter_unset_rather_than_empty() {
+        let options = vec!["eu".to_owned(), "us".to_owned()];
+        let region = Definition { options: options.clone(), ..definition("string") };
+        let many = Definition { options, ..definition("list(string)") };
+        for parameter in [region, many, definition("number"), definition("bool"), definition("list(string)")]
+        {
+            let unset = Ok("(unset)".to_owned());
+            let kind = &parameter.kind;
+            assert_eq!(start(&parameter, &sources(&[], None)), unset, "{kind}");
+            assert!(start(&parameter, &sources(&[("p", "")], None)).is_err(), "{kind} given as empty");
+            let was_empty = sources(&[], Some(&[("p", "")]));
+            assert_eq!(start(&parameter, &was_empty), unset, "{kind} stored as empty before");
+            for transition in [Transition::Stop, Transition::Delete] {
+                let values = resolve(std::slice::from_ref(&parameter), transition, &was_empty);
+                assert_eq!(values, Ok(Vec::new()), "{kind}");
+            }
+            let fixed = Definition { mutable: false, ..parameter.clone() };
+            assert_eq!(start(&fixed, &was_empty), unset, "{kind}");
+            let ephemeral = Definition { ephemeral: true, ..parameter };
+            assert_eq!(start(&ephemeral, &was_empty), unset);
+        }
+        let region = Definition { options: vec!["eu".to_owned()], mutable: false, ..definition("string") };
+        let chosen = sources(&[("p", "eu")], Some(&[]));
+        assert_eq!(start(&region, &chosen), Ok("eu".to_owned()), "an unset value can still be chosen");
+        let mut preset = sources(&[], None);
+        preset.preset.insert("p", "eu");
+        assert_eq!(start(&region, &preset), Ok("eu".to_owned()));
+    }
+
+    #[test]
+    fn lists_and_numbers_start_from_their_defaults() {
+        let chosen = Definition {
+            options: vec!["a".to_owned(), "b".to_owned()],
+            default_value: "[]".to_owned(),
+            ..definition("list(string)")
+        };
+        assert_eq!(start(&chosen, &sources(&[], None)), Ok("[]".to_owned()), "nothing of a multi-select");
+        assert_eq!(start(&chosen, &sources(&[("p", "[]")], Some(&[("p", r#"["a"]"#)]))), Ok("[]".to_owned()));
+        let rising = Definition {
+            validation_monotonic: "increasing".to_owned(),
+            default_value: "3".to_owned(),
+            ..definition("number")
+        };
+        assert_eq!(start(&rising, &sources(&[], None)), Ok("3".to_owned()));
+        assert!(start(&rising, &sources(&[("p", "2")], Some(&[("p", "3")]))).is_err());
+        assert_eq!(start(&rising, &sources(&[("p", "4")], Some(&[("p", "")]))), Ok("4".to_owned()));
     }
 
     #[test]

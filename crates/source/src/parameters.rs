@@ -121,7 +121,7 @@ impl One<'_, '_> {
             kind: self.text("type")?.unwrap_or_else(|| "string".to_owned()),
             mutable: self.is_set("mutable")?,
             ephemeral: self.is_set("ephemeral")?,
-            required: default.is_none(),
+            required: !self.attributes.get("default").is_some_and(is_written),
             default_value: default.unwrap_or_default(),
             ..Definition::default()
         };
@@ -196,6 +196,12 @@ impl One<'_, '_> {
             run(self.scope.with(&Binding { name: iterator, value, outer: self.scope.bindings }))
         })
     }
+}
+
+/// Whether a default is written. One that turns out to be null leaves the parameter unset; only a literal null means that
+/// there is none.
+const fn is_written(default: &Expression) -> bool {
+    !matches!(default, Expression::Null(_))
 }
 
 fn only(map: &BTreeMap<String, Value>, fields: &[&str]) -> BTreeMap<String, Value> {

@@ -1,9 +1,12 @@
 //! What a build or an import needs to know from the JSON form of a plan.
 
+use std::collections::{BTreeMap, HashSet};
+
 use coder_wire::messages::provisioner::ResourceReplacement;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::convert::address::without_keys;
 use super::convert::attributes::{Attributes, DecodeError};
 use super::state::{Module, Resource, ShownState, Values};
 
@@ -16,6 +19,61 @@ pub(crate) struct Plan {
     prior_state: Option<ShownState>,
     #[serde(default)]
     resource_changes: Vec<ResourceChange>,
+    #[serde(default)]
+    configuration: Configuration,
+}
+
+/// What the template says, before it is evaluated.
+#[derive(Debug, Default, Deserialize)]
+struct Configuration {
+    #[serde(default)]
+    root_module: ConfiguredModule,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ConfiguredModule {
+    #[serde(default)]
+    resources: Vec<ConfiguredResource>,
+    #[serde(default)]
+    module_calls: BTreeMap<String, ModuleCall>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ModuleCall {
+    #[serde(default)]
+    module: ConfiguredModule,
+}
+
+#[derive(Debug, Deserialize)]
+struct ConfiguredResource {
+    /// Within its module.
+    address: String,
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    expressions: Expressions,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Expressions {
+    #[serde(default)]
+    default: Option<Value>,
+}
+
+impl ConfiguredModule {
+    /// Adds the addresses, without instance keys, of parameters whose default is written, whatever its value is. A literal
+    /// null is an expression without content.
+    fn find_defaults(&self, prefix: &str, found: &mut HashSet<String>) {
+        for resource in self.resources.iter().filter(|resource| resource.kind == "coder_parameter") {
+            let is_written = |value: &Value| value.as_object().is_some_and(|object| !object.is_empty());
+            if resource.expressions.default.as_ref().is_some_and(is_written) {
+                found.insert(format!("{prefix}{}", resource.address));
+            }
+        }
+        for (name, call) in &self.module_calls {
+            call.module.find_defaults(&format!("{prefix}module.{name}."), found);
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,6 +109,19 @@ impl Plan {
             modules.push(values.root_module.only_data());
         }
         modules.push(self.planned_values.root_module);
+        let mut with_default = HashSet::new();
+        self.configuration.root_module.find_defaults("", &mut with_default);
+        // A default that is written and turns out to be null, as that of a module whose caller gives none, does not make
+        // the parameter required (terraform 3.5 says only whether the value is null).
+        for module in &mut modules {
+            module.edit(&mut |resource| {
+                if resource.kind == "coder_parameter"
+                    && with_default.contains(&*without_keys(&resource.address))
+                {
+                    resource.set("optional", Value::Bool(true));
+                }
+            });
+        }
         modules
     }
 
@@ -129,6 +200,47 @@ mod tests {
         assert_eq!(summary.replacements.len(), 1);
         assert_eq!(summary.replacements[0].resource, "vm.a");
         assert_eq!(summary.replacements[0].paths, ["disk.0.size", "image"]);
+    }
+
+    #[test]
+    fn a_default_that_is_written_and_null_makes_nothing_required() {
+        let parameter = |address: &str, optional: bool| {
+            serde_json::json!({"address": address, "mode": "data", "type": "coder_parameter", "name": "p",
+                "values": {"name": address, "optional": optional}})
+        };
+        let written = |default: Value| {
+            serde_json::json!({"address": "data.coder_parameter.p", "type": "coder_parameter",
+                "expressions": {"default": default, "option": [{"name": {"constant_value": "a"}}]}})
+        };
+        let none = serde_json::json!({"address": "data.coder_parameter.none", "type": "coder_parameter",
+            "expressions": {"name": {"constant_value": "none"}}});
+        let null = serde_json::json!({"address": "data.coder_parameter.null", "type": "coder_parameter",
+            "expressions": {"default": {}}});
+        let plan = serde_json::json!({
+            "prior_state": {"values": {"root_module": {
+                "resources": [parameter("data.coder_parameter.none", false), parameter("data.coder_parameter.null", false)],
+                "child_modules": [{"resources": [parameter("module.r[\"a.b\"].data.coder_parameter.p[0]", false)]}]}}},
+            "planned_values": {"root_module": {"resources": [parameter("data.coder_parameter.p", false)]}},
+            "configuration": {"root_module": {
+                "resources": [none, null],
+                "module_calls": {"r": {"module": {"resources": [written(serde_json::json!({"references": ["var.default"]}))]}}}}},
+        });
+        let plan: Plan = serde_json::from_value(plan).unwrap();
+        let modules = plan.into_modules();
+        let mut optional = Vec::new();
+        modules.iter().for_each(|module| {
+            module.walk(&mut |resource| {
+                let is_set = resource.values().unwrap()["optional"] == true;
+                optional.push((resource.address.clone(), is_set));
+            });
+        });
+        let wanted = [
+            ("module.r[\"a.b\"].data.coder_parameter.p[0]", true),
+            ("data.coder_parameter.none", false),
+            ("data.coder_parameter.null", false),
+            ("data.coder_parameter.p", false),
+        ];
+        assert_eq!(optional, wanted.map(|(address, is_set)| (address.to_owned(), is_set)));
     }
 
     #[test]

@@ -46,6 +46,13 @@ impl Resource {
         self.values.as_ref()
     }
 
+    /// Sets one attribute of a resource that has any.
+    pub(crate) fn set(&mut self, name: &str, value: Value) {
+        if let Some(values) = &mut self.values {
+            values.insert(name.to_owned(), value);
+        }
+    }
+
     pub(crate) fn is_managed(&self) -> bool {
         self.mode == Mode::Managed
     }
@@ -60,6 +67,12 @@ impl Module {
         for resource in &self.resources {
             visit(resource);
         }
+    }
+
+    /// Calls `edit` for every resource.
+    pub(crate) fn edit(&mut self, edit: &mut impl FnMut(&mut Resource)) {
+        self.child_modules.iter_mut().for_each(|child| child.edit(edit));
+        self.resources.iter_mut().for_each(edit);
     }
 
     /// A copy that keeps only data sources, as the conversion of a plan wants its prior state (terraform 1.6).

@@ -49,6 +49,52 @@ async fn an_import_reports_what_the_template_asks_for_and_makes() {
     assert!(record.updates.iter().all(|update| update.job_id == record.completed[0].job_id));
 }
 
+/// A module that hands on what its caller may leave out, as those of the public registry that pick regions.
+const REGION: &str = r#"
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+variable "default" { default = "" }
+data "coder_parameter" "region" {
+  name    = "region"
+  default = var.default == "" ? null : var.default
+  dynamic "option" {
+    for_each = toset(["eu", "us"])
+    content {
+      name  = option.value
+      value = option.value
+    }
+  }
+}
+data "coder_parameter" "empty" {
+  name    = "empty"
+  default = var.default
+}
+data "coder_parameter" "must" {
+  name = "must"
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_parameter_without_a_default_is_required() {
+    if terraform().is_none() {
+        return;
+    }
+    let archive = tar(&[
+        ("main.tf", "module \"region\" {\n  count  = 1\n  source = \"./region\"\n}\n"),
+        ("region/main.tf", REGION),
+    ]);
+    let (server, _running) = run_one(import(archive, &[])).await;
+    let (_, result) = server.completed().await;
+    let Type::TemplateImport(result) = result else { panic!("not an import") };
+    let mut required: Vec<_> =
+        result.rich_parameters.iter().map(|one| (one.name.as_str(), one.required)).collect();
+    required.sort_unstable();
+    assert_eq!(required, [("empty", false), ("must", true), ("region", false)]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_uses_the_values_it_was_given() {
     if terraform().is_none() {

@@ -45,6 +45,32 @@ fn named(parameters: &[Parameter], name: &str) -> Option<Definition> {
 }
 
 #[test]
+fn only_a_default_that_is_not_written_makes_a_parameter_required() {
+    let template = template(&[(
+        "main.tf",
+        r#"
+variable "region" { default = "" }
+data "coder_parameter" "none" { name = "none" }
+data "coder_parameter" "literal" {
+  name    = "literal"
+  default = null
+}
+data "coder_parameter" "null" {
+  name    = "null"
+  default = var.region == "" ? null : var.region
+}
+data "coder_parameter" "empty" {
+  name    = "empty"
+  default = var.region
+}
+"#,
+    )]);
+    let found = template.parameters(&Inputs::default()).unwrap();
+    let required = ["none", "literal", "null", "empty"].map(|name| named(&found, name).unwrap().required);
+    assert_eq!(required, [true, true, false, false]);
+}
+
+#[test]
 fn existence_defaults_options_and_bounds_follow_values() {
     let template = template(&[("main.tf", DEPENDENT)]);
     assert!(template.has_dependent_parameters());

@@ -36,7 +36,7 @@ pub(super) fn agree(one: &str, other: &str) -> bool {
 }
 
 /// The address of the block, without any instance key.
-pub(super) fn without_keys(address: &str) -> Cow<'_, str> {
+pub(crate) fn without_keys(address: &str) -> Cow<'_, str> {
     if !address.contains('[') {
         return address.into();
     }

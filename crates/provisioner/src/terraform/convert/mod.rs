@@ -1,6 +1,6 @@
 //! From Terraform's module trees and its graph to the messages a job reports (terraform section 4).
 
-mod address;
+pub(crate) mod address;
 mod agents;
 mod attached;
 pub(crate) mod attributes;
