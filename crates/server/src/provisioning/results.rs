@@ -259,7 +259,7 @@ fn container_script(name: &str) -> Script {
     }
 }
 
-/// The words of the official API; without a choice all but the insiders editor (wire-protocol 7.3).
+/// The words of the official API in its order; without a choice all but the insiders editor (wire-protocol 7.3).
 fn display_apps(chosen: Option<wire::DisplayApps>) -> Vec<String> {
     let chosen = chosen.unwrap_or(wire::DisplayApps {
         vscode: true,
@@ -271,9 +271,9 @@ fn display_apps(chosen: Option<wire::DisplayApps>) -> Vec<String> {
     let all = [
         (chosen.vscode, "vscode"),
         (chosen.vscode_insiders, "vscode_insiders"),
-        (chosen.web_terminal, "web_terminal"),
         (chosen.ssh_helper, "ssh_helper"),
         (chosen.port_forwarding_helper, "port_forwarding_helper"),
+        (chosen.web_terminal, "web_terminal"),
     ];
     all.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()).collect()
 }

@@ -2,7 +2,7 @@
 
 use coder_store::{builds, job_logs, resources, version_details};
 use coder_wire::messages::provisioner::{
-    Agent, App, Devcontainer, ExternalAuthProviderResource, Script, VariableValue,
+    Agent, App, Devcontainer, DisplayApps, ExternalAuthProviderResource, Script, VariableValue,
 };
 use coder_wire::messages::provisionerd::{CommitQuotaRequest, failed_job};
 
@@ -205,7 +205,19 @@ async fn a_build_shows_dev_containers_as_scripts_external_agents_and_the_templat
         order,
         ..App::default()
     };
-    let agent = |name: &str, order| Agent { name: name.to_owned(), order, ..Agent::default() };
+    let all = DisplayApps {
+        vscode: true,
+        vscode_insiders: true,
+        web_terminal: true,
+        ssh_helper: true,
+        port_forwarding_helper: true,
+    };
+    let agent = |name: &str, order| Agent {
+        name: name.to_owned(),
+        order,
+        display_apps: (name == "b").then_some(all),
+        ..Agent::default()
+    };
     let container = Devcontainer { name: "repo".to_owned(), ..Devcontainer::default() };
     let dev = Agent {
         apps: vec![app("z", "A", 1), app("c", "B", 0), app("y", "A", 0), app("x", "A", 0)],
@@ -234,6 +246,17 @@ async fn a_build_shows_dev_containers_as_scripts_external_agents_and_the_templat
     };
     let agents = &shown["resources"][0]["agents"];
     assert_eq!(names(agents, "name"), ["a", "b", "dev"]);
+    let usual = json!(["vscode", "ssh_helper", "port_forwarding_helper", "web_terminal"]);
+    assert_eq!(agents[0]["display_apps"], usual);
+    let every = json!(["vscode", "vscode_insiders", "ssh_helper", "port_forwarding_helper", "web_terminal"]);
+    assert_eq!(agents[1]["display_apps"], every);
+    let agent = agents[1]["id"].as_str().unwrap();
+    let resources = format!("/api/v2/workspacebuilds/{build}/resources");
+    let resources = server.get(&owner, &resources).await.expect(200);
+    let all_agents =
+        resources.as_array().unwrap().iter().filter_map(|one| one["agents"].as_array()).flatten();
+    let again: Vec<_> = all_agents.filter(|one| one["id"] == agent).map(|one| &one["display_apps"]).collect();
+    assert_eq!(again, [&every]);
     assert_eq!(names(&agents[2]["apps"], "slug"), ["x", "y", "c", "z"]);
     assert_eq!(names(&agents[2]["scripts"], "display_name"), ["clone", "Dev Container (repo)"]);
     assert_eq!(names(&agents[2]["log_sources"], "icon"), ["", "/emojis/1f4e6.png"]);
