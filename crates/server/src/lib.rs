@@ -12,6 +12,7 @@ pub mod external_auth;
 pub mod git_ssh_key;
 pub mod http;
 pub mod lifecycle;
+pub mod markdown;
 pub mod metrics;
 pub mod pages;
 pub mod provisioning;

@@ -20,6 +20,7 @@ use crate::context::App;
 use crate::external_auth;
 use crate::http::params::Id;
 use crate::http::{AccessUrl, Caller, Error, Json, Result};
+use crate::markdown::plain_text;
 use crate::routes::resources as shown;
 
 /// A version whose import has ended; another status says "not yet" on each route (http-api 1.6).
@@ -88,7 +89,7 @@ fn parameter(row: details::Parameter) -> TemplateVersionParameter {
     TemplateVersionParameter {
         name: row.name,
         display_name: row.display_name,
-        description_plaintext: plain(&row.description),
+        description_plaintext: plain_text(&row.description),
         description: row.description,
         kind: row.kind.as_str().into(),
         form_type: row.form_type.as_str().into(),
@@ -104,35 +105,6 @@ fn parameter(row: details::Parameter) -> TemplateVersionParameter {
         required: row.required,
         ephemeral: row.ephemeral,
     }
-}
-
-/// Markdown without its marks: emphasis, code, headings and the addresses of links.
-fn plain(markdown: &str) -> String {
-    let mut text = String::with_capacity(markdown.len());
-    for (index, line) in markdown.lines().enumerate() {
-        if index > 0 {
-            text.push('\n');
-        }
-        let mut rest = line.trim_start_matches('#').trim_start();
-        while let Some(at) = rest.find(['*', '`', '[']) {
-            text.push_str(&rest[..at]);
-            let after = &rest[at + 1..];
-            if rest[at..].starts_with('[')
-                && let Some((label, tail)) = after.split_once("](")
-                && let Some((_, tail)) = tail.split_once(')')
-            {
-                text.push_str(label);
-                rest = tail;
-                continue;
-            }
-            if rest[at..].starts_with('[') {
-                text.push('[');
-            }
-            rest = after;
-        }
-        text.push_str(rest);
-    }
-    text
 }
 
 /// `GET /templateversions/{version}/presets`

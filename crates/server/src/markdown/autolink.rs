@@ -1,0 +1,88 @@
+//! Addresses in texts, which GitHub's Markdown makes links.
+
+use std::sync::LazyLock;
+
+use pulldown_cmark::LinkType;
+use regex::Regex;
+
+use super::tree::{Kind, Node};
+
+/// An address with a scheme or `www.` at the start of a text. Hosts need a dot.
+static WEB: LazyLock<Regex> = LazyLock::new(|| {
+    let host = r"[-\w@:%.+~#=]{1,256}\.[a-z]+";
+    let path = r"(?:[/#?][-\w@:%+.~#$!?&/=();,'>\x22\\^{}\[\]`]*)?";
+    let pattern = format!(r"^(?-u:(?:(?:https?|ftp)://{host}(?::\d+)?|www\.{host}){path})");
+    Regex::new(&pattern).expect("the pattern is constant")
+});
+
+/// An e-mail address at the start of a text.
+static MAIL: LazyLock<Regex> = LazyLock::new(|| {
+    let label = r"[a-zA-Z0-9](?:[-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?";
+    let pattern = format!(r"^[-\w.!#$%&'*+/=?^`{{|}}~]+@{label}(?:\.{label})+");
+    Regex::new(&format!("^(?-u:{})", pattern.trim_start_matches('^'))).expect("the pattern is constant")
+});
+
+/// Where a link may begin: after one of these, and at the start of a line.
+const BEFORE: [char; 5] = [' ', '*', '_', '~', '('];
+
+/// Splits a text into texts and links.
+pub(super) fn split(text: &str, at_start: bool, into: &mut Vec<Node>) {
+    let mut from = 0;
+    let mut may_begin = at_start;
+    let mut skip_to = 0;
+    for (at, c) in text.char_indices() {
+        if at >= skip_to
+            && may_begin
+            && (c.is_ascii_alphanumeric() || c == '.')
+            && let Some((length, kind)) = length(&text[at..])
+        {
+            push_text(&text[from..at], into);
+            let shown = &text[at..at + length];
+            let url = if shown.starts_with("www.") { format!("http://{shown}") } else { shown.to_owned() };
+            let children = vec![Node::new(Kind::Text(shown.to_owned()))];
+            into.push(Node { kind: Kind::Link(kind, url), children });
+            (from, skip_to) = (at + length, at + length);
+        }
+        may_begin = BEFORE.contains(&c);
+    }
+    push_text(&text[from..], into);
+}
+
+fn push_text(text: &str, into: &mut Vec<Node>) {
+    if !text.is_empty() {
+        into.push(Node::new(Kind::Text(text.to_owned())));
+    }
+}
+
+/// The length of the address that a text starts with.
+fn length(text: &str) -> Option<(usize, LinkType)> {
+    let is_web = ["http://", "https://", "ftp://", "www."].iter().any(|start| text.starts_with(start));
+    let (found, kind) = match is_web.then(|| WEB.find(text)).flatten() {
+        Some(found) => (without_end(found.as_str()), LinkType::Autolink),
+        None => {
+            let found = MAIL.find(text)?.as_str();
+            if text[found.len()..].starts_with(['-', '_']) {
+                return None;
+            }
+            (found, LinkType::Email)
+        }
+    };
+    let length = found.trim_end_matches(['?', '!', '.', ',', ':', '*', '_', '~']).len();
+    (length > 0).then_some((length, kind))
+}
+
+/// Without brackets that nothing in the address opens, and without an entity at its end.
+fn without_end(url: &str) -> &str {
+    if url.ends_with(')') {
+        let count = |bracket: char| url.chars().filter(|c| *c == bracket).count();
+        let surplus = count(')').saturating_sub(count('('));
+        return &url[..url.len() - surplus.min(url.len())];
+    }
+    if let Some(body) = url.strip_suffix(';') {
+        let start = body.trim_end_matches(|c: char| c.is_ascii_alphanumeric());
+        if start.len() < body.len() && start.ends_with('&') {
+            return &start[..start.len() - 1];
+        }
+    }
+    url
+}

@@ -1,0 +1,94 @@
+//! Addresses of links as the official renderer writes them: relative ones are resolved against nothing.
+
+/// Whether the address stands behind the link's text: not when it cannot be parsed, nor for an anchor in the same text.
+pub(super) fn is_shown(url: &str) -> bool {
+    let is_anchor = url.strip_prefix('#').is_some_and(|anchor| !anchor.is_empty() && !anchor.contains('%'));
+    !is_anchor && is_valid(url)
+}
+
+/// The address to write.
+pub(super) fn resolved(url: &str) -> String {
+    if scheme(url).is_some() || url.starts_with("//") || !is_valid(url) {
+        return url.to_owned();
+    }
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let (path, rest) = url.split_at(end);
+    if path.is_empty() {
+        return rest.to_owned();
+    }
+    format!("/{}{rest}", escaped(&without_dots(path)))
+}
+
+/// The scheme of an absolute address.
+fn scheme(url: &str) -> Option<&str> {
+    let (scheme, _) = url.split_once(':')?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(is_plain)).then_some(scheme)
+}
+
+fn is_valid(url: &str) -> bool {
+    if url.chars().any(|c| c.is_ascii_control()) {
+        return false;
+    }
+    let (before, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let path = before.split_once('?').map_or(before, |(path, _)| path);
+    if !has_valid_escapes(path) || !has_valid_escapes(fragment) {
+        return false;
+    }
+    let behind = match scheme(path) {
+        Some(scheme) => &path[scheme.len() + 1..],
+        // A colon in the first segment looks like a scheme, and this one is none.
+        None if path.split('/').next().is_some_and(|first| first.contains(':')) => return false,
+        None => path,
+    };
+    let Some(authority) = behind.strip_prefix("//") else { return true };
+    let authority = authority.split('/').next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let port = match host.strip_prefix('[') {
+        Some(literal) => match literal.split_once(']') {
+            Some((_, port)) => port,
+            None => return false,
+        },
+        None => host.find(':').map_or("", |at| &host[at..]),
+    };
+    let is_port = port.is_empty()
+        || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    is_port && !host.contains([' ', '<', '>', '"', '\\', '^', '`', '{', '}', '|'])
+}
+
+fn has_valid_escapes(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| {
+        let digits = rest.as_bytes();
+        digits.len() >= 2 && digits[..2].iter().all(u8::is_ascii_hexdigit)
+    })
+}
+
+/// Without `.` and `..` segments, and without a slash at the start.
+fn without_dots(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    for segment in path.trim_start_matches('/').split('/') {
+        match segment {
+            "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    if matches!(last, "." | "..") {
+        segments.push("");
+    }
+    segments.join("/")
+}
+
+fn escaped(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for c in path.chars() {
+        if c.is_ascii() && !" \"<>\\^`{|}".contains(c) {
+            text.push(c);
+        } else {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
+        }
+    }
+    text
+}
