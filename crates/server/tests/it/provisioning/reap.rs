@@ -55,6 +55,21 @@ on_both_engines! {
         assert_eq!(job(&server, posted).await.error, reaped.error);
     }
 
+    async fn a_reaper_that_found_nothing_open_looks_again_for_jobs_posted_later(server: TestServer) {
+        let owner = server.owner().await;
+        reap(&server).await;
+        let daemon = Daemon::untagged(&server, "d").await;
+        for round in 0..3 {
+            let posted = import(&server, &owner, json!({})).await.1;
+            daemon.take(posted).await;
+            server.advance(301);
+            reap(&server).await;
+            assert_eq!(status(&job(&server, posted).await), Status::Failed, "round {round}");
+            // Nothing is open any more, which the reaper notes.
+            reap(&server).await;
+        }
+    }
+
     async fn reap_5_a_reaped_build_keeps_the_state_of_the_one_before(server: TestServer) {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "t").await;
