@@ -186,10 +186,21 @@ async fn server_facts_need_no_token() {
     let info = info.expect(200);
     assert_eq!(info["provisioner_api_version"], "1.14");
     let entitled = server.get("", "/api/v2/entitlements").await.expect(200);
-    assert_eq!(
-        entitled["features"]["external_provisioner_daemons"],
-        json!({ "entitlement": "entitled", "enabled": true })
-    );
+    let present = [
+        "access_control",
+        "audit_log",
+        "external_provisioner_daemons",
+        "multiple_external_auth",
+        "multiple_organizations",
+        "user_role_management",
+    ];
+    let features = entitled["features"].as_object().unwrap();
+    assert_eq!(features.len(), 26);
+    for (name, feature) in features {
+        let is_present = present.contains(&name.as_str());
+        let entitlement = if is_present { "entitled" } else { "not_entitled" };
+        assert_eq!(*feature, json!({ "entitlement": entitlement, "enabled": is_present }), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use coder_api::deployment::{
-    Appearance, BuildInfo, Entitlement, Entitlements, FEATURES, Feature, HEALTHY, Region, Regions, SshConfig,
-    UpdateCheck,
+    Appearance, BuildInfo, EXTERNAL_PROVISIONER_DAEMONS, Entitlement, Entitlements, FEATURES, Feature,
+    HEALTHY, Region, Regions, SshConfig, UpdateCheck,
 };
 use coder_api::error::Message;
 use coder_store::settings;
@@ -41,11 +41,27 @@ pub async fn build_info(State(app): State<App>, AccessUrl(url): AccessUrl) -> Js
     })
 }
 
-/// `GET /api/v2/entitlements`: every feature that exists here may be used (http-api 5.7).
+/// The features that exist here. A feature is added in the commit that makes it work.
+const PRESENT: &[&str] = &[
+    "access_control",
+    "audit_log",
+    EXTERNAL_PROVISIONER_DAEMONS,
+    "multiple_external_auth",
+    "multiple_organizations",
+    "user_role_management",
+];
+/// The feature of several servers on one database, which only Postgres can have.
+const HIGH_AVAILABILITY: &str = "high_availability";
+
+/// `GET /api/v2/entitlements`: what exists here may be used, everything else may not (http-api 5.7).
 pub async fn entitlements(State(app): State<App>) -> Json<Entitlements> {
-    let feature = || Feature { entitlement: Entitlement::Entitled, enabled: true, limit: None, actual: None };
+    let feature = |name: &str| {
+        let is_present = PRESENT.contains(&name) || name == HIGH_AVAILABILITY && app.store.is_postgres();
+        let entitlement = if is_present { Entitlement::Entitled } else { Entitlement::NotEntitled };
+        Feature { entitlement, enabled: is_present, limit: None, actual: None }
+    };
     Json(Entitlements {
-        features: FEATURES.iter().map(|name| ((*name).to_owned(), feature())).collect(),
+        features: FEATURES.iter().map(|name| ((*name).to_owned(), feature(name))).collect(),
         warnings: Vec::new(),
         errors: Vec::new(),
         has_license: true,
