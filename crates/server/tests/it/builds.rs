@@ -1,8 +1,8 @@
 //! Workspace builds: the order of checks, state, cancel (scheduling-and-auth 3.5, 3.7).
 
 use base64::Engine;
-use coder_domain::ids::JobId;
-use coder_store::version_details::{self, Parameter, ParameterOption};
+use coder_domain::ids::{JobId, PresetId};
+use coder_store::version_details::{self, Parameter, ParameterOption, Preset};
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, TestServer, on_both_engines, tar};
@@ -168,7 +168,10 @@ on_both_engines! {
 
         let request = json!({ "template_id": template, "name": "w" });
         let path = "/api/v2/users/me/workspaces";
-        assert_eq!(server.post(&owner, path, request).await.refused(400), "zone");
+        let refusal = server.post(&owner, path, request).await.expect(400);
+        assert_eq!(refusal["message"], "Unable to validate parameters");
+        let missing = "Required parameter not provided; parameter value is null";
+        assert_eq!(refusal["validations"], json!([{ "field": "zone", "detail": missing }]));
         let request = json!({ "template_id": template, "name": "w", "rich_parameter_values": [{ "name": "zone", "value": "eu" }] });
         let made = server.post(&owner, path, request).await.expect(201);
         let values = async |id: &Value| {
@@ -184,6 +187,100 @@ on_both_engines! {
         let grown = json!({ "transition": "start", "rich_parameter_values": [pair("size", "big")] });
         let grown = build(&server, &owner, id, grown).await.expect(201);
         assert_eq!(values(&grown["id"]).await, json!([pair("size", "big"), pair("zone", "eu")]));
+    }
+
+    async fn a_parameter_with_a_null_default_stays_unset_until_somebody_chooses(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, version) = server.template(&owner, "hello").await;
+        let option = |value: &str| ParameterOption { value: value.to_owned(), ..Default::default() };
+        let parameter = |name: &str, options: &[ParameterOption]| Parameter {
+            name: name.to_owned(),
+            kind: "string".to_owned(),
+            mutable: true,
+            options: options.to_vec(),
+            ..Parameter::default()
+        };
+        let all = [parameter("note", &[]), parameter("region", &[option("eu"), option("us")])];
+        let mut tx = server.app.store.begin().await.unwrap();
+        version_details::insert_parameters(&mut tx, version, &all).await.unwrap();
+        tx.commit().await.unwrap();
+        let values = async |build: &Value| {
+            let path = format!("/api/v2/workspacebuilds/{}/parameters", build["id"].as_str().unwrap());
+            server.get(&owner, &path).await.expect(200)
+        };
+        let pair = |name: &str, value: &str| json!({ "name": name, "value": value });
+        let make = async |name: &str, given: Value| {
+            let request = json!({ "template_id": template, "name": name, "rich_parameter_values": given });
+            server.post(&owner, "/api/v2/users/me/workspaces", request).await
+        };
+        assert_eq!(make("w", json!([pair("region", "")])).await.refused(400), "region");
+        let made = make("w", json!([])).await.expect(201);
+        assert_eq!(values(&made["latest_build"]).await, json!([pair("note", "")]));
+        server.finish(job_of(&made["latest_build"]), "").await;
+        let id = made["id"].as_str().unwrap();
+        let chosen = json!({ "transition": "start", "rich_parameter_values": [pair("region", "us")] });
+        let chosen = build(&server, &owner, id, chosen).await.expect(201);
+        assert_eq!(values(&chosen).await, json!([pair("note", ""), pair("region", "us")]));
+    }
+
+    async fn a_build_without_a_chosen_preset_has_the_one_whose_values_fit(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, version) = server.template(&owner, "hello").await;
+        let parameter = |name: &str| Parameter {
+            name: name.to_owned(),
+            kind: "string".to_owned(),
+            mutable: true,
+            default_value: "s".to_owned(),
+            ..Parameter::default()
+        };
+        let preset = |name: &str, values: &[(&str, &str)]| Preset {
+            id: PresetId::random(),
+            name: name.to_owned(),
+            is_default: false,
+            description: String::new(),
+            icon: String::new(),
+            desired_instances: None,
+            parameters: values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            prebuild: Value::Null,
+        };
+        let presets = async |version| {
+            let all = [
+                preset("small", &[("size", "s")]),
+                preset("large", &[("size", "l")]),
+                preset("near", &[("size", "l"), ("zone", "eu")]),
+            ];
+            let mut tx = server.app.store.begin().await.unwrap();
+            version_details::insert_parameters(&mut tx, version, &[parameter("size"), parameter("zone")]).await.unwrap();
+            version_details::insert_presets(&mut tx, version, &all).await.unwrap();
+            tx.commit().await.unwrap();
+            all.map(|preset| preset.id.to_string())
+        };
+        let [small, large, near] = presets(version).await;
+        let pair = |name: &str, value: &str| json!({ "name": name, "value": value });
+        let request = json!({ "template_id": template, "name": "w", "template_version_preset_id": large });
+        let made = server.post(&owner, "/api/v2/users/me/workspaces", request).await.expect(201);
+        assert_eq!(made["latest_build"]["template_version_preset_id"], large);
+        server.finish(job_of(&made["latest_build"]), "").await;
+        let id = made["id"].as_str().unwrap();
+        for (given, wanted) in [
+            (json!([]), json!(large)),
+            (json!([pair("zone", "eu")]), json!(near)),
+            (json!([pair("size", "s")]), json!(small)),
+            (json!([pair("size", "xl")]), Value::Null),
+        ] {
+            let request = json!({ "transition": "start", "rich_parameter_values": given });
+            let built = build(&server, &owner, id, request).await.expect(201);
+            assert_eq!(built["template_version_preset_id"], wanted, "{given}");
+            server.finish(job_of(&built), "").await;
+        }
+        // An update of the workspace: another version, with presets of its own.
+        let (newer, job) = server.version(&owner, json!({ "template_id": template })).await;
+        let [_, large, _] = presets(newer).await;
+        server.finish(job, "").await;
+        let request = json!({ "transition": "start", "template_version_id": newer,
+            "rich_parameter_values": [pair("size", "l"), pair("zone", "us")] });
+        let updated = build(&server, &owner, id, request).await.expect(201);
+        assert_eq!(updated["template_version_preset_id"], json!(large));
     }
 
     async fn parameters_that_depend_on_others_follow_the_values_of_the_build(server: TestServer) {

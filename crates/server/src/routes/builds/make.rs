@@ -140,6 +140,10 @@ pub async fn make(
     let flow = versions::tags::flow(Some(template));
     let source = source::load(tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
     let values = parameters::resolve_with(tx, version.id, definitions, source.as_ref(), &given).await?;
+    let preset = match wanted.preset {
+        Some(id) => Some(id),
+        None => parameters::matching_preset(tx, version.id, &values).await?,
+    };
     let tags = tags::resolve(tx, source.as_ref(), &version, &import, workspace.owner_id, &values).await?;
     let build_id = BuildId::random();
     let mut input = json!({
@@ -164,7 +168,9 @@ pub async fn make(
         trace_metadata: BTreeMap::new(),
     };
     jobs::insert_with_tag_set(tx, &job, tag_set, now).await?;
-    let build = write(tx, caller.user.id, (workspace, before), wanted, &job, &version, &values, now).await?;
+    let build =
+        write(tx, caller.user.id, (workspace, before), wanted, &job, (&version, preset), &values, now)
+            .await?;
     let finished = wanted.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
     Ok(Made { build, job, finished, version_name: version.name })
 }
@@ -238,7 +244,7 @@ async fn write(
     (workspace, before): (&Workspace, &Before),
     wanted: &Wanted,
     job: &NewJob,
-    version: &Version,
+    (version, preset): (&Version, Option<PresetId>),
     values: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<Build> {
@@ -248,7 +254,7 @@ async fn write(
         id,
         workspace_id: workspace.id,
         template_version_id: version.id,
-        template_version_preset_id: wanted.preset,
+        template_version_preset_id: preset,
         job_id: job.id,
         initiator_id: initiator,
         transition: wanted.transition,
@@ -273,7 +279,7 @@ async fn write(
         workspace_id: workspace.id,
         build_number,
         template_version_id: version.id,
-        template_version_preset_id: wanted.preset,
+        template_version_preset_id: preset,
         job_id: job.id,
         initiator_id: initiator,
         transition: wanted.transition,

@@ -64,11 +64,27 @@ pub async fn resolve_with(
     let transition = given.transition.unwrap_or(Transition::Start);
     match parameter::resolve(&definitions, transition, &sources) {
         Ok(values) => Ok(values.into_iter().collect()),
-        Err(invalid) => {
-            let error = Error::bad_request("Unable to validate parameters.");
+        Err(mut invalid) => {
+            // Official servers order them by name.
+            invalid.sort_by(|one, other| one.field.cmp(&other.field));
+            let error = Error::bad_request("Unable to validate parameters");
             Err(invalid.into_iter().fold(error, |error, wrong| error.field(&wrong.field, wrong.detail)))
         }
     }
+}
+
+/// The preset that a build without a chosen one has: that with the most parameters of those whose parameters all have the
+/// preset's values. So an update of a workspace, which names none, keeps the preset as long as the values fit.
+pub async fn matching_preset(
+    tx: &mut Tx,
+    version: TemplateVersionId,
+    values: &BTreeMap<String, String>,
+) -> Result<Option<PresetId>> {
+    let presets = details::list_presets(tx, version).await?;
+    let fits =
+        |preset: &Preset| preset.parameters.iter().all(|(name, value)| values.get(name) == Some(value));
+    let fitting = presets.into_iter().filter(fits);
+    Ok(fitting.min_by_key(|preset| std::cmp::Reverse(preset.parameters.len())).map(|preset| preset.id))
 }
 
 /// The values that are given before any default is looked at.
