@@ -96,6 +96,8 @@ fn table(app: App) -> Table {
         .patch(Signed, paths::ORGANIZATION, organizations::update::update)
         .delete(Signed, paths::ORGANIZATION, organizations::delete::delete)
         .get(Signed, paths::ORGANIZATION_ROLES, organizations::roles::assignable)
+        .post(Signed, paths::ORGANIZATION_ROLES, organizations::roles::custom)
+        .put(Signed, paths::ORGANIZATION_ROLES, organizations::roles::custom)
         .put(Signed, paths::MEMBER_ROLES, organizations::roles::update)
         .get(Signed, paths::MEMBERS, organizations::members::list)
         .get(Signed, paths::PAGINATED_MEMBERS, organizations::members::paginated)

@@ -117,6 +117,14 @@ on_both_engines! {
         assert!(roles.as_array().unwrap().iter().all(|role| role["assignable"] == true && role["built_in"] == true));
         assert!(!roles[1]["organization_permissions"].as_array().unwrap().is_empty());
 
+        // There are no custom roles; the refusal says so in the usual shape.
+        for answer in [
+            server.post(&owner, "/api/v2/organizations/default/members/roles", json!({ "name": "auditor-2" })).await,
+            server.put(&owner, "/api/v2/organizations/default/members/roles", json!({ "name": "auditor-2" })).await,
+        ] {
+            assert_eq!(answer.expect(403)["message"], "Custom roles are not available on this server.");
+        }
+
         // Where one is nobody, one sees nothing.
         server.post(&owner, ORGANIZATIONS, json!({ "name": "blue" })).await.expect(201);
         server.get(&head, "/api/v2/organizations/blue/members/roles").await.expect(404);

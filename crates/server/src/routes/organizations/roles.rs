@@ -6,6 +6,7 @@ use coder_api::users::{AssignableRole, UpdateRolesRequest};
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::{Action, Object, OrgRole, Resource, may_assign_organization};
 use coder_store::{organizations as store, transaction};
+use http::StatusCode;
 
 use super::{members, named};
 use crate::audit::{Event, Kind, Verb};
@@ -56,6 +57,15 @@ pub async fn assignable(
         ..AssignableRole::default()
     };
     Ok(Json(OrgRole::ALL.iter().map(role).collect()))
+}
+
+/// `POST` and `PUT /organizations/{organization}/members/roles`: there are no custom roles, as the entitlements say.
+pub async fn custom(State(app): State<App>, caller: Caller, names: Names) -> Result<()> {
+    let [name] = names.take()?;
+    let organization = named(&app, &mut app.store.reader().await?, &caller, &name).await?.id;
+    caller.require_visible(Action::Read, Object::in_organization(Resource::AssignOrgRole, organization))?;
+    Err(Error::new(StatusCode::FORBIDDEN, "Custom roles are not available on this server.")
+        .detail("Give members the built-in roles that GET of the same path lists."))
 }
 
 /// `PUT /organizations/{organization}/members/{user}/roles`: the complete new set.
