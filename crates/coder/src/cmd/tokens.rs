@@ -77,7 +77,7 @@ const COLUMNS: &[Column<ApiKeyWithOwner>] = &[
     Column { name: "id", shown: true, cell: |row| row.key.id.clone() },
     Column { name: "name", shown: true, cell: |row| row.key.token_name.clone() },
     Column { name: "scopes", shown: true, cell: |row| row.key.scopes.join(",") },
-    Column { name: "allow list", shown: false, cell: |row| row.key.allow_list.join(",") },
+    Column { name: "allow list", shown: true, cell: |row| row.key.allow_list.join(",") },
     Column { name: "last used", shown: true, cell: |row| table::time_or(row.key.last_used, "never") },
     Column { name: "expires at", shown: true, cell: |row| table::time(row.key.expires_at) },
     Column { name: "created at", shown: true, cell: |row| table::time(row.key.created_at) },
@@ -93,10 +93,11 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
             let key = client.token_by_name(&args.wanted).await?;
             let row = ApiKeyWithOwner { key, username: String::new() };
             if args.table.format == Format::Json {
-                ctx.printer.data(&serde_json::to_string_pretty(&row.key)?);
+                ctx.printer.data(&serde_json::to_string_pretty(&[row.key])?);
                 return Ok(());
             }
-            table::print(&ctx.printer, &args.table, COLUMNS, &[row], "")
+            let options = with_owner(args.table, true);
+            table::print(&ctx.printer, &options, COLUMNS, &[row], "")
         }
         Command::Remove(args) => {
             let client = remote::connect(ctx)?;
@@ -126,13 +127,20 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The usual columns and the owner, unless columns were chosen.
+fn with_owner(mut options: table::Options, is_shown: bool) -> table::Options {
+    if is_shown && options.columns.is_empty() {
+        options.columns = COLUMNS.iter().map(|column| column.name.to_owned()).collect();
+    }
+    options
+}
+
 async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
-    let keys = client.tokens(args.all).await?;
-    let mut options = args.table;
-    if args.all && options.columns.is_empty() {
-        options.columns =
-            ["id", "name", "last used", "expires at", "created at", "owner"].map(str::to_owned).into();
+    let mut keys = client.tokens(args.all).await?;
+    let options = with_owner(args.table, args.all);
+    if options.format == Format::Table {
+        keys.sort_by(|one, other| one.key.id.cmp(&other.key.id));
     }
     let empty = "There are no tokens. Make one with: coder tokens create";
     table::print(&ctx.printer, &options, COLUMNS, &keys, empty)

@@ -1,5 +1,7 @@
 //! `coder whoami`
 
+use std::collections::BTreeMap;
+
 use coder_api::paths;
 use serde::Serialize;
 
@@ -31,29 +33,41 @@ struct Row {
     url: String,
     username: String,
     user_id: String,
-    organization_ids: String,
-    roles: String,
+    organization_ids: Vec<String>,
+    /// Display names of the roles by organization; `*` stands for the whole deployment.
+    roles: BTreeMap<String, Vec<String>>,
 }
 
 const COLUMNS: &[Column<Row>] = &[
     Column { name: "url", shown: true, cell: |row| row.url.clone() },
     Column { name: "username", shown: true, cell: |row| row.username.clone() },
-    Column { name: "user id", shown: true, cell: |row| row.user_id.clone() },
-    Column { name: "organization ids", shown: false, cell: |row| row.organization_ids.clone() },
-    Column { name: "roles", shown: true, cell: |row| row.roles.clone() },
+    Column { name: "id", shown: true, cell: |row| row.user_id.clone() },
+    Column { name: "orgs", shown: false, cell: |row| row.organization_ids.join(",") },
+    Column { name: "roles", shown: false, cell: roles },
 ];
+
+fn roles(row: &Row) -> String {
+    let pair = |(organization, name): (&String, &String)| format!("{organization}:{name}");
+    let pairs =
+        row.roles.iter().flat_map(|(organization, names)| names.iter().map(move |name| (organization, name)));
+    pairs.map(pair).collect::<Vec<_>>().join(",")
+}
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let me = client.user(paths::ME).await?;
     let url = client.base().to_string();
-    let join = |words: Vec<String>| words.join(",");
+    let mut roles = BTreeMap::<String, Vec<String>>::new();
+    for role in &me.roles {
+        let organization = role.organization_id.map_or_else(|| "*".to_owned(), |id| id.to_string());
+        roles.entry(organization).or_default().push(role.display_name.clone());
+    }
     let row = Row {
         url: url.trim_end_matches('/').to_owned(),
         username: me.username.clone(),
         user_id: me.id.to_string(),
-        organization_ids: join(me.organization_ids.iter().map(ToString::to_string).collect()),
-        roles: join(me.roles.iter().map(|role| role.name.clone()).collect()),
+        organization_ids: me.organization_ids.iter().map(ToString::to_string).collect(),
+        roles,
     };
     match args.output {
         Format::Text => {

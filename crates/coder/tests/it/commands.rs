@@ -45,7 +45,11 @@ fn tokens() {
     assert_eq!(token.trim().len(), 33);
     home.run(&["whoami", "--token", token.trim()]).good();
     assert!(home.run(&["tokens", "list"]).good().out.contains("ci"));
-    assert!(home.run(&["tokens", "view", "ci"]).good().out.contains("ci"));
+    let shown = home.run(&["tokens", "view", "ci"]).good().out;
+    assert!(shown.starts_with("ID ") && shown.contains("ALLOW LIST") && shown.contains("OWNER"), "{shown}");
+    let json: serde_json::Value =
+        serde_json::from_str(&home.run(&["tokens", "view", "ci", "-o", "json"]).good().out).unwrap();
+    assert_eq!((json.as_array().unwrap().len(), json[0]["token_name"].as_str()), (1, Some("ci")));
     home.run(&["tokens", "create", "--lifetime", "1000h"]).refused("at most 168h0m0s");
     home.run(&["tokens", "remove", "ci"]).good();
     home.run(&["whoami", "--token", token.trim()]).refused("401");

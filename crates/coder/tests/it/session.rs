@@ -46,6 +46,10 @@ fn variables_alone_are_enough() {
         serde_json::from_str(&home.run(&["whoami", "-o", "json"]).good().out).unwrap();
     assert_eq!(json[0]["username"], USER);
     assert_eq!(json[0]["url"], server.url);
+    assert_eq!(json[0]["roles"], serde_json::json!({ "*": ["Owner"] }));
+    assert_eq!(json[0]["organization_ids"].as_array().unwrap().len(), 1);
+    let heads = |out: String| out.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(heads(home.run(&["whoami", "-o", "table"]).good().out), "URL USERNAME ID");
     assert!(!home.config().exists());
 }
 

@@ -18,11 +18,11 @@ fn a_push_that_waits_says_why_and_so_does_the_list() {
     let server = Server::start(&[]);
     let home = server.first_user();
     let folder = template(&home);
-    let push = ["templates", "push", "t", "-d", &folder, "-y", "--provisioner-tag", "a=1"];
-    let mut push = Process::start(&home, &push, "push.log");
-    push.says(
-        "waiting: No daemon has joined this organization. Start a daemon: coder provisioner start --tag a=1",
-    );
+    let args = ["templates", "push", "t", "-d", &folder, "-y", "--provisioner-tag", "a=1"];
+    let waiting =
+        "waiting: No daemon has joined this organization. Start a daemon: coder provisioner start --tag a=1";
+    let mut push = Process::start(&home, &args, "push.log");
+    push.says(waiting);
     let out = home.run(&["provisioner", "jobs", "list", "--explain"]).good().out;
     assert!(out.contains("\n  no_daemons: No daemon has joined this organization.\n"), "{out}");
     assert!(out.ends_with("    next: Start a daemon: coder provisioner start --tag a=1\n"), "{out}");
@@ -36,6 +36,18 @@ fn a_push_that_waits_says_why_and_so_does_the_list() {
     assert!(!push.end().success());
     let out = home.run(&["provisioner", "jobs", "list", "--explain"]).good().out;
     assert!(!out.contains("waits:"), "{out}");
+
+    let mut push = Process::start(&home, &args, "again.log");
+    push.says(waiting);
+    let out = home.run(&["provisioner", "jobs", "list", "-o", "json"]).good().out;
+    let jobs: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (jobs.as_array().unwrap().len(), jobs[0]["id"].as_str()),
+        (2, Some(job)),
+        "the newest is last"
+    );
+    home.run(&["provisioner", "jobs", "cancel", jobs[1]["id"].as_str().unwrap()]).good();
+    assert!(!push.end().success());
 }
 
 #[test]

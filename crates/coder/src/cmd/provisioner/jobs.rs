@@ -14,7 +14,7 @@ use crate::{args, env, remote};
 /// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// List jobs, newest first.
+    /// List jobs, oldest first.
     #[command(alias = "ls")]
     List(ListArgs),
     /// Cancel a job.
@@ -145,12 +145,18 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let jobs = client.jobs(organization.id, &filter).await?;
     let reasons = if args.explain { reasons(&client, &jobs).await? } else { vec![None; jobs.len()] };
     let row = |(job, reasons)| Row { job, organization_name: organization.name.clone(), reasons };
-    let rows: Vec<Row> = jobs.into_iter().zip(reasons).map(row).collect();
+    let mut rows: Vec<Row> = jobs.into_iter().zip(reasons).map(row).collect();
+    oldest_first(&mut rows);
     table::print(&ctx.printer, &args.table, COLUMNS, &rows, "There are no provisioner jobs.")?;
     if args.table.format == table::Format::Table {
         rows.iter().flat_map(explained).for_each(|line| ctx.printer.data(&line));
     }
     Ok(())
+}
+
+/// The server sends the newest first; what runs or waits now stands at the end, next to the prompt.
+fn oldest_first(rows: &mut [Row]) {
+    rows.sort_by_key(|row| row.job.created_at);
 }
 
 /// The reasons of each job, in order; none for one that does not wait.
