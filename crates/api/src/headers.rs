@@ -12,6 +12,8 @@ pub const PROVISIONER_PSK: &str = "coder-provisioner-daemon-psk";
 pub const BUILD_VERSION: &str = "x-coder-build-version";
 /// A server's id of one request.
 pub const REQUEST_ID: &str = "x-coder-request-id";
+/// One warning for the person who sent a request; repeated, one for each. Official clients print them (http-api 1.3).
+pub const FEATURE_WARNING: &str = "x-coder-entitlements-warning";
 /// Asks to be exempt from rate limits (owners only).
 pub const BYPASS_RATE_LIMIT: &str = "x-coder-bypass-ratelimit";
 /// Extensions offered by a daemon and granted by a server (docs/extensions.md).

@@ -41,7 +41,7 @@ pub(crate) struct Global {
     /// Do not warn about a server of another version.
     #[arg(long, global = true, env = env::NO_VERSION_WARNING)]
     pub(crate) no_version_warning: bool,
-    /// Do not warn about licensed features.
+    /// Do not print warnings of the server.
     #[arg(long, global = true, env = env::NO_FEATURE_WARNING)]
     pub(crate) no_feature_warning: bool,
     /// Show debug messages.

@@ -69,6 +69,16 @@ impl Context {
         }
     }
 
+    /// Prints what the server warned of: settings that it stores and does not act on.
+    pub(crate) fn warn_features(&self) {
+        if self.global.no_feature_warning {
+            return;
+        }
+        for text in self.client.get().map(Client::warnings).unwrap_or_default() {
+            self.printer.warn(&text);
+        }
+    }
+
     /// Additional headers for every request.
     pub(crate) fn headers(&self) -> anyhow::Result<Vec<(String, String)>> {
         let mut lines = self.global.header.clone();

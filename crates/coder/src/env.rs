@@ -45,7 +45,7 @@ variables! {
     HEADER_COMMAND = "CODER_HEADER_COMMAND";
     /// Turns off the warning about a server of another version.
     NO_VERSION_WARNING = "CODER_NO_VERSION_WARNING";
-    /// Turns off warnings about licensed features.
+    /// Turns off the warnings of the server, such as of settings that it does not act on.
     NO_FEATURE_WARNING = "CODER_NO_FEATURE_WARNING";
     /// Shows debug messages.
     VERBOSE = "CODER_VERBOSE";

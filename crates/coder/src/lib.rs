@@ -114,6 +114,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 fn asking(ctx: &Context, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let result = runtime::small()?.block_on(work);
     ctx.warn_version();
+    ctx.warn_features();
     result
 }
 

@@ -21,7 +21,7 @@ mod workspaces;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use coder_domain::secret::Secret;
@@ -114,7 +114,11 @@ struct Server {
     timeouts: Timeouts,
     retries: u32,
     version: OnceLock<String>,
+    warnings: Mutex<Vec<String>>,
 }
+
+/// Most warnings of a server that are kept, and the longest in characters.
+const WARNINGS: (usize, usize) = (32, 512);
 
 impl Client {
     /// A client of the server at `url`, whose path, query and user are dropped as the official client drops them
@@ -152,6 +156,7 @@ impl Client {
             timeouts: options.timeouts,
             retries: options.retries,
             version: OnceLock::new(),
+            warnings: Mutex::default(),
         };
         Ok(Self { server: Arc::new(server), token })
     }
@@ -180,10 +185,28 @@ impl Client {
         self.server.version.get().map(String::as_str)
     }
 
+    /// What the server warned of in its answers so far, each warning once.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.server.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn saw(&self, headers: &HeaderMap) {
+        self.keep_warnings(headers);
         let version = headers.get(crate::headers::BUILD_VERSION).and_then(|value| value.to_str().ok());
         if let Some(version) = version {
             self.server.version.get_or_init(|| version.chars().take(128).collect());
+        }
+    }
+
+    fn keep_warnings(&self, headers: &HeaderMap) {
+        let sent = headers.get_all(crate::headers::FEATURE_WARNING).iter();
+        let mut kept = self.server.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        for text in sent.filter_map(|value| value.to_str().ok()) {
+            let text: String = text.chars().take(WARNINGS.1).collect();
+            if kept.len() < WARNINGS.0 && !text.is_empty() && !kept.contains(&text) {
+                kept.push(text);
+            }
         }
     }
 

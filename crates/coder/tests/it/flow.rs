@@ -40,10 +40,12 @@ fn push_create_stop_start_delete_on_a_tagged_daemon() {
     let outcome = home.answer(&push, "\n").good();
     assert_eq!(outcome.out, "");
     assert!(outcome.err.contains("coder_agent") || outcome.err.contains("agent main"), "{}", outcome.err);
-    assert_eq!(json(&home, &["templates", "list"])[0]["name"], "hello");
+    assert_eq!(json(&home, &["templates", "list"])[0]["Template"]["name"], "hello");
 
-    let outcome =
-        home.run(&["create", "mine", "--template", "hello", "--parameter", "greeting=moin", "-y"]).good();
+    let create =
+        ["create", "mine", "--template", "hello", "--parameter", "greeting=moin", "-y", "--stop-after", "2h"];
+    let outcome = home.run(&create).good();
+    assert!(outcome.err.contains("WARN: the time to live is stored, but"), "{}", outcome.err);
     assert!(outcome.err.contains("==>") && outcome.err.contains("✔"), "{}", outcome.err);
     let shown = home.run(&["show", "mine"]).good().out;
     assert!(

@@ -18,8 +18,10 @@ pub mod search;
 pub mod stall;
 pub mod table;
 pub mod tls;
+pub mod warnings;
 
 pub use access_url::AccessUrl;
 pub use body::{Json, NoContent};
 pub use caller::Caller;
 pub use error::{Error, Result};
+pub use warnings::Warned;

@@ -18,6 +18,7 @@ pub mod provisioner_jobs;
 pub mod provisioner_keys;
 pub mod random_name;
 pub mod resources;
+pub mod stored_only;
 pub mod templates;
 pub mod users;
 pub mod versions;

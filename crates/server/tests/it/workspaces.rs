@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestServer, on_both_engines};
+use crate::harness::{Answer, TestServer, on_both_engines};
 
 const PATH: &str = "/api/v2/users/me/workspaces";
 
@@ -39,6 +39,72 @@ on_both_engines! {
         let taken = json!({ "template_id": template, "name": "w1" });
         assert_eq!(server.post(&member, PATH, taken.clone()).await.refused(409), "name");
         server.post(&owner, PATH, taken).await.expect(201);
+    }
+
+    async fn settings_that_nothing_acts_on_are_answered_with_a_warning(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, _) = server.template(&owner, "hello").await;
+        let warnings = |answer: &Answer| -> Vec<String> {
+            let all = answer.headers.get_all("x-coder-entitlements-warning").iter();
+            all.map(|text| text.to_str().unwrap().split([',', ':']).next().unwrap().to_owned()).collect()
+        };
+        let plain = server.post(&owner, PATH, json!({ "name": "plain", "template_id": template })).await;
+        assert!(warnings(&plain).is_empty());
+        let id = plain.expect(201)["id"].as_str().unwrap().to_owned();
+        let body = json!({ "name": "w", "template_id": template, "ttl_ms": 3_600_000, "autostart_schedule": "0 9 * * *" });
+        let made = server.post(&owner, PATH, body).await;
+        assert_eq!(warnings(&made), ["the autostart schedule is stored", "the time to live is stored"]);
+        let path = |part: &str| format!("/api/v2/workspaces/{id}/{part}");
+        for (part, body, wanted) in [
+            ("autostart", json!({ "schedule": "0 9 * * *" }), 1),
+            ("autostart", json!({ "schedule": "" }), 0),
+            ("ttl", json!({ "ttl_ms": 3_600_000 }), 1),
+            ("ttl", json!({ "ttl_ms": null }), 0),
+            ("dormant", json!({ "dormant": true }), 1),
+            ("dormant", json!({ "dormant": true }), 1),
+            ("dormant", json!({ "dormant": false }), 0),
+        ] {
+            let answer = server.put(&owner, &path(part), body.clone()).await;
+            assert_eq!(warnings(&answer).len(), wanted, "{part} {body}");
+        }
+
+        let path = format!("/api/v2/templates/{template}");
+        let rest = json!({ "allow_user_autostart": true, "allow_user_autostop": true, "activity_bump_ms": 3_600_000 });
+        let patch = async |more: Value| {
+            let mut body = rest.clone();
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            warnings(&server.patch(&owner, &path, body).await)
+        };
+        assert!(patch(json!({ "description": "d" })).await.is_empty());
+        assert_eq!(patch(json!({ "default_ttl_ms": 3_600_000 })).await, ["default_ttl_ms is stored"]);
+        let dormant = patch(json!({ "update_workspace_dormant_at": true, "default_ttl_ms": 0 })).await;
+        assert_eq!(dormant, ["update_workspace_dormant_at is not used"]);
+        let all = json!({ "activity_bump_ms": 7_200_000, "failure_ttl_ms": 60_000, "time_til_dormant_ms": 60_000,
+            "time_til_dormant_autodelete_ms": 60_000, "max_port_share_level": "owner", "cors_behavior": "passthru",
+            "autostop_requirement": { "days_of_week": ["monday"], "weeks": 1 },
+            "autostart_requirement": { "days_of_week": ["monday"] } });
+        assert_eq!(patch(all).await.len(), 8);
+        let (other, job) = server.version(&owner, json!({})).await;
+        server.finish(job, "").await;
+        let request = json!({ "name": "other", "template_version_id": other, "default_ttl_ms": 3_600_000 });
+        let made = server.post(&owner, "/api/v2/organizations/default/templates", request).await;
+        assert_eq!(warnings(&made), ["default_ttl_ms is stored"]);
+        let id = made.expect(201)["id"].clone();
+        let request = json!({ "name": "w2", "template_id": id });
+        assert_eq!(warnings(&server.post(&owner, PATH, request).await), ["the time to live is stored"]);
+    }
+
+    async fn clients_are_told_of_the_parameter_form_that_exists(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, _) = server.template(&owner, "hello").await;
+        let path = format!("/api/v2/templates/{template}");
+        assert_eq!(server.get(&owner, &path).await.expect(200)["use_classic_parameter_flow"], true);
+        let body = json!({ "use_classic_parameter_flow": false, "activity_bump_ms": 3_600_000 });
+        let answer = server.patch(&owner, &path, body).await;
+        assert_eq!(answer.headers.get_all("x-coder-entitlements-warning").iter().count(), 1);
+        assert_eq!(answer.expect(200)["use_classic_parameter_flow"], true);
+        let made = server.post(&owner, PATH, json!({ "name": "w", "template_id": template })).await.expect(201);
+        assert_eq!(made["template_use_classic_parameter_flow"], true);
     }
 
     async fn bad_requests(server: TestServer) {

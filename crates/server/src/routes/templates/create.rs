@@ -12,8 +12,8 @@ use super::{find, settings, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
-use crate::http::{Caller, Error, Json, Result, body};
-use crate::routes::organizations;
+use crate::http::{Caller, Error, Json, Result, Warned, body};
+use crate::routes::{organizations, stored_only};
 
 /// `POST /organizations/{organization}/templates`. The version's import may be in any state (http-api 6.2).
 pub async fn create(
@@ -21,7 +21,7 @@ pub async fn create(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateTemplateRequest>,
-) -> Result<body::Created<Template>> {
+) -> Result<Warned<body::Created<Template>>> {
     let [organization] = names.take()?;
     let organization =
         organizations::named(&app, &mut app.store.reader().await?, &caller, &organization).await?;
@@ -75,7 +75,8 @@ pub async fn create(
             .await?;
         view::load_one(tx, row).await
     })?;
-    Ok(body::Created(created))
+    let warnings = stored_only::of_new_template(&row.settings, request.template_use_classic_parameter_flow);
+    Ok(Warned(body::Created(created), warnings))
 }
 
 fn policy(request: &CreateTemplateRequest) -> Settings {

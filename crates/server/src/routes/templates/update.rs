@@ -10,7 +10,8 @@ use super::{find, settings, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
-use crate::http::{Caller, Error, Json, Result};
+use crate::http::{Caller, Error, Json, Result, Warned};
+use crate::routes::stored_only;
 
 /// `PATCH /templates/{template}`. Nothing to change is 200 too, because the command line takes 304 for an error.
 pub async fn update(
@@ -18,9 +19,9 @@ pub async fn update(
     caller: Caller,
     Id(id): Id<TemplateId>,
     Json(request): Json<UpdateTemplateRequest>,
-) -> Result<Json<Template>> {
+) -> Result<Warned<Json<Template>>> {
     let now = app.now();
-    let updated = transaction!(app.store, Error, |tx| {
+    let (updated, warnings) = transaction!(app.store, Error, |tx| {
         let before = find::by_id(tx, &caller, id, Action::Update).await?;
         let mut row = apply(before.clone(), request.clone());
         settings::check(&row)?;
@@ -29,9 +30,10 @@ pub async fn update(
             templates::update(tx, &row).await.map_err(settings::taken(&row.name))?;
             changed(&before, &row).by(tx, &caller, now).await?;
         }
-        view::load_one(tx, row).await
+        let warnings = stored_only::of_template_update(&row.settings, &request);
+        Ok((view::load_one(tx, row).await?, warnings))
     })?;
-    Ok(Json(updated))
+    Ok(Warned(Json(updated), warnings))
 }
 
 /// What changed, for the audit log.

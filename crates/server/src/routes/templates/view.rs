@@ -82,6 +82,7 @@ fn one(
         require_active_version: settings.require_active_version,
         max_port_share_level: settings.max_port_share_level.as_str().into(),
         cors_behavior: settings.cors_behavior.as_str().into(),
-        use_classic_parameter_flow: settings.use_classic_parameter_flow,
+        // Until the dynamic-parameters endpoint exists, the classic form is the only one that clients can show.
+        use_classic_parameter_flow: true,
     }
 }

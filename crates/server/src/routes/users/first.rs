@@ -11,7 +11,8 @@ use http::StatusCode;
 use super::create::{self, check_identity, check_password};
 use crate::audit::{Event, Kind, Origin, Verb};
 use crate::context::App;
-use crate::http::{Error, Json, Result, body};
+use crate::http::{Error, Json, Result, Warned, body};
+use crate::routes::stored_only;
 
 /// `GET /users/first`: 404 asks the client to create one.
 pub async fn show(State(app): State<App>) -> Result<Response> {
@@ -27,7 +28,7 @@ pub async fn create(
     State(app): State<App>,
     origin: Origin,
     Json(request): Json<CreateFirstUserRequest, { body::PUBLIC_BYTES }>,
-) -> Result<body::Created<CreateFirstUserResponse>> {
+) -> Result<Warned<body::Created<CreateFirstUserResponse>>> {
     let exists = || Error::conflict("The initial user has already been created.");
     if users::any(&mut app.store.reader().await?).await? {
         return Err(exists());
@@ -55,5 +56,7 @@ pub async fn create(
         Ok(())
     })?;
     tracing::info!(user_id = %user.id, username = user.username, "the first user was created");
-    Ok(body::Created(CreateFirstUserResponse { user_id: user.id, organization_id: organization }))
+    let warnings = if request.trial { vec![stored_only::TRIAL] } else { Vec::new() };
+    let created = CreateFirstUserResponse { user_id: user.id, organization_id: organization };
+    Ok(Warned(body::Created(created), warnings))
 }

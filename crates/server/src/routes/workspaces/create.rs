@@ -17,10 +17,10 @@ use super::{settings, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
-use crate::http::{Caller, Error, Json, Result, body};
+use crate::http::{Caller, Error, Json, Result, Warned, body};
 use crate::routes::builds::create::after;
 use crate::routes::builds::make::{self, Failed, Made, Wanted};
-use crate::routes::{organizations, templates, users};
+use crate::routes::{organizations, stored_only, templates, users};
 
 /// `POST /users/{user}/workspaces`
 pub async fn create(
@@ -28,7 +28,7 @@ pub async fn create(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateWorkspaceRequest>,
-) -> Result<body::Created<Workspace>> {
+) -> Result<Warned<body::Created<Workspace>>> {
     let [user] = names.take()?;
     let owner = users::find::visible(&mut app.store.reader().await?, &caller, &user).await?;
     make_one(&app, &caller, owner, None, request).await
@@ -40,7 +40,7 @@ pub async fn in_organization(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateWorkspaceRequest>,
-) -> Result<body::Created<Workspace>> {
+) -> Result<Warned<body::Created<Workspace>>> {
     let [organization, user] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?.id;
@@ -55,7 +55,7 @@ async fn make_one(
     owner: accounts::User,
     organization: Option<OrganizationId>,
     request: CreateWorkspaceRequest,
-) -> Result<body::Created<Workspace>> {
+) -> Result<Warned<body::Created<Workspace>>> {
     check(&request)?;
     let now = app.now();
     let made: std::result::Result<(rows::Workspace, Made), Failed> = transaction!(app.store, Failed, |tx| {
@@ -132,6 +132,7 @@ async fn make_one(
     });
     let (row, made) = made.map_err(|failed| failed.0)?;
     after(app, &made);
+    let warnings = stored_only::of_new_workspace(&request, row.ttl_ms);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
     // The official answer leaves these to the next read (http-api 7.3, scheduling-and-auth QUE-6).
     let preset = preset_name(app, &made).await?;
@@ -139,7 +140,7 @@ async fn make_one(
     let build = &mut view.latest_build;
     build.template_version_name.clear();
     (build.job.queue_position, build.job.queue_size) = (0, 0);
-    Ok(body::Created(view))
+    Ok(Warned(body::Created(view), warnings))
 }
 
 /// The preset that a build was made with, by name.

@@ -17,8 +17,8 @@ use super::{find, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
-use crate::http::{Caller, Error, Json, NoContent, Result};
-use crate::routes::{announce, builds, versions};
+use crate::http::{Caller, Error, Json, NoContent, Result, Warned};
+use crate::routes::{announce, builds, stored_only, versions};
 
 const MINUTE_MS: i64 = 60_000;
 const MONTH_MS: i64 = 30 * 24 * 60 * MINUTE_MS;
@@ -58,7 +58,7 @@ pub async fn autostart(
     caller: Caller,
     Id(id): Id<WorkspaceId>,
     Json(request): Json<UpdateAutostartRequest>,
-) -> Result<NoContent> {
+) -> Result<Warned<NoContent>> {
     check_schedule(request.schedule.as_deref())?;
     let schedule = request.schedule.filter(|text| !text.is_empty());
     change(&app, &caller, id, |row, template| {
@@ -68,7 +68,8 @@ pub async fn autostart(
         row.autostart_schedule.clone_from(&schedule);
         Ok(())
     })
-    .await
+    .await?;
+    Ok(Warned(NoContent, schedule.map(|_| stored_only::AUTOSTART).into_iter().collect()))
 }
 
 /// `PUT /workspaces/{workspace}/ttl`
@@ -77,18 +78,20 @@ pub async fn ttl(
     caller: Caller,
     Id(id): Id<WorkspaceId>,
     Json(request): Json<UpdateTtlRequest>,
-) -> Result<NoContent> {
+) -> Result<Warned<NoContent>> {
     check_ttl(request.ttl_ms)?;
+    let ttl = request.ttl_ms.filter(|ttl| *ttl > 0);
     change(&app, &caller, id, |row, template| {
         if !template.settings.allow_user_autostop {
             return Err(Error::bad_request(
                 "Custom autostop TTL is not allowed for workspaces using this template.",
             ));
         }
-        row.ttl_ms = request.ttl_ms.filter(|ttl| *ttl > 0);
+        row.ttl_ms = ttl;
         Ok(())
     })
-    .await
+    .await?;
+    Ok(Warned(NoContent, ttl.map(|_| stored_only::TTL).into_iter().collect()))
 }
 
 /// `PUT /workspaces/{workspace}/autoupdates`
@@ -139,9 +142,12 @@ pub async fn dormant(
         changed(&before, &row).status(StatusCode::OK).by(tx, &caller, now).await?;
         Ok(Some(view::load_one(&app, tx, &caller, row).await?))
     })?;
-    let Some(view) = changed else { return Ok(StatusCode::NOT_MODIFIED.into_response()) };
+    let warnings = if request.dormant { vec![stored_only::DORMANT] } else { Vec::new() };
+    let Some(view) = changed else {
+        return Ok(Warned(StatusCode::NOT_MODIFIED, warnings).into_response());
+    };
     announce::workspace_changed(&app, id);
-    Ok(Json::<_>(view).into_response())
+    Ok(Warned(Json::<_>(view), warnings).into_response())
 }
 
 /// `PUT /workspaces/{workspace}/favorite`

@@ -79,7 +79,7 @@ fn one(
         template_allow_user_cancel_workspace_jobs: settings.allow_user_cancel_workspace_jobs,
         template_active_version_id: template.active_version_id,
         template_require_active_version: settings.require_active_version,
-        template_use_classic_parameter_flow: settings.use_classic_parameter_flow,
+        template_use_classic_parameter_flow: true,
         outdated: latest_build.template_version_id != template.active_version_id,
         latest_build,
         latest_app_status: None,
