@@ -214,7 +214,7 @@ mod tests {
         };
         let none = serde_json::json!({"address": "data.coder_parameter.none", "type": "coder_parameter",
             "expressions": {"name": {"constant_value": "none"}}});
-        let null = serde_json::json!({"address": "data.coder_parameter.null", "type": "coder_parameter",
+        let literal = serde_json::json!({"address": "data.coder_parameter.null", "type": "coder_parameter",
             "expressions": {"default": {}}});
         let plan = serde_json::json!({
             "prior_state": {"values": {"root_module": {
@@ -222,7 +222,7 @@ mod tests {
                 "child_modules": [{"resources": [parameter("module.r[\"a.b\"].data.coder_parameter.p[0]", false)]}]}}},
             "planned_values": {"root_module": {"resources": [parameter("data.coder_parameter.p", false)]}},
             "configuration": {"root_module": {
-                "resources": [none, null],
+                "resources": [none, literal],
                 "module_calls": {"r": {"module": {"resources": [written(serde_json::json!({"references": ["var.default"]}))]}}}}},
         });
         let plan: Plan = serde_json::from_value(plan).unwrap();
