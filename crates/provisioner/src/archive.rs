@@ -10,17 +10,34 @@ use std::path::{Component, Path, PathBuf};
 /// What an archive may cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
+    /// Files and folders, with the folders that only stand in names: each takes a place on the disk.
     pub(crate) entries: usize,
     pub(crate) entry_bytes: u64,
     pub(crate) total_bytes: u64,
+    /// Of a name, as it stands in the archive.
+    pub(crate) name_bytes: usize,
+    /// Parts of a name.
+    pub(crate) depth: usize,
 }
 
 impl Limits {
-    pub(crate) const TEMPLATE: Self =
-        Self { entries: 5_000, entry_bytes: 10 * 1024 * 1024, total_bytes: 64 * 1024 * 1024 };
-    pub(crate) const MODULES: Self =
-        Self { entries: 50_000, entry_bytes: 128 * 1024 * 1024, total_bytes: 256 * 1024 * 1024 };
+    pub(crate) const TEMPLATE: Self = Self {
+        entries: 5_000,
+        entry_bytes: 10 * 1024 * 1024,
+        total_bytes: 64 * 1024 * 1024,
+        name_bytes: 2_048,
+        depth: 64,
+    };
+    pub(crate) const MODULES: Self = Self {
+        entries: 50_000,
+        entry_bytes: 128 * 1024 * 1024,
+        total_bytes: 256 * 1024 * 1024,
+        ..Self::TEMPLATE
+    };
 }
+
+/// So much of a name that is too long is shown.
+const SHOWN_NAME: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveError {
@@ -32,8 +49,12 @@ pub(crate) enum ArchiveError {
     Escapes(String),
     #[error("entry {0:?} has a name that is not text")]
     Name(String),
-    #[error("the archive has more than {0} entries")]
+    #[error("the archive has more than {0} entries, with the folders that they are in")]
     TooMany(usize),
+    #[error("entry {name:?}… has a name of {size} bytes; the limit is {limit}")]
+    NameSize { name: String, size: usize, limit: usize },
+    #[error("entry {name:?} lies more than {limit} folders deep")]
+    Depth { name: String, limit: usize },
     #[error("entry {name:?} is {size} bytes long; the limit is {limit}")]
     EntrySize { name: String, size: u64, limit: u64 },
     #[error("entry {name:?} takes the archive over the limit of {limit} bytes unpacked")]
@@ -47,6 +68,7 @@ pub(crate) enum ArchiveError {
 pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: Limits) -> Result<(), ArchiveError> {
     let mut tar = tar::Archive::new(bytes);
     let mut total: u64 = 0;
+    let mut made = Made { left: limits.entries, limit: limits.entries };
     let unreadable = |error: std::io::Error| ArchiveError::Unreadable(error.to_string());
     for (number, entry) in tar.entries().map_err(unreadable)?.enumerate() {
         let mut entry = entry.map_err(unreadable)?;
@@ -54,20 +76,25 @@ pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: Limits) -> Result<(), Ar
             return Err(ArchiveError::TooMany(limits.entries));
         }
         let raw = entry.path_bytes().into_owned();
+        if raw.len() > limits.name_bytes {
+            let name = String::from_utf8_lossy(&raw[..SHOWN_NAME.min(raw.len())]).into_owned();
+            return Err(ArchiveError::NameSize { name, size: raw.len(), limit: limits.name_bytes });
+        }
         let shown = String::from_utf8_lossy(&raw).into_owned();
         let kind = entry.header().entry_type();
         if kind == tar::EntryType::XGlobalHeader {
             continue;
         }
         let path = local_path(&raw, &shown)?;
+        if path.components().count() > limits.depth {
+            return Err(ArchiveError::Depth { name: shown, limit: limits.depth });
+        }
         let mode = entry.header().mode().unwrap_or(0) & 0o777;
         let write_error =
             |error: std::io::Error| ArchiveError::Write { name: shown.clone(), reason: error.to_string() };
         match kind {
             tar::EntryType::Directory => {
-                if !path.as_os_str().is_empty() {
-                    make_dirs(&dir.join(path), mode).map_err(write_error)?;
-                }
+                made.dirs(dir, &path, mode, &write_error)?;
             }
             tar::EntryType::Regular | tar::EntryType::Continuous => {
                 let size = entry.size();
@@ -78,9 +105,12 @@ pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: Limits) -> Result<(), Ar
                 if total > limits.total_bytes {
                     return Err(ArchiveError::TotalSize { name: shown, limit: limits.total_bytes });
                 }
+                if let Some(parent) = path.parent() {
+                    made.dirs(dir, parent, 0o755, &write_error)?;
+                }
                 let target = dir.join(path);
-                if let Some(parent) = target.parent() {
-                    make_dirs(parent, 0o755).map_err(write_error)?;
+                if !target.exists() {
+                    made.one()?;
                 }
                 let mode = if mode == 0 { 0o600 } else { mode | 0o600 };
                 let mut file = std::fs::OpenOptions::new()
@@ -133,16 +163,55 @@ fn local_path(raw: &[u8], shown: &str) -> Result<PathBuf, ArchiveError> {
     Ok(path)
 }
 
-fn make_dirs(path: &Path, mode: u32) -> std::io::Result<()> {
+/// What has been made on the disk.
+struct Made {
+    left: usize,
+    limit: usize,
+}
+
+impl Made {
+    fn one(&mut self) -> Result<(), ArchiveError> {
+        self.left = self.left.checked_sub(1).ok_or(ArchiveError::TooMany(self.limit))?;
+        Ok(())
+    }
+
+    /// Makes a folder below `root`, and those above it. A short name may stand for many folders, so each counts.
+    fn dirs(
+        &mut self,
+        root: &Path,
+        path: &Path,
+        mode: u32,
+        write_error: &impl Fn(std::io::Error) -> ArchiveError,
+    ) -> Result<(), ArchiveError> {
+        let mut at = root.to_owned();
+        // The root itself is the caller's, who has mostly made it.
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(root).map_err(write_error)?;
+        for part in path {
+            at.push(part);
+            if make_dir(&at, mode).map_err(write_error)? {
+                self.one()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it was not there before.
+fn make_dir(path: &Path, mode: u32) -> std::io::Result<bool> {
     // The owner must be able to work in it, whatever the archive says.
-    std::fs::DirBuilder::new().recursive(true).mode(mode | 0o700).create(path)
+    match std::fs::DirBuilder::new().mode(mode | 0o700).create(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { entries: 10, entry_bytes: 100, total_bytes: 150 };
+    const LIMITS: Limits =
+        Limits { entries: 10, entry_bytes: 100, total_bytes: 150, name_bytes: 60, depth: 4 };
 
     fn raw_entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType, bytes: &[u8]) {
         let mut header = tar::Header::new_gnu();
@@ -217,14 +286,92 @@ mod tests {
         }
     }
 
+    /// At the limit an archive passes, and one beyond it does not.
+    fn bounds(at: &[(&str, Kind, &[u8])], beyond: &[(&str, Kind, &[u8])], wanted: &[&str]) {
+        let dir = tempfile::tempdir().unwrap();
+        extract(&archive(at), &dir.path().join("in"), LIMITS).unwrap();
+        let error = refused(beyond);
+        assert!(wanted.iter().all(|part| error.contains(part)), "{error}");
+    }
+
     #[test]
-    fn sizes_and_counts_are_bounded() {
-        let error = refused(&[("big", Kind::Regular, &[0; 101])]);
-        assert!(error.contains("big") && error.contains("101"), "{error}");
-        let error = refused(&[("one", Kind::Regular, &[0; 90]), ("two", Kind::Regular, &[0; 90])]);
-        assert!(error.contains("two") && error.contains("150"), "{error}");
-        let many: Vec<_> = (0..11).map(|_| ("x", Kind::Regular, &b""[..])).collect();
-        assert!(refused(&many).contains("more than 10 entries"));
+    fn the_size_of_an_entry_is_bounded() {
+        bounds(
+            &[("big", Kind::Regular, &[0; 100])],
+            &[("big", Kind::Regular, &[0; 101])],
+            &["big", "101", "100"],
+        );
+    }
+
+    #[test]
+    fn the_size_of_all_is_bounded() {
+        let (one, two) = ([0; 90], [0; 61]);
+        bounds(
+            &[("one", Kind::Regular, &one), ("two", Kind::Regular, &two[..60])],
+            &[("one", Kind::Regular, &one), ("two", Kind::Regular, &two)],
+            &["two", "150"],
+        );
+        // One that replaces another costs its bytes as well.
+        let twice = [("one", Kind::Regular, &one[..]), ("one", Kind::Regular, &two[..])];
+        assert!(refused(&twice).contains("150"));
+    }
+
+    #[test]
+    fn the_number_of_entries_is_bounded_whatever_they_are() {
+        for kind in [Kind::Regular, Kind::Directory, Kind::Symlink] {
+            let many = [("x", kind, &b""[..]); 11];
+            bounds(&many[..10], &many, &["more than 10 entries"]);
+        }
+    }
+
+    #[test]
+    fn folders_that_stand_in_names_count() {
+        let files: Vec<String> = (0..4).map(|n| format!("{n}/a/f")).collect();
+        let entries: Vec<_> = files.iter().map(|name| (name.as_str(), Kind::Regular, &b""[..])).collect();
+        // Three files and their six folders, and one file that makes ten; then a folder, that makes eleven.
+        let ten = [&entries[..3], &[("f", Kind::Regular, &b""[..])][..]].concat();
+        let eleven = [&ten[..], &[("d", Kind::Directory, &b""[..])][..]].concat();
+        bounds(&ten, &eleven, &["more than 10 entries"]);
+        assert!(refused(&entries).contains("more than 10 entries"));
+        // What is there already takes no further place.
+        let again = [&ten[..], &ten[..]].concat();
+        bounds(&again, &eleven, &["more than 10 entries"]);
+    }
+
+    #[test]
+    fn the_length_of_a_name_is_bounded() {
+        let long = format!("{}/{}", "a".repeat(29), "b".repeat(31));
+        bounds(&[(&long[..60], Kind::Regular, b"")], &[(&long, Kind::Regular, b"")], &["aaaa", "61", "60"]);
+        // Extensions for long names are held to it as well.
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        header.set_entry_type(Kind::Regular);
+        tar.append_data(&mut header, "c".repeat(4_000), &b""[..]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let error = extract(&tar.into_inner().unwrap(), dir.path(), LIMITS).unwrap_err().to_string();
+        assert!(error.contains("4000 bytes") && error.len() < 200, "{error}");
+    }
+
+    #[test]
+    fn the_depth_of_a_name_is_bounded() {
+        for kind in [Kind::Regular, Kind::Directory] {
+            bounds(&[("./a/b/c/d", kind, b"")], &[("a/b/c/d/e", kind, b"")], &["a/b/c/d/e", "more than 4"]);
+        }
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_documentation() {
+        let Limits { entries, entry_bytes, total_bytes, name_bytes, depth } = Limits::TEMPLATE;
+        assert_eq!(
+            (entries, entry_bytes, total_bytes, name_bytes, depth),
+            (5_000, 10 << 20, 64 << 20, 2_048, 64)
+        );
+        let Limits { entries, entry_bytes, total_bytes, name_bytes, depth } = Limits::MODULES;
+        assert_eq!(
+            (entries, entry_bytes, total_bytes, name_bytes, depth),
+            (50_000, 128 << 20, 256 << 20, 2_048, 64)
+        );
     }
 
     #[test]

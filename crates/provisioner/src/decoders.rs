@@ -30,7 +30,8 @@ fn below(dir: &Path) -> (usize, u64) {
 
 /// An archive of a template or of modules.
 pub(crate) fn unpacked(data: &[u8]) {
-    const LIMITS: Limits = Limits { entries: 100, entry_bytes: 4096, total_bytes: 16 << 10 };
+    const LIMITS: Limits =
+        Limits { entries: 100, entry_bytes: 4096, total_bytes: 16 << 10, ..Limits::TEMPLATE };
     let root = tempfile::tempdir().expect("a folder");
     let dir = root.path().join("in");
     std::fs::create_dir(&dir).expect("a folder");
