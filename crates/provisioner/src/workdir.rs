@@ -328,6 +328,29 @@ mod tests {
     }
 
     #[test]
+    fn a_session_is_old_after_a_week_and_not_before() {
+        assert_eq!(STALE_AFTER, Duration::from_secs(604_800));
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("Session-old");
+        std::fs::create_dir(&dir).unwrap();
+        let modified = dir.metadata().unwrap().modified().unwrap();
+        for (age, stays) in [
+            (Duration::ZERO, true),
+            (STALE_AFTER - Duration::from_nanos(1), true),
+            (STALE_AFTER, true),
+            (STALE_AFTER + Duration::from_nanos(1), false),
+        ] {
+            remove_stale(parent.path(), modified + age);
+            assert_eq!(dir.exists(), stays, "{age:?}");
+        }
+        // A clock that was set back makes nothing old.
+        std::fs::create_dir(&dir).unwrap();
+        let before = dir.metadata().unwrap().modified().unwrap() - STALE_AFTER * 2;
+        remove_stale(parent.path(), before);
+        assert!(dir.exists());
+    }
+
+    #[test]
     fn what_a_killed_daemon_left_is_cleared_by_the_next_one() {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join("Session-left");
