@@ -35,6 +35,7 @@ mod slots;
 mod status;
 mod strays;
 mod terraform;
+mod unescape;
 mod workdir;
 
 pub use coder_source::files as source_files;

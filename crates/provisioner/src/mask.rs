@@ -1,4 +1,5 @@
-//! Keeps secrets out of what a job says: as they are, and in base64, URL encoding and JSON.
+//! Keeps secrets out of what a job says: as they are, in base64 and hexadecimal, and behind whatever layers of escapes, colour
+//! codes and line breaks (`unescape.rs`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -9,6 +10,8 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 use serde_json::Value;
+
+use crate::unescape;
 
 /// What stands in place of a secret.
 pub(crate) const MASK: &str = "(redacted)";
@@ -26,6 +29,12 @@ const SHORTEST_LINE: usize = 8;
 /// its length in memory: of longer secrets behind this bound only the texts as they are are hidden.
 const ENCODED_BYTES: usize = 256 << 10;
 
+/// So much of a text is looked at at once.
+const WINDOW: usize = 256 << 10;
+
+/// A window begins so much earlier, so that it does not begin within an escape that belongs to a secret.
+const MARGIN: usize = 64;
+
 /// So much of a secret at a line's end makes the line wait for the next one.
 pub(crate) const HEAD: usize = 4;
 
@@ -36,7 +45,7 @@ pub(crate) struct Masker {
     finder: Option<AhoCorasick>,
     /// Every four bytes that follow each other in a form.
     grams: HashSet<[u8; HEAD]>,
-    longest: usize,
+    reach: usize,
 }
 
 impl Masker {
@@ -61,25 +70,54 @@ impl Masker {
         };
         let grams = forms.iter().flat_map(|form| form.windows(HEAD)).filter_map(|gram| gram.try_into().ok());
         let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
-        Self { grams: grams.collect(), longest, finder, forms }
+        Self { grams: grams.collect(), reach: 3 * longest + MARGIN, finder, forms }
     }
 
-    /// Bytes of the longest form.
-    pub(crate) fn longest(&self) -> usize {
-        self.longest
+    /// Whether there is nothing to hide.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.forms.is_empty()
     }
 
-    /// Where secrets are; the ranges may overlap.
+    /// Bytes over which a secret may extend, with usual escapes in it.
+    pub(crate) fn reach(&self) -> usize {
+        self.reach
+    }
+
+    /// Where secrets are; the ranges may overlap. Linear in the text, whatever is in it.
     pub(crate) fn find(&self, text: &[u8]) -> Vec<Range<usize>> {
         let Some(finder) = &self.finder else {
             // What cannot be searched for may be anywhere.
             return if self.forms.is_empty() { Vec::new() } else { std::iter::once(0..text.len()).collect() };
         };
-        finder.find_overlapping_iter(text).map(|found| found.range()).collect()
+        let mut found: Vec<_> = finder.find_overlapping_iter(text).map(|found| found.range()).collect();
+        let step = WINDOW.max(self.reach);
+        for start in (0..text.len()).step_by(step) {
+            let from = start.saturating_sub(MARGIN);
+            let window = &text[from..text.len().min(start + step + self.reach)];
+            for layer in unescape::layers(window, false) {
+                let in_layer =
+                    finder.find_overlapping_iter(&layer.bytes).map(|found| layer.original(found.range()));
+                found.extend(in_layer.map(|range| from + range.start..from + range.end));
+            }
+        }
+        found
     }
 
     /// How many of the last bytes may be the beginning of a secret that goes on elsewhere.
     pub(crate) fn open_end(&self, text: &[u8]) -> usize {
+        let tail = &text[text.len().saturating_sub(self.reach)..];
+        let in_layers = unescape::layers(tail, true).map(|layer| {
+            let open = self.open_in(&layer.bytes);
+            if open == 0 {
+                0
+            } else {
+                tail.len() - layer.original(layer.bytes.len() - open..layer.bytes.len()).start
+            }
+        });
+        in_layers.max().unwrap_or(0).max(self.open_in(tail))
+    }
+
+    fn open_in(&self, text: &[u8]) -> usize {
         let known = text.last_chunk::<HEAD>().is_some_and(|last| self.grams.contains(last));
         if !known {
             return 0;
@@ -185,8 +223,8 @@ fn forms_of(texts: BTreeSet<String>) -> BTreeSet<Vec<u8>> {
     let mut left = ENCODED_BYTES;
     for text in texts {
         let mut encoded = BTreeSet::new();
-        // The longest encoding has three bytes for one.
-        if text.len().saturating_mul(3) <= left {
+        // All of them together have some sixteen bytes for one.
+        if text.len().saturating_mul(16) <= left {
             add_encoded(&text, &mut encoded);
         }
         let bytes = encoded.iter().map(Vec::len).sum();
@@ -200,35 +238,14 @@ fn forms_of(texts: BTreeSet<String>) -> BTreeSet<Vec<u8>> {
 }
 
 fn add_encoded(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
-    let json = serde_json::to_string(secret).unwrap_or_default();
-    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned();
-    // Go escapes what could be HTML.
-    let html = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-    forms.extend([json, html].into_iter().filter(|form| form.len() >= SHORTEST).map(String::into_bytes));
-    for kept in ["", "!'()*", "!'()*;/?:@&=+$,#"] {
-        for upper in [true, false] {
-            let encoded = percent(secret, kept, upper);
-            forms.insert(encoded.replace("%20", "+").into_bytes());
-            forms.insert(encoded.into_bytes());
-        }
+    // The secret may itself look as if it were escaped, and a text is searched when all escapes are gone. Forms of a URL
+    // write a blank as a plus sign.
+    let innermost = [secret.to_owned(), secret.replace(' ', "+")].map(|text| unescape::innermost(&text));
+    forms.extend(innermost.into_iter().filter(|form| form.len() >= SHORTEST_ENCODED));
+    for digits in [hex::encode(secret), hex::encode_upper(secret)] {
+        forms.insert(digits.into_bytes());
     }
     forms.extend(in_base64(secret.as_bytes()));
-}
-
-/// The URL encoding; implementations differ in what else they keep and in the case of digits.
-fn percent(text: &str, kept: &str, upper: bool) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        let character = char::from(byte);
-        if character.is_ascii_alphanumeric() || "-_.~".contains(character) || kept.contains(character) {
-            encoded.push(character);
-        } else if upper {
-            encoded.push_str(&format!("%{byte:02X}"));
-        } else {
-            encoded.push_str(&format!("%{byte:02x}"));
-        }
-    }
-    encoded
 }
 
 /// What the base64 of any text that contains the secret contains: for each of the three places it can begin at, the
@@ -278,15 +295,34 @@ mod tests {
 
     const SECRET: &str = "hunter2&<Ä";
 
+    fn json(text: &str) -> String {
+        serde_json::to_string(text).unwrap().trim_matches('"').to_owned()
+    }
+
     #[test]
     fn a_secret_is_hidden_in_all_its_forms() {
         let masker = Masker::new([SECRET]);
+        let html = "hunter2&amp;&lt;&Auml;".replace("&Auml;", "&#196;");
         for text in [
             SECRET.to_owned(),
             "hunter2%26%3C%C3%84".to_owned(),
             "hunter2%26%3c%c3%84".to_owned(),
             "hunter2&%3C%C3%84".to_owned(),
+            "%68unter2&%3C%C3%84".to_owned(),
             r"hunter2\u0026\u003cÄ".to_owned(),
+            r"hunter2\u0026\u003c\u00c4".to_owned(),
+            r"\x68unter2&<\xc3\x84".to_owned(),
+            json(r"hunter2\u0026\u003c\u00c4"),
+            html.clone(),
+            "hunter2&#38;&#x3c;Ä".to_owned(),
+            // One in the other.
+            json(&html),
+            "hunter2%26amp%3B%26lt%3BÄ".to_owned(),
+            hex::encode(SECRET),
+            hex::encode_upper(SECRET),
+            "hun\x1b[1mter\x1b[0m2\x1b[38;5;9m&<Ä".to_owned(),
+            r"hun\u001b[1mter2&<Ä".to_owned(),
+            "hun\nter2\n    &<Ä".to_owned(),
         ] {
             let masked = masker.mask(&text).into_owned();
             assert_eq!(masked, MASK, "{text}");
@@ -305,10 +341,116 @@ mod tests {
     }
 
     #[test]
+    fn json_in_json_is_seen_through() {
+        let secret = "a\"b\\c\nd<e>f";
+        let masker = Masker::new([secret]);
+        let mut text = secret.to_owned();
+        for depth in 0..4 {
+            let shown = masker.mask(&format!("x {text} y")).into_owned();
+            assert_eq!(shown, "x (redacted) y", "{depth}");
+            text = json(&text);
+            let html = text.replace('<', "\\u003c").replace('>', "\\u003e");
+            assert_eq!(masker.mask(&html), MASK, "{depth}");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_looks_escaped_is_hidden_too() {
+        for secret in [r"C:\new\table", "100%41sure", "a&amp;b&lt;c", r"pa\u0073sword"] {
+            let masker = Masker::new([secret]);
+            for text in [secret.to_owned(), json(secret), json(&json(secret)), secret.replace('%', "%25")] {
+                assert_eq!(masker.mask(&format!("<{text}>")), "<(redacted)>", "{secret}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrapped_base64_in_one_text_is_hidden() {
+        let secret = "a-very-long-secret-of-a-person-who-likes-long-secrets";
+        let masker = Masker::new([secret]);
+        let encoded = base64::prelude::BASE64_STANDARD.encode(format!("user:{secret}"));
+        let lines: Vec<&str> =
+            encoded.as_bytes().chunks(20).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        for separator in ["\n", "\r\n", "\n    ", "\\n", "\\\\n"] {
+            let shown = masker.mask(&lines.join(separator)).into_owned();
+            assert!(shown.replace(MASK, "").len() <= 10, "{separator:?}: {shown}");
+        }
+    }
+
+    #[test]
+    fn only_the_secret_is_taken_out_of_a_text() {
+        let masker = Masker::new(["hunter2"]);
+        let text = "\x1b[32mok\x1b[0m \x1b[31mhunt\x1b[0mer2\x1b[0m %20 a&amp;b\nnext";
+        assert_eq!(masker.mask(text), "\x1b[32mok\x1b[0m \x1b[31m(redacted)\x1b[0m %20 a&amp;b\nnext");
+    }
+
+    #[test]
+    fn secrets_are_found_at_the_borders_of_windows() {
+        let masker = Masker::new(["hunter2-hunter2"]);
+        let escaped = "hunter2%2Dhunter2";
+        let step = WINDOW.max(masker.reach());
+        for at in (step - 80..step + 80).step_by(7).chain([0, 2 * step - 5]) {
+            let mut text = "x".repeat(3 * step);
+            text.replace_range(at..at + escaped.len(), escaped);
+            let found = masker.find(text.as_bytes());
+            assert!(
+                !found.is_empty() && found.iter().all(|range| *range == (at..at + escaped.len())),
+                "{at}: {found:?}"
+            );
+        }
+    }
+
+    /// What an attacker writes into an output costs what any other text costs.
+    #[test]
+    fn absurd_escapes_cost_no_more_than_other_text() {
+        let masker = Masker::new(["hunter2-hunter2"]);
+        for unit in ["\\", "%", "&", "\x1b", "\x1b]", "\\u", "%2525252525", "&amp;amp;amp;", "\n"] {
+            let text = unit.repeat((1 << 20) / unit.len());
+            let started = std::time::Instant::now();
+            assert!(masker.find(text.as_bytes()).is_empty());
+            // A quadratic search would take hours.
+            assert!(
+                started.elapsed() < std::time::Duration::from_secs(60),
+                "{unit:?}: {:?}",
+                started.elapsed()
+            );
+        }
+    }
+
+    #[test]
+    fn the_open_end_of_a_text_is_seen_through_its_escapes() {
+        let masker = Masker::new(["hunter2&hunter2"]);
+        for (text, wanted) in [
+            ("say hunt", 4),
+            ("say hunter2%26hu", 12),
+            ("say hunter2%2", 9),
+            ("say hunt\x1b[0m", 8),
+            ("say hunter2&am", 10),
+            ("say nothing", 0),
+            ("say %", 0),
+            ("", 0),
+        ] {
+            assert_eq!(masker.open_end(text.as_bytes()), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
     fn short_texts_are_left_alone() {
         let masker = Masker::new(["abc", "  ", "12 "]);
         assert_eq!(masker.mask("abc 12"), "abc 12");
         assert_eq!(masker.open_end(b"anything"), 0);
+    }
+
+    #[test]
+    fn texts_are_hidden_from_their_least_length_on() {
+        assert_eq!(Masker::new(["abc"]).mask("abc"), "abc");
+        assert_eq!(Masker::new(["abcd"]).mask("abcd"), MASK);
+        // A line of a longer secret is one of its own from eight bytes on.
+        let masker = Masker::new(["1234567\nabcdefgh\nend of it"]);
+        assert_eq!(masker.mask("1234567 abcdefgh"), "1234567 (redacted)");
+        // So is what is left of an encoded one from six on.
+        assert_eq!(Masker::new(["a b!"]).mask("YSBiIQ"), "YSBiIQ", "five characters that are sure");
+        assert_eq!(Masker::new(["a b!c"]).mask("YSBiIWM"), "(redacted)M");
     }
 
     #[test]

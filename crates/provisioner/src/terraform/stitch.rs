@@ -30,12 +30,20 @@ impl Line {
     }
 }
 
+#[derive(Default)]
+struct Tail {
+    /// Without line ends.
+    words: String,
+    /// So many of the last bytes may be the beginning of a secret.
+    open: usize,
+}
+
 /// One stream of lines. A line whose end may be the beginning of a secret waits for the next of the same source.
 pub(crate) struct Stitcher {
     secrets: Secrets,
     masker: Arc<Masker>,
-    /// The last words of each source, without line ends.
-    tails: HashMap<String, String>,
+    /// The last words of each source.
+    tails: HashMap<String, Tail>,
     waiting: VecDeque<Line>,
 }
 
@@ -48,11 +56,11 @@ impl Stitcher {
     /// Takes a line, and gives those that can be shown, in their order.
     pub(crate) fn push(&mut self, level: LogLevel, text: &str) -> Vec<(LogLevel, String)> {
         self.masker = self.secrets.masker();
-        if self.masker.longest() == 0 {
+        if self.masker.is_empty() {
             return vec![(level, text.to_owned())];
         }
         let (source, words) = split(text);
-        let tail = self.tails.remove(source).unwrap_or_default();
+        let tail = self.tails.remove(source).unwrap_or_default().words;
         let border = tail.len();
         let joined = tail + words;
         let mut line = Line { level, source: source.to_owned(), words: words.to_owned(), hidden: Vec::new() };
@@ -66,12 +74,14 @@ impl Stitcher {
             }
         }
         self.waiting.push_back(line);
-        let keep = joined.len().saturating_sub(self.masker.longest());
+        let keep = joined.len().saturating_sub(self.masker.reach());
         let keep = (keep..=joined.len()).find(|&at| joined.is_char_boundary(at)).unwrap_or(joined.len());
         if self.tails.len() >= SOURCES {
             self.tails.clear();
         }
-        self.tails.insert(source.to_owned(), joined[keep..].to_owned());
+        let words = joined[keep..].to_owned();
+        let open = self.masker.open_end(words.as_bytes());
+        self.tails.insert(source.to_owned(), Tail { words, open });
         self.release()
     }
 
@@ -96,7 +106,7 @@ impl Stitcher {
         // Lines wait from the first on in which a secret of its source may begin.
         let mut first_open = self.waiting.len();
         for (source, tail) in &self.tails {
-            let mut open = self.masker.open_end(tail.as_bytes());
+            let mut open = tail.open;
             for (index, line) in self.waiting.iter().enumerate().rev() {
                 if open == 0 {
                     break;
@@ -170,6 +180,36 @@ mod tests {
             assert_eq!(push("b (local-exec): x"), 0);
         }
         assert_eq!(push("b (local-exec): x"), 1, "no line waits for ever");
+    }
+
+    #[test]
+    fn a_secret_in_colours_and_escapes_is_hidden_over_lines() {
+        let secret = "correct&horse&battery";
+        for (first, second) in [
+            ("\x1b[31mcorrect\x1b[0m", "&hor\x1b[1mse&battery"),
+            ("correct%26ho", "rse%26battery"),
+            ("correct%2", "6horse%26battery"),
+            ("correct&amp;ho", "rse&amp;battery"),
+            ("636f72726563742668", "6f7273652662617474657279"),
+        ] {
+            let shown = run(&[secret], &[&format!("a {first}"), &format!("{second} end")]).concat();
+            let rest = shown.replace(crate::mask::MASK, "").replace("\x1b[31m", "");
+            assert_eq!(rest, "a  end", "{first:?} {second:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_over_the_border_of_two_parts_of_a_long_line_is_hidden() {
+        use crate::terraform::lines::{Lines, MAX_LINE_BYTES};
+        let secret = "correct-horse-battery";
+        for before in [MAX_LINE_BYTES - 20, MAX_LINE_BYTES - 10, MAX_LINE_BYTES - 5] {
+            let text = format!("{}{secret} end\n", "x".repeat(before));
+            let pieces: Vec<String> =
+                Lines::default().push(text.as_bytes()).iter().map(|piece| piece.text()).collect();
+            assert_eq!(pieces.len(), 2);
+            let shown = run(&[secret], &[&pieces[0], &pieces[1]]).concat();
+            assert_eq!(shown.trim_start_matches('x').replace(crate::mask::MASK, ""), " end", "{before}");
+        }
     }
 
     #[test]

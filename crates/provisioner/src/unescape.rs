@@ -1,0 +1,334 @@
+//! A text as it reads once escapes, colour codes and line breaks are taken away, with the place of each byte in the original.
+//!
+//! A secret that a program prints in JSON, in a URL, in HTML or in colours is still the secret, and so is one that went
+//! through several of these. Each pass takes one layer away; the caller looks for secrets after every one.
+
+use std::ops::Range;
+
+/// Layers that are taken away at most: JSON in JSON in JSON, in colours.
+const PASSES: usize = 4;
+
+const ESCAPE: u8 = 0x1b;
+
+/// The longest name or number of an entity of HTML, with `&` and `;`.
+const ENTITY: usize = 12;
+
+/// Bytes with the place that each has in the original.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    pub(crate) bytes: Vec<u8>,
+    places: Vec<Range<u32>>,
+}
+
+/// What stands at the beginning of some bytes.
+enum Token {
+    /// So many bytes mean these.
+    Means(usize, Meaning),
+    /// The bytes end within an escape.
+    Open,
+    /// Nothing but the byte itself.
+    Plain,
+}
+
+/// At most four bytes.
+struct Meaning([u8; 4], usize);
+
+impl Meaning {
+    const NOTHING: Self = Self([0; 4], 0);
+
+    const fn byte(byte: u8) -> Self {
+        Self([byte, 0, 0, 0], 1)
+    }
+
+    fn character(character: char) -> Self {
+        let mut bytes = [0; 4];
+        let length = character.encode_utf8(&mut bytes).len();
+        Self(bytes, length)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.0[..self.1]
+    }
+}
+
+impl Layer {
+    /// Where a range of this layer is in the original.
+    pub(crate) fn original(&self, range: Range<usize>) -> Range<usize> {
+        let (Some(first), Some(last)) =
+            (self.places.get(range.start), self.places.get(range.end.wrapping_sub(1)))
+        else {
+            return 0..0;
+        };
+        first.start as usize..last.end as usize
+    }
+
+    /// The bytes without one layer of escapes; none when there is none. With `closed` an escape at the end that is not
+    /// complete is left out, since the rest of it may follow elsewhere.
+    fn next(bytes: &[u8], places: Option<&[Range<u32>]>, closed: bool) -> Option<Self> {
+        if !bytes.iter().any(|byte| matches!(*byte, ESCAPE | b'\n' | b'\r' | b'\\' | b'%' | b'&')) {
+            return None;
+        }
+        let place = |from: usize, to: usize| match places {
+            Some(places) => places[from].start..places[to - 1].end,
+            // The original is bounded by the caller, far below what a number of 32 bits holds.
+            None => u32::try_from(from).unwrap_or(u32::MAX)..u32::try_from(to).unwrap_or(u32::MAX),
+        };
+        let mut layer =
+            Self { bytes: Vec::with_capacity(bytes.len()), places: Vec::with_capacity(bytes.len()) };
+        let (mut at, mut changed) = (0, false);
+        while at < bytes.len() {
+            let (length, meaning) = match token(&bytes[at..]) {
+                Token::Means(length, meaning) => {
+                    changed = true;
+                    (length, meaning)
+                }
+                Token::Open if closed => {
+                    changed = true;
+                    break;
+                }
+                Token::Open | Token::Plain => (1, Meaning::byte(bytes[at])),
+            };
+            for byte in meaning.bytes() {
+                layer.bytes.push(*byte);
+                layer.places.push(place(at, at + length));
+            }
+            at += length;
+        }
+        changed.then_some(layer)
+    }
+}
+
+/// The layers below a text, the outermost first; each costs one pass over the text. With `closed`, an escape at the end that
+/// is not complete is left out.
+pub(crate) fn layers(text: &[u8], closed: bool) -> impl Iterator<Item = Layer> + use<> {
+    let first = Layer::next(text, None, closed);
+    let mut next = first;
+    let mut left = PASSES;
+    std::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let layer = next.take()?;
+        if left > 0 {
+            next = Layer::next(&layer.bytes, Some(&layer.places), closed);
+        }
+        Some(layer)
+    })
+}
+
+/// The innermost layer of a text, or the text itself.
+pub(crate) fn innermost(text: &str) -> Vec<u8> {
+    layers(text.as_bytes(), false).last().map_or_else(|| text.as_bytes().to_vec(), |layer| layer.bytes)
+}
+
+fn token(bytes: &[u8]) -> Token {
+    match bytes[0] {
+        // What is wrapped is one text, and so is what is indented besides.
+        b'\n' | b'\r' => {
+            let blanks = bytes.iter().take_while(|byte| matches!(byte, b'\n' | b'\r' | b' ' | b'\t'));
+            Token::Means(blanks.count(), Meaning::NOTHING)
+        }
+        ESCAPE => control(bytes),
+        b'\\' => backslash(bytes),
+        b'%' => match hexadecimal(bytes, 1, 2) {
+            Number::Is(byte) => Token::Means(3, Meaning::byte(low_byte(byte))),
+            Number::Open => Token::Open,
+            Number::None => Token::Plain,
+        },
+        b'&' => entity(bytes),
+        _ => Token::Plain,
+    }
+}
+
+/// A control sequence of a terminal (ECMA-48): colours, moves of the cursor, titles and links.
+fn control(bytes: &[u8]) -> Token {
+    let Some(kind) = bytes.get(1) else { return Token::Open };
+    let rest = &bytes[2..];
+    match kind {
+        b'[' => match rest.iter().position(|byte| !(0x20..=0x3f).contains(byte)) {
+            Some(end) => Token::Means(2 + end + 1, Meaning::NOTHING),
+            None => Token::Open,
+        },
+        b']' => {
+            for (at, byte) in rest.iter().enumerate() {
+                match byte {
+                    0x07 => return Token::Means(2 + at + 1, Meaning::NOTHING),
+                    &ESCAPE => return Token::Means((2 + at + 2).min(bytes.len()), Meaning::NOTHING),
+                    _ => {}
+                }
+            }
+            Token::Open
+        }
+        // The character sets of a terminal have one byte more.
+        b'(' | b')' => Token::Means(bytes.len().min(3), Meaning::NOTHING),
+        _ => Token::Means(2, Meaning::NOTHING),
+    }
+}
+
+/// What JSON, shells and programming languages write with a backslash.
+fn backslash(bytes: &[u8]) -> Token {
+    let Some(kind) = bytes.get(1) else { return Token::Open };
+    let plain = |byte| Token::Means(2, Meaning::byte(byte));
+    let number = |digits: usize| match hexadecimal(bytes, 2, digits) {
+        Number::Is(number) => char::from_u32(number)
+            .map_or(Token::Plain, |character| Token::Means(2 + digits, Meaning::character(character))),
+        Number::Open => Token::Open,
+        Number::None => Token::Plain,
+    };
+    match kind {
+        b'"' | b'\'' | b'\\' | b'/' => plain(*kind),
+        b'n' => plain(b'\n'),
+        b'r' => plain(b'\r'),
+        b't' => plain(b'\t'),
+        b'e' => plain(ESCAPE),
+        b'x' => match hexadecimal(bytes, 2, 2) {
+            Number::Is(byte) => Token::Means(4, Meaning::byte(low_byte(byte))),
+            Number::Open => Token::Open,
+            Number::None => Token::Plain,
+        },
+        b'U' => number(8),
+        b'u' => match hexadecimal(bytes, 2, 4) {
+            Number::Is(high @ 0xd800..0xdc00) => surrogates(bytes, high),
+            _ => number(4),
+        },
+        b'0' => match bytes.get(2..4) {
+            // The one character that is mostly written in octal digits.
+            Some(b"33") => Token::Means(4, Meaning::byte(ESCAPE)),
+            Some(_) => Token::Plain,
+            None => Token::Open,
+        },
+        _ => Token::Plain,
+    }
+}
+
+/// A character beyond the first 65,536, which JSON writes as two.
+fn surrogates(bytes: &[u8], high: u32) -> Token {
+    let low = match bytes.get(6..8) {
+        Some(b"\\u") => hexadecimal(bytes, 8, 4),
+        Some(_) => Number::None,
+        None => Number::Open,
+    };
+    match low {
+        Number::Is(low @ 0xdc00..0xe000) => {
+            let number = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+            char::from_u32(number)
+                .map_or(Token::Plain, |character| Token::Means(12, Meaning::character(character)))
+        }
+        Number::Open => Token::Open,
+        Number::Is(_) | Number::None => Token::Plain,
+    }
+}
+
+fn entity(bytes: &[u8]) -> Token {
+    let window = &bytes[..bytes.len().min(ENTITY)];
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'#';
+    let Some(end) = window.iter().skip(1).position(|byte| !is_part(byte)).map(|at| at + 1) else {
+        return if window.len() < ENTITY { Token::Open } else { Token::Plain };
+    };
+    if window[end] != b';' {
+        return Token::Plain;
+    }
+    let character = match std::str::from_utf8(&window[1..end]).unwrap_or_default() {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        "nbsp" => Some(' '),
+        name => match name.strip_prefix("#x").or_else(|| name.strip_prefix("#X")) {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => name.strip_prefix('#').and_then(|digits| digits.parse().ok()),
+        }
+        .and_then(char::from_u32),
+    };
+    character.map_or(Token::Plain, |character| Token::Means(end + 1, Meaning::character(character)))
+}
+
+enum Number {
+    Is(u32),
+    /// The bytes end within it.
+    Open,
+    None,
+}
+
+/// So many hexadecimal digits at a place.
+fn hexadecimal(bytes: &[u8], from: usize, digits: usize) -> Number {
+    let mut number: u32 = 0;
+    for at in from..from + digits {
+        let Some(byte) = bytes.get(at) else { return Number::Open };
+        let Some(digit) = char::from(*byte).to_digit(16) else { return Number::None };
+        number = number << 4 | digit;
+    }
+    Number::Is(number)
+}
+
+fn low_byte(number: u32) -> u8 {
+    // Made of two digits.
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inner(text: &str) -> String {
+        String::from_utf8_lossy(&innermost(text)).into_owned()
+    }
+
+    #[test]
+    fn every_escape_means_what_it_stands_for() {
+        for (text, wanted) in [
+            ("plain", "plain"),
+            (r#"a\"b\\c\/d\'e"#, r#"a"b\c/d'e"#),
+            (r"\u0068\x69\U0000006a", "hij"),
+            (r"\ud83d\ude00", "😀"),
+            ("%68%69%C3%A4", "hiä"),
+            ("&amp;&lt;&gt;&quot;&apos;&#39;&#x27;&#228;", "&<>\"''\'ä"),
+            ("a\x1b[1;31mb\x1b[0mc", "abc"),
+            ("a\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x1b(Bd\x1bMe", "abcde"),
+            (r"a\u001b[31mb\x1b[0mc\033[1md\e[2me", "abcde"),
+            ("one\r\n   two\n\tthree", "onetwothree"),
+            // Nothing is complete here.
+            (
+                r"%6 %zz \u12 \ud83d \q & &; &bogus; &toolongtobeone; \x",
+                r"%6 %zz \u12 \ud83d \q & &; &bogus; &toolongtobeone; \x",
+            ),
+        ] {
+            assert_eq!(inner(text), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn layers_are_taken_away_one_by_one_and_not_without_end() {
+        let mut text = "a\"b".to_owned();
+        for depth in 1..=PASSES + 1 {
+            text = serde_json::to_string(&text).unwrap().trim_matches('"').to_owned();
+            if depth <= PASSES {
+                assert_eq!(inner(&text), "a\"b", "{text}");
+            } else {
+                assert_ne!(inner(&text), "a\"b", "{text}");
+            }
+            assert!(layers(text.as_bytes(), false).count() <= PASSES);
+        }
+    }
+
+    #[test]
+    fn places_lead_back_to_the_original() {
+        let text = r"x\\u0061\\u0062y";
+        let last = layers(text.as_bytes(), false).last().unwrap();
+        assert_eq!(last.bytes, b"xaby");
+        assert_eq!(&text[last.original(1..3)], r"\\u0061\\u0062");
+        assert_eq!(&text[last.original(3..4)], "y");
+        assert_eq!(last.original(0..4), 0..text.len());
+    }
+
+    #[test]
+    fn an_escape_that_is_cut_can_be_left_out() {
+        for cut in
+            ["%", "%6", "\\", r"\u00", r"\ud83d", r"\ud83d\u", "&", "&am", "\x1b", "\x1b[3", "\x1b]0;t"]
+        {
+            let text = format!("secret{cut}");
+            let closed = layers(text.as_bytes(), true).next().unwrap();
+            assert_eq!(closed.bytes, b"secret", "{cut:?}");
+            assert!(layers(text.as_bytes(), false).next().is_none(), "{cut:?}");
+        }
+    }
+}
