@@ -32,6 +32,7 @@ mod rows;
 mod session;
 mod singly;
 mod slots;
+mod start_failure;
 mod status;
 mod strays;
 mod terraform;

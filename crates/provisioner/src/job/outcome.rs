@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cancel::{Shutdown, Stop};
 use crate::mask::Masker;
 use crate::session::{CallError, JobLink};
+use crate::start_failure;
 use crate::terraform::steps::StepError;
 
 /// Messages above this can never be sent (wire-protocol 3.3).
@@ -72,7 +73,8 @@ impl Failure {
     }
 }
 
-/// A full disk says neither whose it is nor what to do, whoever ran into it: the daemon, Terraform or a provider.
+/// A full disk, and a machine that runs no further program, say neither whose they are nor what to do, whoever ran into
+/// them: the daemon, Terraform or a provider.
 fn with_next_step(mut error: String) -> String {
     const FULL: &str = "no space left on device";
     if error.to_ascii_lowercase().contains(FULL) {
@@ -80,6 +82,8 @@ fn with_next_step(mut error: String) -> String {
             "; the disk of the provisioner daemon is full: make room where its cache directory is, or start it with another --cache-dir",
         );
     }
+    let step = start_failure::next_step(&error);
+    error.push_str(&step);
     error
 }
 

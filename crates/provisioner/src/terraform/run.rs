@@ -22,6 +22,7 @@ use super::timings::{Step, Timings};
 use crate::cancel::{Cancel, Urgency};
 use crate::isolation::{self, Cell, Process};
 use crate::logs::StageLog;
+use crate::start_failure;
 
 /// Output that is kept whole (plans, states, graphs) may be this long.
 const CAPTURE_LIMIT_BYTES: usize = 128 * 1024 * 1024;
@@ -39,8 +40,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) enum RunError {
     #[error("the job was canceled")]
     Canceled,
-    #[error("cannot start {program}: {reason}")]
-    Start { program: String, reason: std::io::Error },
+    #[error("cannot start {program}: {cause}")]
+    Start { program: String, cause: String },
     #[error("cannot read its output: {0}")]
     Read(std::io::Error),
     #[error("its output is longer than {CAPTURE_LIMIT_BYTES} bytes")]
@@ -143,7 +144,7 @@ impl Runner<'_> {
             observer.passing |= plain_errors.iter().any(|line| passing::may_pass(line));
             plain_errors.into_iter().for_each(|line| observer.error(line));
         }
-        check(status, &observer.errors)
+        self.check(status, &observer.errors)
     }
 
     /// Runs a command whose standard output is its result.
@@ -162,7 +163,7 @@ impl Runner<'_> {
             tokio::try_join!(read_all(stdout, &mut output), read_errors(stderr, log, &mut errors)).map(|_| ())
         };
         let status = self.finish(&mut child, &ended, reading).await?;
-        check(status, &errors)?;
+        self.check(status, &errors)?;
         Ok(output)
     }
 
@@ -182,8 +183,29 @@ impl Runner<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        isolation::spawn(&mut command, self.cell)
-            .map_err(|reason| RunError::Start { program: self.program.display().to_string(), reason })
+        isolation::spawn(&mut command, self.cell).map_err(|error| RunError::Start {
+            program: self.program.display().to_string(),
+            cause: start_failure::of_start(self.program, &error).text,
+        })
+    }
+
+    fn check(&self, status: ExitStatus, errors: &[String]) -> Result<(), RunError> {
+        use std::os::unix::process::ExitStatusExt as _;
+        if status.success() {
+            return Ok(());
+        }
+        let mut shown = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => status.to_string(),
+        };
+        // The signals of a canceled job are ours.
+        if !self.cancel.is_requested()
+            && let Some(cause) = start_failure::of_signal(status)
+        {
+            shown = format!("{shown} ({})", cause.text);
+        }
+        Err(RunError::Exit { status: shown, said: said(errors) })
     }
 
     /// Reads until the process ends. A cancel interrupts it once, and kills it after the exit time-out.
@@ -282,19 +304,6 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
 fn pipes(child: &mut Process, ended: &CancellationToken) -> (Pipe<ChildStdout>, Pipe<ChildStderr>) {
     let (stdout, stderr) = child.pipes();
     (Pipe { from: stdout, ended: ended.clone() }, Pipe { from: stderr, ended: ended.clone() })
-}
-
-fn check(status: ExitStatus, errors: &[String]) -> Result<(), RunError> {
-    use std::os::unix::process::ExitStatusExt as _;
-    if status.success() {
-        return Ok(());
-    }
-    let status = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => status.to_string(),
-    };
-    Err(RunError::Exit { status, said: said(errors) })
 }
 
 /// The lines of a pipe, one after the other.
