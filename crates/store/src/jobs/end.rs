@@ -9,22 +9,38 @@ use super::{STALE, sealed_input};
 use crate::Result;
 use crate::engine::{Document, Row, Tx, sql, statements, values};
 
+/// The error, with the name of the daemon that the job was with: whoever reads it has no other way to know which of many
+/// machines to look at.
+macro_rules! of_daemon {
+    ($error:literal) => {
+        concat!(
+            "case when ",
+            $error,
+            " = '' then '' else ",
+            $error,
+            " || coalesce((select ' (daemon ' || daemon.name || ')' from provisioner_daemons as daemon
+            where daemon.id = provisioner_jobs.worker_id), '') end"
+        )
+    };
+}
+
 statements! { "provisioner_jobs";
     CANCEL = sql(concat!("update provisioner_jobs set canceled_us = $2,
         completed_us = case when worker_id is null then $2 else completed_us end
         where id = $1 and completed_us is null and canceled_us is null
         and (cast($3 as boolean) is null or ($3 and started_us is null) or (not $3 and started_us is not null))
         returning worker_id, completed_us, ", standing_columns!()));
-    FINISH = sql(concat!("update provisioner_jobs set completed_us = $4, updated_us = $4, lost_us = null, error = $5,
+    FINISH = sql(concat!("update provisioner_jobs set completed_us = $4, updated_us = $4, lost_us = null,
+        error = ", of_daemon!("$5"), ",
         error_code = $6 where ", held_by!()));
     FINISH_WITH_INPUT = sql(concat!("update provisioner_jobs set completed_us = $4, updated_us = $4, lost_us = null,
-        input = $5, error = $6 where ", held_by!()));
+        input = $5, error = ", of_daemon!("$6"), " where ", held_by!()));
     FINISH_UNCLAIMED = sql(concat!("update provisioner_jobs set started_us = $2, completed_us = $2, updated_us = $2, error = $3
         where id = $1 and worker_id is null and completed_us is null and canceled_us is null
         returning worker_id, ", standing_columns!()));
     /// Each guard that is given must hold.
     GIVE_UP = sql(concat!("update provisioner_jobs set completed_us = $2, updated_us = $2, lost_us = null,
-        started_us = coalesce(started_us, $2), error = $3, error_code = ''
+        started_us = coalesce(started_us, $2), error = ", of_daemon!("$3"), ", error_code = ''
         where id = $1 and completed_us is null and (cast($4 as bigint) is null or updated_us = $4)
         and (cast($5 as bigint) is null or lost_us = $5) and (cast($6 as text) is null or worker_id = $6)
         and (not $7 or worker_id is null)

@@ -122,7 +122,10 @@ async fn signs_of_life_are_the_owners_only(fixture: Fixture) {
     tx.commit().await.unwrap();
     assert!(matches!(alive(owner).await, Err(Error::Stale { .. })), "late messages are refused");
     let job = fixture.get_job(job).await;
-    assert_eq!((job.status(), job.error.as_str(), job.error_code.as_str()), (Status::Failed, "boom", "CODE"));
+    assert_eq!(
+        (job.status(), job.error.as_str(), job.error_code.as_str()),
+        (Status::Failed, "boom (daemon one)", "CODE")
+    );
 }
 
 async fn silent_jobs_are_found_and_ended_once(fixture: Fixture) {

@@ -58,7 +58,8 @@ on_both_engines! {
             line.update(posted).await.unwrap();
             server.put(&owner, path, json!({ "roles": [] })).await.expect(200);
             tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
-            assert_eq!(job(&server, posted).await.error, revoke::USER_GONE, "{role}");
+            let error = job(&server, posted).await.error;
+            assert_eq!(error, format!("{} (daemon for-all)", revoke::USER_GONE), "{role}");
         }
         own.update(personal).await.unwrap();
     }

@@ -31,7 +31,7 @@ on_both_engines! {
         assert_eq!(status(&reaped), Status::Failed);
         assert_eq!(
             reaped.error,
-            "Coder: Build has been detected as hung for 5 minutes and has been terminated by the reaper."
+            "Coder: Build has been detected as hung for 5 minutes and has been terminated by the reaper. (daemon d)"
         );
         let mut tx = server.app.store.reader().await.unwrap();
         let lines = job_logs::list(&mut tx, posted, 0, 100, 1 << 20).await.unwrap();

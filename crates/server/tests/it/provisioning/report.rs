@@ -26,7 +26,7 @@ on_both_engines! {
         daemon.update(posted, 3).await.unwrap();
         daemon.fail(posted, "no").await.unwrap();
         let failed = job(&server, posted).await;
-        assert_eq!((status(&failed), failed.error.as_str()), (Status::Failed, "no"));
+        assert_eq!((status(&failed), failed.error.as_str()), (Status::Failed, "no (daemon d)"));
         for refusal in [
             refused(daemon.update(posted, 1).await),
             refused(daemon.fail(posted, "again").await),

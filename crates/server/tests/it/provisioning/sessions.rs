@@ -82,7 +82,7 @@ on_both_engines! {
         let (_again, answer) = Line::again(&server.app, "d", &session, vec![]).await;
         assert_eq!(answer.session, session);
         let failed = job(&server, posted).await;
-        assert_eq!((status(&failed), failed.error.as_str()), (Status::Failed, "connection to provisioner daemon broken"));
+        assert_eq!((status(&failed), failed.error.as_str()), (Status::Failed, "connection to provisioner daemon broken (daemon d)"));
     }
 
     async fn the_newest_state_of_a_journal_survives_its_daemon(server: TestServer) {
@@ -156,7 +156,8 @@ on_both_engines! {
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         for id in [ours, theirs] {
             let failed = job(&server, id).await;
-            assert_eq!(failed.error, "the key of the provisioner daemon was deleted");
+            let name = if id == ours { "ours" } else { "official" };
+            assert_eq!(failed.error, format!("the key of the provisioner daemon was deleted (daemon {name})"));
         }
         assert_eq!(status(&job(&server, spared).await), Status::Running);
         other.update(spared, 1).await.unwrap();
@@ -174,7 +175,7 @@ async fn a_daemon_that_does_not_come_back_is_lost_when_its_grace_ends() {
     line.take(posted).await;
     line.cut();
     let lost = until(&server, posted, |job| job.status() == Status::Failed).await;
-    assert_eq!(lost.error, "daemon lost: its connection ended and it did not come back in time");
+    assert_eq!(lost.error, "daemon lost: its connection ended and it did not come back in time (daemon d)");
     let (_late, answer) = Line::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert_eq!(answer.jobs[0].verdict(), Verdict::Lost);
     assert!(answer.jobs[0].reason.contains("daemon lost"));

@@ -53,7 +53,8 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
 
     a.delete(&owner, &format!("{KEYS}/deleted")).await.expect(204);
     ends(&deleted, "a deleted key").await;
-    assert_eq!(job(&a, posted).await.error, "the key of the provisioner daemon was deleted");
+    let error = job(&a, posted).await.error;
+    assert_eq!(error, "the key of the provisioner daemon was deleted (daemon deleted)");
 
     let mut notices = rotated.ext.notices().await.unwrap();
     a.post(&owner, &format!("{KEYS}/rotated/rotate"), json!({ "overlap_seconds": 0 })).await.expect(200);
