@@ -8,6 +8,7 @@ use rustls::CertificateError;
 use url::Url;
 
 use super::tls;
+use super::tls::verifier::is_of_authority;
 use crate::error::ErrorBody;
 
 const NETWORK_HINT: &str = "check the address, the network and that the server is running";
@@ -140,18 +141,84 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Status(refusal) => refusal.hint(),
-            Self::Transport { source, .. } => Some(match certificate_problem(source.as_ref()) {
+            Self::Transport { source, .. } => Some(match source.downcast_ref::<BadCertificate>() {
                 None => NETWORK_HINT.to_owned(),
-                Some(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-                    "the server's certificate is not trusted; name its authority's PEM file in SSL_CERT_FILE"
-                        .to_owned()
-                }
-                Some(problem) => format!("the server's certificate cannot be used: {problem}"),
+                Some(bad) => bad.hint().to_owned(),
             }),
             Self::Timeout { .. } => Some(NETWORK_HINT.to_owned()),
             _ => None,
         }
     }
+}
+
+/// The server's certificate is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("the server's certificate {}", self.words())]
+struct BadCertificate(CertificateError);
+
+impl BadCertificate {
+    fn words(&self) -> String {
+        use CertificateError as Problem;
+        match &self.0 {
+            Problem::UnknownIssuer | Problem::BadSignature => {
+                "is not signed by an authority that is trusted here".to_owned()
+            }
+            problem if is_of_authority(problem) => {
+                "is that of an authority (basicConstraints CA:TRUE), and is not itself trusted here"
+                    .to_owned()
+            }
+            Problem::Expired | Problem::ExpiredContext { .. } => "has expired".to_owned(),
+            Problem::NotValidYet | Problem::NotValidYetContext { .. } => "is not valid yet".to_owned(),
+            Problem::NotValidForNameContext { expected, presented } if presented.is_empty() => {
+                format!("is not for {}: it names no host (subjectAltName)", expected.to_str())
+            }
+            Problem::NotValidForNameContext { expected, presented } => {
+                format!("is not for {} but for {}", expected.to_str(), plain(&names(presented), 256))
+            }
+            Problem::NotValidForName => "is not for this host".to_owned(),
+            Problem::InvalidPurpose | Problem::InvalidPurposeContext { .. } => {
+                "is not for servers (extendedKeyUsage)".to_owned()
+            }
+            Problem::Revoked => "was revoked".to_owned(),
+            problem => format!("cannot be used: {}", plain(&problem.to_string(), 256)),
+        }
+    }
+
+    const fn hint(&self) -> &'static str {
+        use CertificateError as Problem;
+        match &self.0 {
+            Problem::UnknownIssuer | Problem::BadSignature => {
+                "name the PEM file of its authority, or of the certificate itself if it is self-signed, in SSL_CERT_FILE"
+            }
+            Problem::Other(_) => {
+                "name the PEM file of exactly this certificate in SSL_CERT_FILE, or give the server one with basicConstraints CA:FALSE"
+            }
+            Problem::Expired
+            | Problem::ExpiredContext { .. }
+            | Problem::NotValidYet
+            | Problem::NotValidYetContext { .. } => {
+                "look at the clocks of both machines, or give the server a new certificate"
+            }
+            Problem::NotValidForName | Problem::NotValidForNameContext { .. } => {
+                "use a name that the certificate has, or give the server one for this name (openssl: -addext subjectAltName=DNS:host)"
+            }
+            _ => "give the server another certificate",
+        }
+    }
+}
+
+/// The names of a certificate, which come as `DnsName("host")`.
+fn names(presented: &[String]) -> String {
+    let name = |shown: &String| shown.split('"').nth(1).unwrap_or(shown).to_owned();
+    presented.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// What is wrong with a server's certificate, and what to do about it, if a call failed for that; for callers that use
+/// [`tls_config`](super::tls_config) with a client of their own.
+#[must_use]
+pub fn refused_certificate(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let bad = BadCertificate(certificate_problem(error)?.clone());
+    Some(format!("{bad}: {}", bad.hint()))
 }
 
 fn certificate_problem<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a CertificateError> {
@@ -185,7 +252,9 @@ impl Call {
     }
 
     pub(super) fn transport(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::Transport { at: self.clone(), source: source.into() }
+        let source = source.into();
+        let bad = certificate_problem(source.as_ref()).cloned().map(BadCertificate);
+        Error::Transport { at: self.clone(), source: bad.map_or(source, Into::into) }
     }
 
     pub(super) fn timeout(&self, after: Duration, during: &'static str) -> Error {

@@ -30,7 +30,7 @@ use url::Url;
 
 pub use daemons::{Credential, DaemonFilter, JobFilter, Serve};
 pub use dial::{BoxedConn, Conn, Dialer, Upgraded};
-pub use error::{Error, Refusal};
+pub use error::{Error, Refusal, refused_certificate};
 pub use files::Download;
 pub use logs::{JobLogs, LogsOf};
 pub use proxy::Proxies;

@@ -1,11 +1,17 @@
 //! Which certificate authorities are trusted: the system's, `SSL_CERT_FILE`, `SSL_CERT_DIR` and named PEM files.
 
+pub(super) mod verifier;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::WantsClientCert;
+use rustls::crypto::CryptoProvider;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+
+use self::verifier::{Hashes, Verifier};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -34,24 +40,26 @@ pub enum Error {
 /// # Errors
 /// A file cannot be read, or there is no authority at all.
 pub fn config(ca_files: &[PathBuf]) -> Result<ClientConfig, Error> {
-    let mut roots = RootCertStore::empty();
+    let (mut roots, mut trusted) = (RootCertStore::empty(), Hashes::new());
     for path in ca_files {
-        add_file(&mut roots, path)?;
+        add_file(&mut roots, &mut trusted, path)?;
     }
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
         tracing::debug!(%error, "skipped a certificate authority");
     }
+    trusted.extend(native.certs.iter().map(verifier::hash));
     roots.add_parsable_certificates(native.certs);
-    if roots.is_empty() {
-        return Err(Error::NoRoots);
-    }
-    Ok(with_roots(roots))
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Verifier::new(roots, trusted, Arc::clone(&provider)).ok_or(Error::NoRoots)?;
+    let builder = builder(provider).dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    Ok(finish(builder))
 }
 
 /// TLS for clients that will not use it; loading the system's authorities takes milliseconds.
 pub(super) fn without_roots() -> ClientConfig {
-    with_roots(RootCertStore::empty())
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    finish(builder(provider).with_root_certificates(RootCertStore::empty()))
 }
 
 /// The same, offering HTTP/2 first.
@@ -60,20 +68,23 @@ pub(super) fn with_http2(mut config: ClientConfig) -> ClientConfig {
     config
 }
 
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), Error> {
+fn add_file(roots: &mut RootCertStore, trusted: &mut Hashes, path: &Path) -> Result<(), Error> {
     let unreadable = |source| Error::CaFile { path: path.to_owned(), source };
     let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unreadable)?;
+    trusted.extend(certificates.iter().map(verifier::hash));
     let (added, _) = roots.add_parsable_certificates(certificates);
     if added == 0 { Err(Error::NoCertificate(path.to_owned())) } else { Ok(()) }
 }
 
-fn with_roots(roots: RootCertStore) -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+fn builder(provider: Arc<CryptoProvider>) -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("ring has cipher suites for the default versions");
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        .expect("ring has cipher suites for the default versions")
+}
+
+fn finish(builder: ConfigBuilder<ClientConfig, WantsClientCert>) -> ClientConfig {
+    let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config
 }

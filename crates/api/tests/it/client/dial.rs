@@ -222,7 +222,63 @@ async fn through_a_proxy_with_a_password_and_over_tls_with_a_private_authority()
     assert!(head.contains("proxy-authorization: Basic bWU6aHVuQHRlcjI=\r\n"), "{head}");
 
     let error = dial("https://other.test", options(), &with_key()).await.unwrap_err();
-    assert!(error.hint().unwrap().contains("other.test"), "the certificate is for another name: {error:?}");
+    let said = std::error::Error::source(&error).unwrap().to_string();
+    assert!(said.contains("is not for other.test but for ") && said.contains("coder.test"), "{said}");
+}
+
+/// Dials a server of the certificate, at a host, by a client that trusts another one's file.
+async fn dial_tls(certificate: &Authority, trusted: &Authority, host: &str) -> Result<Upgraded, Error> {
+    let acceptor = certificate.acceptor();
+    let server = Server::raw(move |stream, _| {
+        let acceptor = acceptor.clone();
+        async move {
+            // A client that does not trust us leaves.
+            if let Ok(stream) = acceptor.accept(stream).await {
+                echo(stream).await;
+            }
+        }
+    })
+    .await;
+    dial(&format!("https://{host}:{}", server.address.port()), trusting(trusted.file()), &with_key()).await
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_that_is_itself_trusted_is_taken_for_its_own_names_only() {
+    let own = Authority::self_signed(|_| {});
+    for host in ["localhost", "127.0.0.1"] {
+        assert_echo(dial_tls(&own, &own, host).await.unwrap()).await;
+    }
+    let refused = async |certificate: &Authority, trusted: &Authority, words: &str, hint: &str| {
+        let error = dial_tls(certificate, trusted, "127.0.0.1").await.unwrap_err();
+        let said = std::error::Error::source(&error).unwrap().to_string();
+        assert!(said.contains(words), "{said}");
+        assert!(error.hint().unwrap().contains(hint), "{error:?}");
+    };
+    let of_other_name = Authority::self_signed(|params| {
+        params.subject_alt_names = vec![rcgen::SanType::DnsName("other.test".try_into().unwrap())];
+    });
+    refused(&of_other_name, &of_other_name, "is not for 127.0.0.1 but for other.test", "subjectAltName")
+        .await;
+    let nameless = Authority::self_signed(|params| params.subject_alt_names.clear());
+    refused(&nameless, &nameless, "it names no host", "subjectAltName=DNS:host").await;
+    let old = Authority::self_signed(|params| {
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    });
+    refused(&old, &old, "has expired", "clocks").await;
+    let early = Authority::self_signed(|params| params.not_before = rcgen::date_time_ymd(2999, 1, 1));
+    refused(&early, &early, "is not valid yet", "clocks").await;
+    // The same names and words, and another key: nothing but the very certificate is trusted.
+    let twin = Authority::self_signed(|_| {});
+    let words = "is that of an authority (basicConstraints CA:TRUE), and is not itself trusted here";
+    refused(&twin, &own, words, "SSL_CERT_FILE").await;
+    // One that a trusted authority signed is not itself trusted.
+    let signed = Authority::with_authority_as_leaf();
+    refused(&signed, &signed, words, "exactly this certificate").await;
+    // Without the words of an authority it was always taken.
+    let leaf = Authority::self_signed(|params| params.is_ca = rcgen::IsCa::NoCa);
+    assert_echo(dial_tls(&leaf, &leaf, "localhost").await.unwrap()).await;
+    refused(&leaf, &own, "is not signed by an authority", "SSL_CERT_FILE").await;
 }
 
 #[tokio::test]

@@ -216,6 +216,36 @@ impl Authority {
         Self { directory, certificate: leaf.der().clone(), key: key.serialize_der() }
     }
 
+    /// A certificate as `openssl req -x509` makes it: signed by itself, and of an authority by its own words.
+    pub(super) fn self_signed(edit: impl FnOnce(&mut rcgen::CertificateParams)) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        edit(&mut params);
+        let certificate = params.self_signed(&key).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
+        Self { directory, certificate: certificate.der().clone(), key: key.serialize_der() }
+    }
+
+    /// A server's certificate that says of itself that it is an authority's, signed by a trusted one.
+    pub(super) fn with_authority_as_leaf() -> Self {
+        let ca_key = rcgen::KeyPair::generate().unwrap();
+        let mut ca = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let ca_certificate = ca.self_signed(&ca_key).unwrap();
+        let issuer = rcgen::Issuer::new(ca, ca_key);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let leaf = params.signed_by(&key, &issuer).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), ca_certificate.pem()).unwrap();
+        Self { directory, certificate: leaf.der().clone(), key: key.serialize_der() }
+    }
+
     pub(super) fn file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coder_api::client::refused_certificate;
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use url::Url;
@@ -116,6 +117,9 @@ impl Remote {
     fn failed(&self, url: &Url, error: &reqwest::Error) -> FetchError {
         if error.is_timeout() {
             return self.silent(url);
+        }
+        if let Some(reason) = refused_certificate(error) {
+            return FetchError::Failed { url: shown(url), reason };
         }
         let mut cause: &dyn std::error::Error = error;
         while let Some(inner) = cause.source() {
