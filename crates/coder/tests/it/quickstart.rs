@@ -77,3 +77,59 @@ fn without_terraform_it_says_what_to_do() {
     assert!(outcome.err.contains(&format!("{closed}/index.json")), "{}", outcome.err);
     assert!(!outcome.err.contains("geheim"), "{}", outcome.err);
 }
+
+/// Processes with the text in their arguments.
+fn processes(marker: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let arguments = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| String::from_utf8_lossy(&arguments(*pid)).contains(marker)).collect()
+}
+
+#[test]
+fn a_killed_quickstart_leaves_nothing_behind() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut home = Home::new();
+    let temporary = home.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    home.set("TMPDIR", temporary.display().to_string());
+    // A Terraform that never ends, and is known by its arguments.
+    let (terraform, marker) = (home.path().join("terraform"), format!("{}/endless", home.path().display()));
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = version ]; then echo '{{\"terraform_version\":\"1.9.8\"}}'; exit; fi\n\
+         exec sh -c 'while :; do sleep 1; done' '{marker}'\n"
+    );
+    std::fs::write(&terraform, script).unwrap();
+    std::fs::set_permissions(&terraform, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = format!("--terraform-path={}", terraform.display());
+    let mut command = home.command(&["quickstart", &program, "--http-address", "127.0.0.1:0"]);
+    let err = home.path().join("err");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&err).unwrap());
+    let mut child = command.spawn().unwrap();
+    let works = until(PATIENCE, || {
+        let ended = child.try_wait().unwrap().is_some();
+        (ended || !processes(&marker).is_empty()).then_some(!ended)
+    });
+    let said = std::fs::read_to_string(&err).unwrap();
+    let of_daemon = format!("{}/coder-quickstart-", temporary.display());
+    let daemons = processes(&of_daemon);
+    // Nothing may outlive this test, however it ends.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((works, daemons.len()), (Some(true), 1), "{said}");
+    let left =
+        until(PATIENCE, || (processes(&of_daemon).len() + processes(&marker).len() == 0).then_some(()));
+    assert!(left.is_some(), "{:?} and {:?} live on", processes(&of_daemon), processes(&marker));
+
+    let dirs = || {
+        let entries = std::fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.display().to_string().starts_with(&of_daemon)).collect::<Vec<_>>()
+    };
+    let [dir] = &dirs()[..] else { panic!("{:?}", dirs()) };
+    // The next one has trouble of its own, and removes it all the same.
+    let outcome = home.run(&["quickstart", "--terraform-path=/nowhere", "--terraform-install=false"]);
+    let outcome = outcome.refused("no such file");
+    assert!(outcome.err.contains(&format!("Removed {}", dir.display())), "{}", outcome.err);
+    assert!(!dir.exists());
+    assert_eq!(dirs().len(), 1, "the logs of its trouble stay");
+}

@@ -10,7 +10,7 @@ use coder_api::client::{Client, DaemonFilter};
 use coder_domain::ids::OrganizationId;
 use coder_domain::secret::Secret;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use crate::output::Printer;
 use crate::{env, progress};
@@ -30,6 +30,8 @@ pub(super) fn cache(place: &Path) -> PathBuf {
 /// The running process.
 pub(super) struct Daemon {
     child: Child,
+    /// Its standard input: the system closes it with this process, however that ends, and the daemon ends with it.
+    _input: ChildStdin,
     pid: u32,
     log: PathBuf,
 }
@@ -56,12 +58,15 @@ impl Daemon {
         command.envs(variables);
         command.env(env::URL, url).env(env::PROVISIONER_DAEMON_KEY, key.expose());
         command.env(env::CONFIG_DIR, place.join("daemon-config")).env("NO_PROXY", "127.0.0.1");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg("--end-with-stdin");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // Its own group: Ctrl-C reaches only us, and we end it in order.
         command.process_group(0).kill_on_drop(true);
-        let child = command.spawn().context("start the daemon's process")?;
+        let mut child = command.spawn().context("start the daemon's process")?;
+        // Whoever waits for a child closes what it reads, unless that is held elsewhere.
+        let input = child.stdin.take().context("hold the daemon's input")?;
         let pid = child.id().context("the daemon's process has ended at once")?;
-        Ok(Self { child, pid, log })
+        Ok(Self { child, _input: input, pid, log })
     }
 
     /// Its process id.

@@ -4,6 +4,7 @@ mod account;
 mod child;
 mod demo;
 mod key;
+mod place;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use crate::signals::{Request, Signals};
 use crate::terraform::{self, Terraform};
 use crate::{logging, progress, runtime, versions};
 use child::Daemon;
+use place::Place;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -42,40 +44,29 @@ pub(crate) struct Args {
     jobs: Jobs,
 }
 
-/// The directory with everything in it; a fresh one goes away with this value.
-struct Place {
-    path: PathBuf,
-    fresh: Option<tempfile::TempDir>,
-}
-
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
-    let place = place(args.data_dir.as_deref())?;
-    let log = place.path.join("server.log").display().to_string();
+    for left in place::remove_left() {
+        ctx.printer.note(&format!("Removed {}, which a quickstart left that was killed.", left.display()));
+    }
+    let place = match args.data_dir.as_deref() {
+        Some(path) => Place::named(path)?,
+        None => Place::fresh()?,
+    };
+    let log = place.path().join("server.log").display().to_string();
     logging::install(&logging::Settings { human: log, ..logging::Settings::default() })?;
-    let result = runtime::server()?.block_on(all(ctx, &args, &place.path));
-    if result.is_err() && place.fresh.is_some() && !is_interrupted(&result) {
-        // What went wrong is in the logs, so this time the fresh directory stays.
-        let kept = place.fresh.map(tempfile::TempDir::keep);
-        ctx.printer.note(&format!("The logs are in {}.", kept.unwrap_or(place.path).display()));
+    let result = runtime::server()?.block_on(all(ctx, &args, place.path()));
+    // What went wrong is in the logs, so then a fresh directory stays.
+    if result.is_err()
+        && !is_interrupted(&result)
+        && let Some(kept) = place.keep()
+    {
+        ctx.printer.note(&format!("The logs are in {}.", kept.display()));
     }
     result
 }
 
 fn is_interrupted(result: &anyhow::Result<()>) -> bool {
     result.as_ref().is_err_and(|error| error.downcast_ref::<Canceled>().is_some())
-}
-
-fn place(given: Option<&Path>) -> anyhow::Result<Place> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let Some(path) = given else {
-        let fresh =
-            tempfile::Builder::new().prefix("coder-quickstart-").tempdir().context("make a directory")?;
-        return Ok(Place { path: fresh.path().to_owned(), fresh: Some(fresh) });
-    };
-    let make = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    make.with_context(|| format!("make {}", path.display()))?;
-    let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
-    Ok(Place { path, fresh: None })
 }
 
 async fn all(ctx: &Context, args: &Args, place: &Path) -> anyhow::Result<()> {

@@ -55,6 +55,10 @@ pub(crate) struct Args {
     /// Address of the metrics, /healthz, /readyz, /status and POST /drain.
     #[arg(long, env = env::PROMETHEUS_ADDRESS, default_value = "127.0.0.1:2112", value_name = "HOST:PORT")]
     pub(crate) prometheus_address: String,
+    /// End at once, with what runs, when the pipe at the standard input is closed: for programs that start a daemon and must
+    /// not leave it behind when they are killed.
+    #[arg(long, hide = true)]
+    pub(crate) end_with_stdin: bool,
     /// Accepted for compatibility: the daemon is told about jobs, it does not poll.
     #[arg(long, hide = true, env = env::PROVISIONERD_POLL_INTERVAL, value_name = "DURATION")]
     pub(crate) poll_interval: Option<String>,

@@ -12,6 +12,8 @@ use coder_api::client::{Client, Credential};
 use coder_domain::names;
 use coder_domain::secret::Secret;
 use coder_provisioner::{Config, ConnectError, Daemon, RunError, Shutdown, Stop, http};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) use flags::Args;
@@ -83,6 +85,7 @@ fn name(given: Option<&str>) -> anyhow::Result<String> {
 async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     let signals = Signals::take()?;
     let quit = signal(SignalKind::quit()).context("take over SIGQUIT")?;
+    let input = if args.end_with_stdin { Some(input()?) } else { None };
     let tags = keys::tags(&args.tags)?;
     let (client, identity) = identify(ctx, &args, tags).await?;
     explain(&args, &identity);
@@ -97,7 +100,7 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
     let shutdown = Shutdown::new();
     let http = open_http(&args, &daemon, &shutdown).await?;
-    let listener = tokio::spawn(obey(signals, quit, shutdown.clone()));
+    let listener = tokio::spawn(obey(signals, quit, input, shutdown.clone()));
     let result = daemon.run(shutdown.clone()).await;
     listener.abort();
     if let Some(http) = http {
@@ -118,8 +121,23 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Does what the signals say (documented in docs/reference): a second one forces, SIGQUIT kills at any time.
-async fn obey(mut signals: Signals, mut quit: Signal, shutdown: Shutdown) {
+/// The standard input, which must be a pipe.
+fn input() -> anyhow::Result<Receiver> {
+    let pipe = rustix::io::dup(std::io::stdin()).context("take over the standard input")?;
+    Receiver::from_owned_fd(pipe).context("--end-with-stdin needs a pipe as standard input")
+}
+
+/// Waits for the end of the standard input; for ever without one.
+async fn ended(input: Option<Receiver>) {
+    let Some(mut input) = input else { return std::future::pending().await };
+    let mut ignored = [0; 64];
+    // An error is an end, too.
+    while input.read(&mut ignored).await.is_ok_and(|bytes| bytes > 0) {}
+}
+
+/// Does what the signals say (documented in docs/reference): a second one forces, SIGQUIT kills at any time, and so does the
+/// end of the process that started this one.
+async fn obey(mut signals: Signals, mut quit: Signal, input: Option<Receiver>, shutdown: Shutdown) {
     let ordinary = async {
         match signals.next().await {
             Request::Drain => shutdown.drain(),
@@ -132,6 +150,10 @@ async fn obey(mut signals: Signals, mut quit: Signal, shutdown: Shutdown) {
     tokio::select! {
         () = ordinary => {}
         _ = quit.recv() => shutdown.kill(),
+        () = ended(input) => {
+            tracing::warn!(target: "provisioner", "the process that started this daemon has ended");
+            shutdown.kill();
+        }
     }
 }
 
