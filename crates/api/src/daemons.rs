@@ -73,6 +73,12 @@ pub struct DaemonExtras {
     pub busy_slots: i64,
     /// Whether it takes no more jobs.
     pub draining: bool,
+    /// Why it can run no jobs, in a few words; empty when it can, or did not say.
+    #[serde(default)]
+    pub problem: String,
+    /// What failed there, and what to do about it.
+    #[serde(default)]
+    pub problem_detail: String,
     /// Its build against the server's, by major and minor version.
     pub version_skew: Skew,
     /// Its protocol version against the server's.

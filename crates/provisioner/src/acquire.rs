@@ -7,6 +7,7 @@ use coder_wire::messages::provisionerd::AcquiredJob;
 use tokio::sync::watch;
 
 use crate::cancel::{Cancel, Shutdown, Stop};
+use crate::health::Health;
 use crate::job::{self, Workshop};
 use crate::session::{Backoff, CallError, Link};
 use crate::status::Status;
@@ -33,12 +34,17 @@ impl Slot {
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::new(FIRST_REACQUIRE, LAST_REACQUIRE);
         while self.shutdown.requested().is_none() {
+            let line = async {
+                self.ready(true).await;
+                self.link.line().await
+            };
             let line = tokio::select! {
-                line = self.link.line() => line,
+                line = line => line,
+                () = self.link.ended() => return,
                 () = self.shutdown.reached(Stop::Drain) => return,
             };
             let Some(line) = line else { return };
-            match acquire(line.client(), &self.shutdown).await {
+            match self.acquire(line.client()).await {
                 Ok(Some(job)) => {
                     backoff.reset();
                     self.work(job).await;
@@ -52,6 +58,35 @@ impl Slot {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until jobs can be run, or until they cannot.
+    async fn ready(&self, wanted: bool) {
+        let mut status = self.status.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = status.wait_for(|status| (status.health == Health::Ready) == wanted).await;
+    }
+
+    /// Waits for a job. When none is wanted any more the server is told so; a job that is on its way all the same is run
+    /// (wire-protocol 5.3).
+    async fn acquire(&self, client: &Client) -> Result<Option<AcquiredJob>, CallError> {
+        let unwanted = async {
+            tokio::select! {
+                () = self.shutdown.reached(Stop::Drain) => {}
+                () = self.ready(false) => {}
+            }
+        };
+        let unanswered = async {
+            self.shutdown.reached(Stop::Drain).await;
+            tokio::select! {
+                () = tokio::time::sleep(CANCEL_ACQUIRE_TIMEOUT) => {}
+                () = self.shutdown.reached(Stop::Force) => {}
+            }
+        };
+        tokio::select! {
+            acquired = client.acquire(unwanted) => acquired.map_err(CallError::from),
+            () = unanswered => Ok(None),
         }
     }
 
@@ -71,21 +106,5 @@ impl Slot {
         job::run(&self.workshop, &self.link, &in_hand, job, cancel, &self.shutdown).await;
         drop(in_hand);
         self.status.send_modify(|status| status.jobs.retain(|known| *known != job_id));
-    }
-}
-
-/// Waits for a job. When the daemon is to stop, the server is told so; a job that is on its way all the same is run
-/// (wire-protocol 5.3).
-async fn acquire(client: &Client, shutdown: &Shutdown) -> Result<Option<AcquiredJob>, CallError> {
-    let unanswered = async {
-        shutdown.reached(Stop::Drain).await;
-        tokio::select! {
-            () = tokio::time::sleep(CANCEL_ACQUIRE_TIMEOUT) => {}
-            () = shutdown.reached(Stop::Force) => {}
-        }
-    };
-    tokio::select! {
-        acquired = client.acquire(shutdown.reached(Stop::Drain)) => acquired.map_err(CallError::from),
-        () = unanswered => Ok(None),
     }
 }

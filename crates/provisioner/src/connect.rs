@@ -16,8 +16,8 @@ use crate::cancel::Shutdown;
 use crate::hand::Hand;
 use crate::join::ConnectError;
 use crate::notices;
+use crate::reports;
 use crate::session::{Backoff, Line};
-use crate::slots;
 use crate::status::Status;
 
 /// Attempts to connect (wire-protocol 1.7).
@@ -148,10 +148,11 @@ impl Dialling<'_> {
             status.extensions = line.granted();
         });
         current.send_replace(Some(line.clone()));
+        let reports_of = self.status.subscribe();
         let ended = tokio::select! {
             ended = line.client().session().closed() => ended,
             never = notices::listen(&line, &self.hand, self.shutdown) => match never {},
-            never = slots::report(&line, self.status.subscribe()) => match never {},
+            never = reports::report(&line, &reports_of) => match never {},
         };
         current.send_replace(None);
         self.status.send_modify(|status| status.connected = false);

@@ -16,6 +16,7 @@ use crate::cache_dir::{self, CacheError};
 use crate::cancel::{Shutdown, Stop};
 use crate::connect::{Connector, Dialling};
 use crate::hand::Hand;
+use crate::health;
 use crate::isolation::{Confinement, Found, Isolation, Level, Limits};
 use crate::job::Workshop;
 use crate::join::ConnectError;
@@ -33,6 +34,9 @@ use crate::terraform::environment::Environment;
 use crate::terraform::install::{Install, Installer, Progress};
 use crate::terraform::seal;
 use crate::workdir::Claim;
+
+/// The longest time between two attempts to find or install a program that can run jobs.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// How a daemon works.
 #[derive(Debug, Clone)]
@@ -62,6 +66,11 @@ pub struct Config {
     pub force_cancel_after: Duration,
     /// An interrupted Terraform is killed after this time.
     pub exit_timeout: Duration,
+    /// Time before a program that can run jobs is looked for again, or one is installed, after none was found; it grows to
+    /// a minute.
+    pub terraform_retry: Duration,
+    /// Time after which it is looked whether the program is still there.
+    pub terraform_check: Duration,
     /// Time before a failed `init` is run again; it grows threefold each time.
     pub init_retry: Duration,
     /// Names of variables that jobs inherit from the daemon, `*` at the end for any ending; none for all but `CODER_*`.
@@ -104,6 +113,8 @@ impl Config {
             lost_contact_after: Duration::from_secs(240),
             force_cancel_after: Duration::from_secs(600),
             exit_timeout: Duration::from_secs(180),
+            terraform_retry: Duration::from_secs(1),
+            terraform_check: Duration::from_secs(30),
             init_retry: Duration::from_secs(1),
             job_environment: None,
             isolation: Isolation::Auto,
@@ -195,7 +206,7 @@ impl Daemon {
         StatusHandle::new(self.status.subscribe(), self.metrics.clone())
     }
 
-    /// Looks for Terraform, for a start that fails early. Jobs look again.
+    /// Looks for Terraform, for a start that fails early. The daemon looks again.
     ///
     /// # Errors
     /// When there is none, or none that is new enough; the text says what to do.
@@ -227,12 +238,13 @@ impl Daemon {
         }
         let first = self.workshops.first().expect("a daemon has at least one slot");
         let (finder, environment) = (Arc::clone(&first.finder), first.environment.clone());
-        let preparing = async {
-            if let Err(error) = finder.prepare(&environment).await {
-                tracing::warn!(target: "provisioner", %error, "jobs will fail until there is a usable terraform");
-            }
-            std::future::pending::<()>().await;
+        let pace = health::Pace {
+            retry: self.config.terraform_retry,
+            longest_retry: LONGEST_RETRY.max(self.config.terraform_retry),
+            check: self.config.terraform_check,
         };
+        let status = self.status.clone();
+        let looking = health::watch(&finder, &environment, pace, &status);
         let mut claim = self.claim_work_dir().await?;
         let left = claim.as_mut().map(|claim| std::mem::take(&mut claim.left)).unwrap_or_default();
 
@@ -274,7 +286,7 @@ impl Daemon {
             refused = dialling.run(current) => Some(refused),
             () = draining => None,
             () = salvaging => None,
-            () = preparing => None,
+            never = looking => match never {},
         };
         if refused.is_some() {
             // Jobs in hand learn that there will be no other connection; Terraform is interrupted, not killed.

@@ -39,6 +39,8 @@ struct Shown<'a> {
     jobs_started: u64,
     reconnects: u64,
     last_error: Option<&'a str>,
+    problem: Option<&'a str>,
+    problem_detail: Option<&'a str>,
     version: &'a str,
     extensions: Vec<&'a str>,
     isolation: &'a str,
@@ -124,6 +126,8 @@ impl Desk {
             text(StatusCode::OK, "ok\n")
         } else if status.draining {
             text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+        } else if let Some(problem) = status.health.problem() {
+            text(StatusCode::SERVICE_UNAVAILABLE, format!("unhealthy: {}\n", problem.summary))
         } else {
             text(StatusCode::SERVICE_UNAVAILABLE, "not connected to the server\n")
         }
@@ -141,6 +145,8 @@ impl Desk {
             jobs_started: status.jobs_started,
             reconnects: status.reconnects,
             last_error: status.last_error.as_deref(),
+            problem: status.health.problem().map(|problem| problem.summary.as_str()),
+            problem_detail: status.health.problem().map(|problem| problem.detail.as_str()),
             version: &self.version,
             extensions: status.extensions.iter().map(|extension| extension.name()).collect(),
             isolation: status.isolation.as_str(),
@@ -151,8 +157,8 @@ impl Desk {
     }
 }
 
-fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    typed(status, "text/plain; charset=utf-8", text.to_owned())
+fn text(status: StatusCode, text: impl Into<String>) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", text.into())
 }
 
 fn typed(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {

@@ -68,6 +68,7 @@ struct Inner {
     slots: Family<OfSlot, Gauge>,
     connected: Gauge,
     draining: Gauge,
+    healthy: Gauge,
     reconnects: Gauge,
     memory: Gauge,
     files: Gauge,
@@ -84,6 +85,7 @@ impl Inner {
             slots: Family::default(),
             connected: Gauge::default(),
             draining: Gauge::default(),
+            healthy: Gauge::default(),
             reconnects: Gauge::default(),
             memory: Gauge::default(),
             files: Gauge::default(),
@@ -118,6 +120,7 @@ impl Inner {
             "Whether no further job is taken",
             self.draining.clone(),
         );
+        registry.register("coderd_provisionerd_healthy", "Whether jobs can be run", self.healthy.clone());
         registry.register(
             "coderd_provisionerd_reconnects",
             "Connections after the first",
@@ -185,6 +188,7 @@ impl Metrics {
         slot("free").set(count(status.slots.saturating_sub(status.jobs.len())));
         inner.connected.set(i64::from(status.connected));
         inner.draining.set(i64::from(status.draining));
+        inner.healthy.set(i64::from(status.health.problem().is_none()));
         inner.reconnects.set(i64::try_from(status.reconnects).unwrap_or(i64::MAX));
         inner.memory.set(resident_bytes());
         inner.files.set(open_files());

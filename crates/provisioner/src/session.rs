@@ -174,6 +174,12 @@ impl Link {
         line.clone()
     }
 
+    /// Waits until the daemon has stopped connecting for good.
+    pub(crate) async fn ended(&self) {
+        let mut current = self.current.clone();
+        while current.changed().await.is_ok() {}
+    }
+
     /// Makes a call, again on the next connection when one is lost under it.
     async fn call<T, Attempt>(
         &self,

@@ -3,6 +3,7 @@
 use coder_wire::extension::Extensions;
 use tokio::sync::watch;
 
+use crate::health::Health;
 use crate::isolation::Level;
 use crate::metrics::Metrics;
 
@@ -17,6 +18,8 @@ pub struct Status {
     pub slots: usize,
     /// No new job is taken any more.
     pub draining: bool,
+    /// Whether jobs can be run; none is asked for until they can.
+    pub health: Health,
     /// Why the last attempt to connect failed; gone after a success.
     pub last_error: Option<String>,
     /// Jobs taken since the start.
@@ -37,10 +40,10 @@ impl Status {
         !self.jobs.is_empty()
     }
 
-    /// Whether an orchestrator may count on this daemon: a busy one stays ready while it reconnects, since those that
-    /// are not ready are removed first (docs/extensions.md, daemon HTTP).
+    /// Whether an orchestrator may count on this daemon: a busy one stays ready while it reconnects or has lost its
+    /// Terraform, since those that are not ready are removed first (docs/extensions.md, daemon HTTP).
     pub fn is_ready(&self) -> bool {
-        !self.draining && (self.connected || self.is_busy())
+        !self.draining && (self.is_busy() || (self.connected && self.health.problem().is_none()))
     }
 }
 
@@ -85,5 +88,18 @@ mod tests {
         assert!(status.is_ready() && status.is_busy());
         status.draining = true;
         assert!(!status.is_ready());
+    }
+
+    #[test]
+    fn an_idle_daemon_that_can_run_nothing_is_not_ready() {
+        let problem = crate::health::Problem { summary: "no Terraform".to_owned(), detail: String::new() };
+        let health = Health::Unhealthy(problem);
+        let mut status = Status { connected: true, health, ..Status::default() };
+        assert!(!status.is_ready());
+        status.jobs.push("j".to_owned());
+        assert!(status.is_ready());
+        status.jobs.clear();
+        status.health = Health::Ready;
+        assert!(status.is_ready());
     }
 }

@@ -32,6 +32,8 @@ record! {
         pub slots: i64,
         /// Whether it takes no more jobs.
         pub draining: bool,
+        /// Why it can run no jobs, in a few words; empty when it can, or did not say.
+        pub problem: String,
         /// Its key.
         pub key_id: KeyId,
         /// When that ends.
@@ -72,6 +74,7 @@ impl Facts {
             session,
             key: self.key(now),
             draining: self.draining,
+            problem: &self.problem,
             slots: number(self.slots),
             busy: number(self.busy),
         }
@@ -81,7 +84,7 @@ impl Facts {
 statements! { "provisioner_daemons";
     /// Held jobs are few and have an index of their own.
     LIST = sql("select daemon.id, daemon.organization_id, daemon.name, daemon.provisioners, daemon.tags,
-        daemon.last_seen_us, daemon.left_us, coalesce(substr(daemon.connection, 1, 36), '') as server, daemon.slots, daemon.draining, daemon.key_id, joined.expires_us,
+        daemon.last_seen_us, daemon.left_us, coalesce(substr(daemon.connection, 1, 36), '') as server, daemon.slots, daemon.draining, daemon.problem, daemon.key_id, joined.expires_us,
         joined.revoked_us, coalesce(held.jobs, 0) as busy, held.oldest_us
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
         left join (select worker_id, count(*) as jobs, min(started_us) as oldest_us from provisioner_jobs

@@ -42,6 +42,10 @@ record! {
         pub draining: bool,
         /// The server process that has its newest connection, or had it; empty when unknown.
         pub server: String,
+        /// Why it can run no jobs, in a few words; empty when it can, or did not say.
+        pub problem: String,
+        /// What failed there, and what to do about it.
+        pub problem_detail: String,
         /// Name of its key.
         pub key_name: String,
     }
@@ -230,7 +234,7 @@ macro_rules! select {
     () => {
         "select daemon.id, daemon.organization_id, daemon.name, daemon.key_id, daemon.provisioners, daemon.tags,
         daemon.version, daemon.api_version, daemon.created_us, daemon.last_seen_us, daemon.left_us,
-        daemon.slots, daemon.busy, daemon.draining, coalesce(substr(daemon.connection, 1, 36), '') as server,
+        daemon.slots, daemon.busy, daemon.draining, daemon.problem, daemon.problem_detail, coalesce(substr(daemon.connection, 1, 36), '') as server,
         joined.name as key_name
         from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id"
     };
@@ -244,6 +248,7 @@ statements! { "provisioner_daemons";
         provisioners = excluded.provisioners, tags = excluded.tags, tag_set_id = excluded.tag_set_id,
         version = excluded.version,
         api_version = excluded.api_version, last_seen_us = excluded.last_seen_us, slots = 1, busy = 0,
+        problem = '', problem_detail = '',
         left_us = null, connection = excluded.connection, joined_by = excluded.joined_by,
         joined_token = excluded.joined_token,
         draining = ($13 and provisioner_daemons.drain_asked_us is not null
@@ -276,6 +281,8 @@ statements! { "provisioner_daemons";
         group by daemon.provisioners, daemon.tag_set_id, daemon.tags) as alike on true");
     SET_SLOTS = sql("update provisioner_daemons set slots = $2, busy = $3, draining = $4 where id = $1
         and (slots <> $2 or busy <> $3 or draining <> $4)");
+    SET_HEALTH = sql("update provisioner_daemons set problem = $2, problem_detail = $3 where id = $1
+        and (problem <> $2 or problem_detail <> $3)");
     SET_DRAIN = sql("update provisioner_daemons set draining = true, drain_asked_us = $2, drain_reason = $3 where id = $1");
     CLEAR_DRAIN = sql("update provisioner_daemons set draining = false, drain_asked_us = null, drain_reason = ''
         where id = $1");
@@ -442,6 +449,15 @@ pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], server: Uuid, now: Times
 /// Only when the database fails.
 pub async fn update_slots(tx: &mut Tx, id: DaemonId, slots: i64, busy: i64, draining: bool) -> Result<()> {
     tx.execute(&SET_SLOTS, values![id, slots, busy, draining]).await.map(|_| ())
+}
+
+/// Notes why a daemon can run no jobs, in a few words and at length; empty when it can. Nothing is written when it is
+/// known already.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_health(tx: &mut Tx, id: DaemonId, problem: &str, detail: &str) -> Result<()> {
+    tx.execute(&SET_HEALTH, values![id, problem.to_owned(), detail.to_owned()]).await.map(|_| ())
 }
 
 /// Notes that somebody asked this daemon to leave, so that whichever server it is connected to tells it, now or when it

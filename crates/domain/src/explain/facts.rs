@@ -65,6 +65,8 @@ pub struct Daemon<'a> {
     pub key: Key,
     /// Whether it was told to take no more jobs.
     pub draining: bool,
+    /// Why it can run no jobs, in a few words; empty when it can.
+    pub problem: &'a str,
     /// How many jobs it runs at once.
     pub slots: u32,
     /// How many it runs now.

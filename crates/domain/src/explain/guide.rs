@@ -21,6 +21,7 @@ fn examples() -> [Reason; Reason::CODES.len()] {
             slots: 30,
             queue: Queue { position: 1, size: 4, oldest_running_since: Some(at) },
         },
+        Reason::Unhealthy { daemon: daemon(), problem: "no Terraform".to_owned(), daemons: 1 },
         Reason::Draining { daemon: daemon(), daemons: 1 },
         Reason::NotSeen { daemon: daemon(), last_seen_at: Some(at), daemons: 1 },
         Reason::KeyExpired { daemon: daemon(), at, daemons: 1 },

@@ -11,16 +11,18 @@
 //! 4. key: neither expired nor revoked,
 //! 5. presence: connected, or seen within the stale interval,
 //! 6. drain: it still takes jobs,
-//! 7. slot: one is free.
+//! 7. health: it can run jobs,
+//! 8. slot: one is free.
 //!
 //! A daemon's *obstacle* is the first gate that it fails. Naming a later one would send people the wrong way: a
 //! daemon whose key was revoked has also not been seen for a while, but starting it again helps nobody, so the key
 //! comes before presence; a daemon of the wrong tags that is busy would not take the job when it is free, so tags
-//! come before slots; a daemon that drains and is busy will not take another job when that one ends.
+//! come before slots; a daemon that drains and is busy will not take another job when that one ends, and neither will one
+//! that can run no jobs now.
 //!
 //! Of all daemons the *nearest* is the one that gets furthest, since the fewest things must change before the job
 //! runs; its obstacle is the first reason. A free daemon ends the matter: the job starts at once. Busy needs nobody's
-//! help, a draining daemon is there but was told to stop, an absent one must be started, a lost key must be replaced,
+//! help, a daemon that can run no jobs is there and must be repaired, a draining daemon is there but was told to stop, an absent one must be started, a lost key must be replaced,
 //! and wrong tags must be changed on the job or on a daemon. Among daemons of wrong tags one that is there precedes
 //! one that is not, then the one that fails fewer pairs. Another user's daemon is no candidate at all, so it
 //! comes after those, unless the job is a user's own: then it comes before them, since no tag would help. One that lacks the
@@ -70,6 +72,7 @@ pub fn explain(
         match daemon.obstacle(job, now, stale_after) {
             Obstacle::None => return vec![Reason::Starting { daemon: daemon.named() }],
             Obstacle::Busy => groups.busy.push(daemon),
+            Obstacle::Unhealthy => groups.unhealthy.push(daemon),
             Obstacle::Draining => groups.draining.push(daemon),
             Obstacle::NotSeen => groups.not_seen.push(daemon),
             Obstacle::KeyExpired(at) => groups.expired.push((at, daemon)),
@@ -88,6 +91,7 @@ pub fn explain(
 #[derive(Default)]
 struct Groups<'a, 'b> {
     busy: Vec<&'a Daemon<'b>>,
+    unhealthy: Vec<&'a Daemon<'b>>,
     draining: Vec<&'a Daemon<'b>>,
     not_seen: Vec<&'a Daemon<'b>>,
     expired: Vec<(Timestamp, &'a Daemon<'b>)>,
@@ -103,6 +107,13 @@ impl Groups<'_, '_> {
         if !self.busy.is_empty() {
             let slots = self.busy.iter().map(|daemon| u64::from(daemon.slots)).sum();
             reasons.push(Reason::Busy { daemons: self.busy.len(), slots, queue });
+        }
+        if let Some(daemon) = self.unhealthy.first() {
+            reasons.push(Reason::Unhealthy {
+                daemon: daemon.named(),
+                problem: daemon.problem.to_owned(),
+                daemons: self.unhealthy.len(),
+            });
         }
         if let Some(daemon) = self.draining.first() {
             reasons.push(Reason::Draining { daemon: daemon.named(), daemons: self.draining.len() });

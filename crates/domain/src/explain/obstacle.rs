@@ -43,6 +43,7 @@ pub(super) fn unmet<'a>(
 pub(super) enum Obstacle {
     None,
     Busy,
+    Unhealthy,
     Draining,
     NotSeen,
     KeyExpired(Timestamp),
@@ -95,6 +96,7 @@ impl Daemon<'_> {
             Key::Revoked(at) => Obstacle::KeyRevoked(at),
             Key::None | Key::Live if !self.is_present(now, stale_after) => Obstacle::NotSeen,
             Key::None | Key::Live if self.draining => Obstacle::Draining,
+            Key::None | Key::Live if !self.problem.is_empty() => Obstacle::Unhealthy,
             Key::None | Key::Live if self.busy >= self.slots => Obstacle::Busy,
             Key::None | Key::Live => Obstacle::None,
         }

@@ -42,6 +42,15 @@ pub enum Reason {
         /// The job's place in their queue.
         queue: Queue,
     },
+    /// The daemons that could take it can run no jobs now.
+    Unhealthy {
+        /// One of them.
+        daemon: Named,
+        /// Why, in its own words.
+        problem: String,
+        /// How many.
+        daemons: usize,
+    },
     /// The daemons that could take it were told to take no more.
     Draining {
         /// One of them.

@@ -12,9 +12,10 @@ const LISTED: usize = 4;
 
 impl Reason {
     /// Every code there is, in the order in which the guide explains them.
-    pub const CODES: [&'static str; 12] = [
+    pub const CODES: [&'static str; 13] = [
         "starting",
         "busy",
+        "unhealthy",
         "draining",
         "not_seen",
         "key_expired",
@@ -33,6 +34,7 @@ impl Reason {
         match self {
             Self::Starting { .. } => "starting",
             Self::Busy { .. } => "busy",
+            Self::Unhealthy { .. } => "unhealthy",
             Self::Draining { .. } => "draining",
             Self::NotSeen { .. } => "not_seen",
             Self::KeyExpired { .. } => "key_expired",
@@ -74,6 +76,12 @@ impl Reason {
                 }
                 text + "."
             }
+            Self::Unhealthy { daemon, problem, daemons } => format!(
+                "Daemon {} could run the job but is unhealthy ({}){}.",
+                name(daemon),
+                word(problem),
+                others(*daemons)
+            ),
             Self::Draining { daemon, daemons } => {
                 format!("Daemon {} could run the job but drains{}.", name(daemon), others(*daemons))
             }
@@ -149,6 +157,11 @@ impl Reason {
                 "Nothing; if it stays so for a minute, look at that daemon's log.".to_owned()
             }
             Self::Busy { .. } => format!("Wait, or start another daemon for such jobs: {start}"),
+            Self::Unhealthy { .. } => {
+                format!(
+                    "Repair it as its log and coder provisioner list -o json say, or start another one: {start}"
+                )
+            }
             Self::Draining { .. } => format!("Start another daemon for such jobs: {start}"),
             Self::NotSeen { .. } => {
                 format!("Look whether it still runs and reaches the server, or start another one: {start}")

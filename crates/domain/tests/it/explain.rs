@@ -57,6 +57,7 @@ struct Worker {
     session: Session,
     key: Key,
     draining: bool,
+    problem: &'static str,
     slots: u32,
     busy: u32,
 }
@@ -70,6 +71,7 @@ fn worker() -> Worker {
         session: Session::Connected,
         key: Key::Live,
         draining: false,
+        problem: "",
         slots: 1,
         busy: 0,
     }
@@ -98,6 +100,7 @@ fn ask(wants: Wants, workers: &[Worker]) -> Vec<Reason> {
             session: worker.session,
             key: worker.key,
             draining: worker.draining,
+            problem: worker.problem,
             slots: worker.slots,
             busy: worker.busy,
         })
@@ -251,6 +254,25 @@ fn row_vii_it_drains() {
 }
 
 #[test]
+fn a_daemon_that_can_run_no_jobs_is_no_free_daemon() {
+    let unhealthy = Worker { problem: "no Terraform", ..worker() };
+    check(
+        PLAIN,
+        &[unhealthy.clone(), unhealthy.clone()],
+        &["unhealthy"],
+        "Daemon d0 could run the job but is unhealthy ('no Terraform') (and 1 more like it).",
+    );
+    let [draining, gone] = [
+        Worker { draining: true, ..unhealthy.clone() },
+        Worker { session: Session::Gone, ..unhealthy.clone() },
+    ];
+    assert_eq!(codes(&ask(PLAIN, &[draining])), ["draining"], "it takes no job when it is repaired");
+    assert_eq!(codes(&ask(PLAIN, &[gone])), ["not_seen"]);
+    let busy = Worker { busy: 1, ..unhealthy };
+    assert_eq!(codes(&ask(PLAIN, &[busy])), ["unhealthy"], "it takes no job when it is free");
+}
+
+#[test]
 fn row_viii_another_users_scope() {
     let others = Worker { has: with(Some(1), None, None), ..worker() };
     let message = "Daemon d0 takes the jobs of another user only.";
@@ -303,10 +325,19 @@ fn the_order_of_reasons() {
         Worker { key: Key::Expired(at(0)), ..worker() },
         Worker { session: Session::Gone, ..worker() },
         Worker { draining: true, ..worker() },
+        Worker { problem: "no Terraform", ..worker() },
         Worker { busy: 1, ..worker() },
     ];
-    let expected =
-        ["busy", "draining", "not_seen", "key_expired", "key_revoked", "untagged_job", "other_user"];
+    let expected = [
+        "busy",
+        "unhealthy",
+        "draining",
+        "not_seen",
+        "key_expired",
+        "key_revoked",
+        "untagged_job",
+        "other_user",
+    ];
     assert_eq!(codes(&ask(PLAIN, &workers)), expected);
 }
 
@@ -343,6 +374,7 @@ fn able_daemons_are_remembered_for_the_reaper() {
         session,
         key,
         draining: true,
+        problem: "no Terraform",
         slots: 1,
         busy: 1,
     };
@@ -399,6 +431,7 @@ fn workers() -> impl Strategy<Value = Vec<Worker>> {
             session,
             key,
             draining,
+            problem: "",
             slots,
             busy,
         },

@@ -75,6 +75,8 @@ pub enum BinaryError {
     NotInPath,
     #[error("{0:?} is not a terraform program ({1}): {HOW_TO_GET}")]
     Unusable(PathBuf, String),
+    #[error("{0:?} cannot be run: {1}")]
+    CannotStart(PathBuf, String),
     #[error("there is no terraform or tofu in {0:?}: {HOW_TO_GET}")]
     EmptyDirectory(PathBuf),
     #[error("terraform version {found:?} is too old. required >= \"1.1.0\" ({path}): {HOW_TO_GET}")]
@@ -85,6 +87,20 @@ pub enum BinaryError {
     NoneFits { required: String, offered: String, installing: String },
     #[error("{without}; installing one failed: {reason}")]
     Install { without: Box<BinaryError>, reason: String },
+}
+
+impl BinaryError {
+    /// What is wrong, in the few words that a list of daemons has room for.
+    pub(crate) fn summary(&self) -> &'static str {
+        match self {
+            Self::CannotStart(..) => "Terraform cannot be run",
+            Self::TooOld { .. } => "Terraform is too old",
+            Self::Install { without, .. } => without.summary(),
+            Self::NotInPath | Self::Unusable(..) | Self::EmptyDirectory(_) | Self::NoneFits { .. } => {
+                "no Terraform"
+            }
+        }
+    }
 }
 
 /// A program that may be run.

@@ -169,6 +169,11 @@ impl Installer {
         installed
     }
 
+    /// The next attempt is a real one.
+    pub(crate) fn forget_failure(&self) {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn failed_recently(&self, required: &Required) -> Option<String> {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, of, reason) = failed.as_ref()?;

@@ -8,8 +8,9 @@ use coder_wire::drpc::server::{Event, Exchange};
 use coder_wire::drpc::{Error, Status};
 use coder_wire::extension::messages::notice::Notice as Kind;
 use coder_wire::extension::messages::{
-    AttachRequest, AttachResponse, HoldRequest, HoldResponse, JobVerdict, JournalPiece, JournalReceipt,
-    LogsRequest, LogsResponse, Notice, ProgramReceipt, ProgramReport, SlotsReceipt, SlotsReport, Verdict,
+    AttachRequest, AttachResponse, HealthReceipt, HealthReport, HoldRequest, HoldResponse, JobVerdict,
+    JournalPiece, JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReceipt, ProgramReport,
+    SlotsReceipt, SlotsReport, Verdict,
 };
 use coder_wire::extension::{Extensions, Journal, Receiver, SESSION, STATE};
 use coder_wire::messages::provisionerd as pb;
@@ -132,6 +133,11 @@ impl Extended {
                 }
                 record.send_modify(|record| record.programs.push(report));
                 answer_with(call, &ProgramReceipt {}).await?;
+            }
+            "ReportHealth" => {
+                let report: HealthReport = request(call).await?;
+                record.send_modify(|record| record.health.push(report));
+                answer_with(call, &HealthReceipt {}).await?;
             }
             "Notices" => self.notices(call).await?,
             _ => return Ok(false),

@@ -108,17 +108,6 @@ async fn incomplete_jobs_end_as_failures_not_as_crashes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_terraform_fails_the_job_with_advice() {
-    let server = Server::new();
-    let _running = Running::with(&server, |config, dir| {
-        config.terraform = TerraformSource::File(dir.join("nothing-here"));
-    });
-    server.give(start(tar(&[("main.tf", PLAIN)])));
-    let (_, failed) = server.failed().await;
-    assert!(failed.error.contains("--terraform-path"), "{}", failed.error);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn output_without_end_is_given_up() {
     let Some(real) = terraform() else { return };
     let server = Server::new();

@@ -181,14 +181,13 @@ async fn what_cannot_be_had_is_said_with_what_is_offered() {
     }
     // Without leave to install nothing is asked of anybody.
     let server = Server::new();
-    let _running = Running::with(&server, |config, _| {
+    let running = Running::with(&server, |config, _| {
         config.terraform = TerraformSource::Places(Vec::new());
     });
-    server.give(template("~> 1.5.0"));
-    let (_, failed) = server.failed().await;
+    let status = running.status.wait_for(|status| status.health.problem().is_some()).await.unwrap();
+    let problem = status.health.problem().unwrap();
     assert!(
-        failed.error.contains("offers nothing") && failed.error.contains("--terraform-install"),
-        "{}",
-        failed.error
+        problem.detail.contains("offers nothing") && problem.detail.contains("--terraform-install"),
+        "{problem:?}"
     );
 }

@@ -29,4 +29,5 @@ mod server;
 mod session;
 mod setup;
 mod shutdown;
+mod unhealthy;
 mod versions;

@@ -12,7 +12,7 @@ use coder_wire::bytes::BoxedStream;
 use coder_wire::drpc::server::{Event, Exchange};
 use coder_wire::drpc::{Error, Status};
 use coder_wire::extension::Journal;
-use coder_wire::extension::messages::{AttachRequest, ProgramReport, SlotsReport};
+use coder_wire::extension::messages::{AttachRequest, HealthReport, ProgramReport, SlotsReport};
 use coder_wire::file;
 use coder_wire::messages::provisioner::file_upload::Type;
 use coder_wire::messages::provisioner::{DataUploadType, FailedFile, FileUpload, VariableValue};
@@ -45,6 +45,7 @@ pub(crate) struct Record {
     pub(crate) salvages: Vec<Journal>,
     pub(crate) slots: Vec<SlotsReport>,
     pub(crate) programs: Vec<ProgramReport>,
+    pub(crate) health: Vec<HealthReport>,
 }
 
 impl Record {

@@ -69,6 +69,7 @@ struct Set {
     oldest_at: Option<Timestamp>,
     daemons: i64,
     draining: i64,
+    unhealthy: i64,
     slots: i64,
     busy: i64,
 }
@@ -95,7 +96,9 @@ async fn now(app: &App) -> Result<Registry, Error> {
             let set = sets.entry((organization.id, daemon.tags)).or_default();
             set.daemons += 1;
             set.draining += i64::from(daemon.draining);
-            set.slots += daemon.slots;
+            set.unhealthy += i64::from(!daemon.problem.is_empty());
+            // One that can run no jobs has no free slot.
+            set.slots += if daemon.problem.is_empty() { daemon.slots } else { daemon.busy.min(daemon.slots) };
             set.busy += daemon.busy.min(daemon.slots);
         }
     }
@@ -134,6 +137,7 @@ async fn now(app: &App) -> Result<Registry, Error> {
 fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Set>, at: Timestamp) {
     let (waiting, oldest) = (Family::<OfSet, Gauge>::default(), Family::<OfSet, Gauge>::default());
     let (connected, draining) = (Family::<OfSet, Gauge>::default(), Family::<OfSet, Gauge>::default());
+    let unhealthy: Family<OfSet, Gauge> = Family::default();
     let slots: Family<OfSlot, Gauge> = Family::default();
     let mut sets: Vec<_> = sets.into_iter().collect();
     sets.sort_by_key(|(_, set)| std::cmp::Reverse((set.waiting, set.daemons)));
@@ -149,6 +153,7 @@ fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Se
         oldest.get_or_create(&labels).set(eldest);
         connected.get_or_create(&labels).inc_by(set.daemons);
         draining.get_or_create(&labels).inc_by(set.draining);
+        unhealthy.get_or_create(&labels).inc_by(set.unhealthy);
         let OfSet { organization_id, tags } = labels;
         for (state, count) in [("busy", set.busy), ("free", set.slots - set.busy)] {
             let labels = OfSlot { organization_id: organization_id.clone(), tags: tags.clone(), state };
@@ -159,6 +164,7 @@ fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Se
     registry.register("coderd_provisioning_oldest_waiting_seconds", "Age of the oldest waiting job", oldest);
     registry.register("coderd_provisioning_daemons", "Daemons seen lately", connected);
     registry.register("coderd_provisioning_daemons_draining", "Daemons that take no more jobs", draining);
+    registry.register("coderd_provisioning_daemons_unhealthy", "Daemons that can run no jobs", unhealthy);
     registry.register("coderd_provisioning_slots", "Jobs that daemons can run at once", slots);
 }
 

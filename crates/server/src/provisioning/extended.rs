@@ -8,10 +8,10 @@ use coder_store::jobs::{self, Holder};
 use coder_store::{daemons, job_logs, transaction};
 use coder_wire::drpc::Status;
 use coder_wire::extension::messages::{
-    AttachRequest, AttachResponse, HoldRequest, HoldResponse, JournalReceipt, LogsRequest, LogsResponse,
-    ProgramReport, SlotsReport,
+    AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalReceipt, LogsRequest,
+    LogsResponse, ProgramReport, SlotsReport,
 };
-use coder_wire::extension::{Journal, NoticeSender, SLOTS, Service};
+use coder_wire::extension::{Journal, NoticeSender, PROBLEM, PROBLEM_DETAIL, SLOTS, Service};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +60,10 @@ impl Service for Session {
 
     async fn report_program(&self, report: ProgramReport, canceled: CancellationToken) -> Result<(), Status> {
         answer!(self, "ReportProgram", canceled, report_program(self, &report))
+    }
+
+    async fn report_health(&self, report: HealthReport, canceled: CancellationToken) -> Result<(), Status> {
+        answer!(self, "ReportHealth", canceled, report_health(self, &report))
     }
 
     async fn notices(&self, notices: &mut NoticeSender) -> Result<(), Status> {
@@ -150,6 +154,25 @@ async fn report_slots(session: &Session, report: &SlotsReport) -> Result<(), Ref
     let (slots, busy) = (i64::from(report.slots), i64::from(report.busy));
     let draining = report.draining || session.hand.is_parked();
     daemons::update_slots(&mut tx, session.daemon, slots, busy, draining).await?;
+    Ok(())
+}
+
+async fn report_health(session: &Session, report: &HealthReport) -> Result<(), Refusal> {
+    let HealthReport { problem, detail } = report;
+    // People read it in terminals.
+    let is_plain = |text: &str| !text.chars().any(char::is_control);
+    if problem.len() > PROBLEM
+        || detail.len() > PROBLEM_DETAIL
+        || (problem.is_empty() && !detail.is_empty())
+        || !is_plain(problem)
+        || !is_plain(detail)
+    {
+        return Err(Refusal::invalid(format!(
+            "a problem is text of at most {PROBLEM} bytes, with a detail of at most {PROBLEM_DETAIL}"
+        )));
+    }
+    let mut tx = session.app.store.single().await?;
+    daemons::update_health(&mut tx, session.daemon, problem, detail).await?;
     Ok(())
 }
 

@@ -41,6 +41,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     11 "0011_daemon_presence",
     12 "0012_external_auth",
     13 "0013_encryption_keys",
+    14 "0014_daemon_health",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

@@ -2,8 +2,9 @@
 
 use super::journal::{Journal, pieces};
 use super::messages::{
-    AttachRequest, AttachResponse, HoldRequest, HoldResponse, JournalReceipt, LogsRequest, LogsResponse,
-    Notice, NoticesRequest, ProgramReceipt, ProgramReport, SlotsReceipt, SlotsReport,
+    AttachRequest, AttachResponse, HealthReceipt, HealthReport, HoldRequest, HoldResponse, JournalReceipt,
+    LogsRequest, LogsResponse, Notice, NoticesRequest, ProgramReceipt, ProgramReport, SlotsReceipt,
+    SlotsReport,
 };
 use super::rpc;
 use crate::drpc::client::{Call, unary};
@@ -102,6 +103,14 @@ impl Client {
     /// How the call ended; refused when the token is not the newest.
     pub async fn report_program(&self, report: &ProgramReport) -> Result<(), Error> {
         self.unary::<ProgramReceipt>(rpc::REPORT_PROGRAM, report).await.map(drop)
+    }
+
+    /// Says whether the daemon can run jobs.
+    ///
+    /// # Errors
+    /// How the call ended.
+    pub async fn report_health(&self, report: &HealthReport) -> Result<(), Error> {
+        self.unary::<HealthReceipt>(rpc::REPORT_HEALTH, report).await.map(drop)
     }
 
     /// Begins to listen for notices.

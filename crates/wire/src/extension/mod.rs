@@ -30,6 +30,11 @@ pub const STATE: usize = 64 << 20;
 /// Longest token, in bytes.
 pub const TOKEN: usize = 64;
 
+/// Longest [`messages::HealthReport::problem`] and [`messages::HealthReport::detail`], in bytes.
+pub const PROBLEM: usize = 64;
+/// See [`PROBLEM`].
+pub const PROBLEM_DETAIL: usize = 1024;
+
 /// Bytes of a session.
 pub const SESSION: usize = 32;
 
@@ -55,6 +60,8 @@ pub mod rpc {
     pub const REPORT_SLOTS: &str = "/provisionerext.v1.DaemonExtensions/ReportSlots";
     /// Says which program runs a job.
     pub const REPORT_PROGRAM: &str = "/provisionerext.v1.DaemonExtensions/ReportProgram";
+    /// Says whether jobs can be run.
+    pub const REPORT_HEALTH: &str = "/provisionerext.v1.DaemonExtensions/ReportHealth";
     /// Waits for what the server wants.
     pub const NOTICES: &str = "/provisionerext.v1.DaemonExtensions/Notices";
 }
@@ -76,12 +83,22 @@ pub enum Extension {
     Logs,
     /// The server knows which Terraform or OpenTofu ran a job.
     Program,
+    /// The server knows whether a daemon can run jobs.
+    Health,
 }
 
 impl Extension {
     /// All of them, in the order in which they are offered.
-    pub const ALL: [Self; 7] =
-        [Self::Resume, Self::Journal, Self::Slots, Self::Drain, Self::Cancel, Self::Logs, Self::Program];
+    pub const ALL: [Self; 8] = [
+        Self::Resume,
+        Self::Journal,
+        Self::Slots,
+        Self::Drain,
+        Self::Cancel,
+        Self::Logs,
+        Self::Program,
+        Self::Health,
+    ];
 
     /// Its name in the header.
     #[must_use]
@@ -94,17 +111,18 @@ impl Extension {
             Self::Cancel => "cancel",
             Self::Logs => "logs",
             Self::Program => "program",
+            Self::Health => "health",
         }
     }
 
-    const fn bit(self) -> u8 {
+    const fn bit(self) -> u16 {
         1 << self as u8
     }
 }
 
 /// A set of extensions, each in the version this program speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extensions(u8);
+pub struct Extensions(u16);
 
 impl Extensions {
     /// None: the official protocol and nothing else.
@@ -216,7 +234,7 @@ mod tests {
     #[test]
     fn what_is_offered_is_understood() {
         let all = Extensions::ALL.header().unwrap();
-        assert_eq!(all, "resume/1, journal/1, slots/1, drain/1, cancel/1, logs/1, program/1");
+        assert_eq!(all, "resume/1, journal/1, slots/1, drain/1, cancel/1, logs/1, program/1, health/1");
         assert_eq!(parse(&[all.to_str().unwrap()]), Extensions::ALL);
         for extension in Extension::ALL {
             let rest = Extensions::ALL.without(extension);

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::journal::{Error, Journal, Receiver};
-use super::messages::{JournalPiece, JournalReceipt, ProgramReceipt, SlotsReceipt};
+use super::messages::{HealthReceipt, JournalPiece, JournalReceipt, ProgramReceipt, SlotsReceipt};
 use super::service::{NoticeSender, Service};
 use super::{Extension, Extensions, rpc};
 use crate::daemon::called::{Called, Outcome, watched};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Whether a connection with these extensions may make a call.
 fn exists(granted: Extensions, name: &str) -> bool {
-    use Extension::{Cancel, Drain, Journal, Logs, Program, Resume, Slots};
+    use Extension::{Cancel, Drain, Health, Journal, Logs, Program, Resume, Slots};
     let any = |wanted: &[Extension]| wanted.iter().any(|extension| granted.has(*extension));
     match name {
         rpc::ATTACH => !granted.is_empty(),
@@ -21,6 +21,7 @@ fn exists(granted: Extensions, name: &str) -> bool {
         rpc::JOURNAL | rpc::SALVAGE => any(&[Journal]),
         rpc::REPORT_SLOTS => any(&[Slots]),
         rpc::REPORT_PROGRAM => any(&[Program]),
+        rpc::REPORT_HEALTH => any(&[Health]),
         rpc::NOTICES => any(&[Drain, Cancel]),
         _ => false,
     }
@@ -50,6 +51,11 @@ pub(crate) async fn call<E: Service>(
         rpc::REPORT_PROGRAM => {
             let report =
                 async |report, token| service.report_program(report, token).await.map(|()| ProgramReceipt {});
+            called.unary(report).await
+        }
+        rpc::REPORT_HEALTH => {
+            let report =
+                async |report, token| service.report_health(report, token).await.map(|()| HealthReceipt {});
             called.unary(report).await
         }
         rpc::NOTICES => notices(called, service).await,

@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Journal;
 use super::messages::{
-    AttachRequest, AttachResponse, HoldRequest, HoldResponse, JournalReceipt, LogsRequest, LogsResponse,
-    Notice, ProgramReport, SlotsReport,
+    AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalReceipt, LogsRequest,
+    LogsResponse, Notice, ProgramReport, SlotsReport,
 };
 use crate::drpc::server::{Event, Exchange};
 use crate::drpc::{Error, Status};
@@ -64,6 +64,13 @@ pub trait Service: Send + Sync + 'static {
     fn report_program(
         &self,
         report: ProgramReport,
+        canceled: CancellationToken,
+    ) -> impl Future<Output = Result<(), Status>> + Send;
+
+    /// ReportHealth.
+    fn report_health(
+        &self,
+        report: HealthReport,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
@@ -131,6 +138,10 @@ impl Service for NoService {
     }
 
     async fn report_program(&self, _: ProgramReport, _: CancellationToken) -> Result<(), Status> {
+        match *self {}
+    }
+
+    async fn report_health(&self, _: HealthReport, _: CancellationToken) -> Result<(), Status> {
         match *self {}
     }
 

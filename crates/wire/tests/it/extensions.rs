@@ -8,8 +8,8 @@ use coder_wire::daemon::{self, Limits, serve_extended};
 use coder_wire::drpc::{self, Status};
 use coder_wire::extension::messages::notice::Notice as Kind;
 use coder_wire::extension::messages::{
-    AttachRequest, AttachResponse, Drain, HeldJob, HoldRequest, HoldResponse, JobVerdict, JournalReceipt,
-    LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport, Verdict,
+    AttachRequest, AttachResponse, Drain, HealthReport, HeldJob, HoldRequest, HoldResponse, JobVerdict,
+    JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport, Verdict,
 };
 use coder_wire::extension::{CHUNK, Client, Extension, Extensions, Journal, NoticeSender, Service};
 use coder_wire::messages::provisionerd::{Log, UpdateJobRequest};
@@ -26,6 +26,7 @@ const LONG: Duration = Duration::from_secs(20);
 struct Echo {
     reports: Mutex<Vec<SlotsReport>>,
     programs: Mutex<Vec<ProgramReport>>,
+    health: Mutex<Vec<HealthReport>>,
     left: tokio::sync::Notify,
 }
 
@@ -69,6 +70,11 @@ impl Service for Echo {
 
     async fn report_program(&self, report: ProgramReport, _: CancellationToken) -> Result<(), Status> {
         self.programs.lock().unwrap().push(report);
+        Ok(())
+    }
+
+    async fn report_health(&self, report: HealthReport, _: CancellationToken) -> Result<(), Status> {
+        self.health.lock().unwrap().push(report);
         Ok(())
     }
 
@@ -130,6 +136,10 @@ async fn every_call_arrives_and_is_answered() {
     client.report_program(&program).await.unwrap();
     assert_eq!(*echo.programs.lock().unwrap(), [program]);
 
+    let health = HealthReport { problem: "no Terraform".to_owned(), detail: "install one".to_owned() };
+    client.report_health(&health).await.unwrap();
+    assert_eq!(*echo.health.lock().unwrap(), [health]);
+
     let mut notices = client.notices().await.unwrap();
     let notice = timeout(LONG, notices.next()).await.unwrap().unwrap().unwrap();
     assert!(matches!(notice.notice, Some(Kind::Drain(Drain { reason })) if reason == "maintenance"));
@@ -158,20 +168,22 @@ async fn a_call_that_was_not_granted_does_not_exist() {
             exists(client.salvage(&journal(1)).await.map(drop)),
             exists(client.report_slots(&SlotsReport::default()).await),
             exists(client.report_program(&ProgramReport::default()).await),
+            exists(client.report_health(&HealthReport::default()).await),
             exists(notices.await),
         ]
     };
     let [yes, no] = [true, false];
-    assert_eq!(calls(Extensions::NONE).await, [no; 8]);
-    assert_eq!(calls(Extensions::ALL).await, [yes; 8]);
+    assert_eq!(calls(Extensions::NONE).await, [no; 9]);
+    assert_eq!(calls(Extensions::ALL).await, [yes; 9]);
     for (extension, wanted) in [
-        (Extension::Resume, [yes, yes, no, no, no, no, no, no]),
-        (Extension::Logs, [yes, yes, yes, no, no, no, no, no]),
-        (Extension::Journal, [yes, yes, no, yes, yes, no, no, no]),
-        (Extension::Slots, [yes, no, no, no, no, yes, no, no]),
-        (Extension::Program, [yes, yes, no, no, no, no, yes, no]),
-        (Extension::Drain, [yes, no, no, no, no, no, no, yes]),
-        (Extension::Cancel, [yes, no, no, no, no, no, no, yes]),
+        (Extension::Resume, [yes, yes, no, no, no, no, no, no, no]),
+        (Extension::Logs, [yes, yes, yes, no, no, no, no, no, no]),
+        (Extension::Journal, [yes, yes, no, yes, yes, no, no, no, no]),
+        (Extension::Slots, [yes, no, no, no, no, yes, no, no, no]),
+        (Extension::Program, [yes, yes, no, no, no, no, yes, no, no]),
+        (Extension::Health, [yes, no, no, no, no, no, no, yes, no]),
+        (Extension::Drain, [yes, no, no, no, no, no, no, no, yes]),
+        (Extension::Cancel, [yes, no, no, no, no, no, no, no, yes]),
     ] {
         assert_eq!(calls(Extensions::NONE.with(extension)).await, wanted, "{extension:?}");
     }

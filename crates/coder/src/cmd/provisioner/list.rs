@@ -101,8 +101,17 @@ const COLUMNS: &[Column<Row>] = &[
 
 fn status(row: &Row) -> String {
     let status = row.daemon.status.as_ref().map(ToString::to_string).unwrap_or_default();
-    let draining = row.daemon.ours.as_ref().is_some_and(|ours| ours.draining);
-    if draining { format!("{status}, draining") } else { status }
+    let Some(ours) = &row.daemon.ours else { return status };
+    let mut words = vec![status];
+    if ours.draining {
+        words.push("draining".to_owned());
+    }
+    if !ours.problem.is_empty() {
+        // An idle daemon that can run nothing is not idle to anybody who waits for it.
+        words.retain(|word| word != "idle");
+        words.push(format!("unhealthy: {}", ours.problem));
+    }
+    words.join(", ")
 }
 
 /// How its versions differ from the server's; empty when they do not, or an official server did not say.

@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
 use super::choose::choose;
 use super::required::Required;
 use super::{Binary, BinaryError, MINIMUM, Origin, Product, TerraformSource, Version};
+use crate::start_failure::{self, Cause};
 use crate::terraform::environment::Environment;
 use crate::terraform::install::{Installer, Progress};
 
@@ -34,12 +35,21 @@ const MOST_PROGRAMS: usize = 256;
 type Identity = (PathBuf, u64, Option<SystemTime>);
 
 /// What a program said of itself, or when and why it said nothing.
-type Said = Result<(Version, Product), (Instant, String)>;
+type Said = Result<(Version, Product), (Instant, Failure)>;
 
 type Asked = Arc<OnceCell<Said>>;
 
 /// A program that is of no use is not asked again for so long, unless its file changes.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Why a program did not say its version.
+#[derive(Debug, Clone)]
+enum Failure {
+    /// It is none, or none that can be used.
+    Unusable(String),
+    /// It could not do so.
+    Kept(Cause),
+}
 
 /// Finds programs. Looks again for each job, so one that is put there later is found without a restart.
 #[derive(Debug)]
@@ -47,6 +57,8 @@ pub(crate) struct Finder {
     source: TerraformSource,
     installer: Option<Installer>,
     known: Mutex<HashMap<Identity, Asked>>,
+    /// A job found no program that can run it.
+    doubt: Notify,
 }
 
 #[derive(Deserialize)]
@@ -59,24 +71,37 @@ type Place = Result<(PathBuf, Origin), BinaryError>;
 
 impl Finder {
     pub(crate) fn new(source: TerraformSource, installer: Option<Installer>) -> Self {
-        Self { source, installer, known: Mutex::default() }
+        Self { source, installer, known: Mutex::default(), doubt: Notify::new() }
     }
 
-    /// Installs a program if there is none, for a daemon that starts; jobs look by themselves.
-    ///
-    /// # Errors
-    /// When there is none after that.
-    pub(crate) async fn prepare(&self, environment: &Environment) -> Result<(), BinaryError> {
-        let places = self.places(environment).await;
+    /// Says which of the places that people named have no program.
+    pub(crate) async fn warn_of_places(&self, environment: &Environment) {
         if self.source != TerraformSource::SearchPath {
-            for error in places.iter().filter_map(|place| place.as_ref().err()) {
+            for error in self.places(environment).await.iter().filter_map(|place| place.as_ref().err()) {
                 tracing::warn!(target: "provisioner", %error, "a place of --terraform-path is of no use");
             }
         }
-        if places.iter().any(Result::is_ok) {
-            return Ok(());
+    }
+
+    /// The program for a template that requires nothing; one is installed if there is none. Nothing that failed before is
+    /// taken for granted: the caller decides how often it is tried.
+    ///
+    /// # Errors
+    /// None can be used and none could be installed; the text says what to do.
+    pub(crate) async fn check(&self, environment: &Environment) -> Result<Binary, BinaryError> {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|_, asked| asked.get().is_none_or(Result::is_ok));
+        if let Some(installer) = &self.installer {
+            installer.forget_failure();
         }
-        self.find(environment, &Required::default(), &Progress::silent()).await.map(drop)
+        self.choose(environment, &Required::default(), &Progress::silent()).await
+    }
+
+    /// Waits until a job has found no program.
+    pub(crate) async fn doubted(&self) {
+        self.doubt.notified().await;
     }
 
     /// The program for a template.
@@ -84,6 +109,19 @@ impl Finder {
     /// # Errors
     /// None fits and none could be installed; the text says what to do.
     pub(crate) async fn find(
+        &self,
+        environment: &Environment,
+        required: &Required,
+        progress: &Progress<'_>,
+    ) -> Result<Binary, BinaryError> {
+        let found = self.choose(environment, required, progress).await;
+        if found.is_err() {
+            self.doubt.notify_one();
+        }
+        found
+    }
+
+    async fn choose(
         &self,
         environment: &Environment,
         required: &Required,
@@ -157,18 +195,23 @@ impl Finder {
             // Of a program that was replaced nobody asks again.
             known.retain(|other, _| other.0 != path || *other == identity);
             let asked = known.entry(identity).or_default();
-            if let Some(Err((at, _))) = asked.get()
-                && at.elapsed() > ASK_AGAIN
-            {
+            // A limit of the machine may be raised, or not be reached any more, at any time.
+            let is_over = |(at, failure): &(Instant, Failure)| {
+                matches!(failure, Failure::Kept(cause) if cause.may_pass) || at.elapsed() > ASK_AGAIN
+            };
+            if asked.get().is_some_and(|said| said.as_ref().is_err_and(is_over)) {
                 *asked = Asked::default();
             }
             Arc::clone(asked)
         };
         // Of many jobs at once one asks, and the others wait for its answer.
         let said = asked.get_or_init(|| async {
-            ask(&path, environment).await.map_err(|reason| (Instant::now(), reason))
+            ask(&path, environment).await.map_err(|failure| (Instant::now(), failure))
         });
-        let (version, product) = said.await.clone().map_err(|(_, reason)| unusable(reason))?;
+        let (version, product) = said.await.clone().map_err(|(_, failure)| match failure {
+            Failure::Unusable(reason) => unusable(reason),
+            Failure::Kept(cause) => BinaryError::CannotStart(path.clone(), cause.text),
+        })?;
         if version.numbers < MINIMUM {
             let path = path.display().to_string();
             return Err(BinaryError::TooOld { found: version.to_string(), path });
@@ -259,12 +302,14 @@ fn programs_in(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product), String> {
+async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product), Failure> {
+    let unusable = |reason: &str| Failure::Unusable(reason.to_owned());
     let bytes = run(path, &["version", "-json"], environment).await?;
     let output: VersionOutput =
-        serde_json::from_slice(&bytes).map_err(|_| "version -json printed no version".to_owned())?;
-    let version = Version::parse(&output.terraform_version)
-        .ok_or_else(|| format!("version -json printed {:?} as its version", output.terraform_version))?;
+        serde_json::from_slice(&bytes).map_err(|_| unusable("version -json printed no version"))?;
+    let version = Version::parse(&output.terraform_version).ok_or_else(|| {
+        Failure::Unusable(format!("version -json printed {:?} as its version", output.terraform_version))
+    })?;
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let product = if name.starts_with("terraform") {
         Product::Terraform
@@ -278,9 +323,11 @@ async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product
     Ok((version, product))
 }
 
-async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Result<Vec<u8>, String> {
+/// What a program prints. How it ends counts only when it was for a cause outside of it: old versions end with an error
+/// after they have said everything.
+async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Result<Vec<u8>, Failure> {
     let mut command = tokio::process::Command::new(path);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     environment.apply_basic(&mut command);
     command.kill_on_drop(true);
     let until = Instant::now() + BUSY;
@@ -292,17 +339,25 @@ async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Resu
             {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
-            other => break other.map_err(|error| error.to_string())?,
+            Err(error) => return Err(Failure::Kept(start_failure::of_start(path, &error))),
+            Ok(child) => break child,
         }
     };
-    let stdout = child.stdout.take().expect("stdout is piped two lines above");
+    let stdout = child.stdout.take().expect("stdout is piped when the command is made");
+    let stderr = child.stderr.take().expect("stderr is piped when the command is made");
     let answer = tokio::time::timeout(VERSION_TIMEOUT, async {
-        let mut bytes = Vec::new();
-        stdout.take(VERSION_LIMIT_BYTES).read_to_end(&mut bytes).await?;
-        child.wait().await?;
-        Ok::<_, std::io::Error>(bytes)
+        let (mut bytes, mut errors) = (Vec::new(), Vec::new());
+        let (mut stdout, mut stderr) = (stdout.take(VERSION_LIMIT_BYTES), stderr.take(VERSION_LIMIT_BYTES));
+        tokio::try_join!(stdout.read_to_end(&mut bytes), stderr.read_to_end(&mut errors))?;
+        Ok::<_, std::io::Error>((bytes, errors, child.wait().await?))
     });
-    answer.await.map_err(|_| "version did not answer in 30 s".to_owned())?.map_err(|error| error.to_string())
+    let unusable = |reason: String| Failure::Unusable(reason);
+    let answer = answer.await.map_err(|_| unusable("version did not answer in 30 s".to_owned()))?;
+    let (bytes, errors, status) = answer.map_err(|error| unusable(error.to_string()))?;
+    match start_failure::of_end(status, &String::from_utf8_lossy(&errors)) {
+        Some(cause) => Err(Failure::Kept(cause)),
+        None => Ok(bytes),
+    }
 }
 
 #[cfg(test)]
@@ -352,7 +407,7 @@ mod tests {
             drop(open);
         };
         let (ran, ()) = tokio::join!(running, closing);
-        assert_eq!(ran, Ok(Vec::new()));
+        assert_eq!(ran.unwrap(), b"");
     }
 
     #[tokio::test]

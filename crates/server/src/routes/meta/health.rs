@@ -85,7 +85,11 @@ async fn fresh(app: &App) -> Option<Vec<Daemon>> {
     Some(daemons)
 }
 
-/// EPD01: there is none; EPD02: the build is of another release; EPD03: the protocol's major version is another.
+/// What our daemons say of themselves; official servers have no such code.
+const UNHEALTHY: &str = "EPD90";
+
+/// EPD01: there is none; EPD02: the build is of another release; EPD03: the protocol's major version is another; EPD90: it
+/// can run no jobs, which is an error once it is true of all.
 fn judge(daemons: Vec<Daemon>, server_version: &str) -> DaemonsHealth {
     if daemons.is_empty() {
         return DaemonsHealth {
@@ -94,8 +98,10 @@ fn judge(daemons: Vec<Daemon>, server_version: &str) -> DaemonsHealth {
             ..DaemonsHealth::default()
         };
     }
+    let none_can_run = daemons.iter().all(|daemon| !daemon.problem.is_empty());
     let items: Vec<_> = daemons.into_iter().map(|daemon| item(daemon, server_version)).collect();
-    let severity = worst(items.iter().map(|(severity, _)| severity));
+    let all = if none_can_run { Severity::Error } else { Severity::Ok };
+    let severity = worst(items.iter().map(|(severity, _)| severity).chain([&all]));
     let items: Vec<_> = items.into_iter().map(|(_, item)| item).collect();
     let mut warnings: Vec<HealthMessage> = Vec::new();
     for message in items.iter().flat_map(|item| &item.warnings) {
@@ -104,13 +110,15 @@ fn judge(daemons: Vec<Daemon>, server_version: &str) -> DaemonsHealth {
                 items.iter().filter(|item| item.warnings.iter().any(|w| w.code == message.code)).count();
             let text = match message.code.as_str() {
                 "EPD02" => "Some provisioner daemons report mismatched versions.",
+                UNHEALTHY => "Some provisioner daemons can run no jobs.",
                 "EPD03" => "Some provisioner daemons report mismatched API major versions.",
                 _ => "Some provisioner daemons report versions that cannot be read.",
             };
             warnings.push(HealthMessage { code: message.code.clone(), message: format!("{text} ({count})") });
         }
     }
-    DaemonsHealth { severity, warnings, items, ..DaemonsHealth::default() }
+    let error = none_can_run.then(|| format!("{UNHEALTHY}: No provisioner daemon can run jobs!"));
+    DaemonsHealth { severity, warnings, items, error, ..DaemonsHealth::default() }
 }
 
 fn item(daemon: Daemon, server_version: &str) -> (Severity, DaemonHealth) {
@@ -120,6 +128,10 @@ fn item(daemon: Daemon, server_version: &str) -> (Severity, DaemonHealth) {
         severity = worst([&severity, &level]);
         warnings.push(HealthMessage { code: code.to_owned(), message });
     };
+    if !daemon.problem.is_empty() {
+        let message = format!("unhealthy: {}: {}", daemon.problem, daemon.problem_detail);
+        add(Severity::Warning, UNHEALTHY, message);
+    }
     match skew::build(&daemon.version, server_version) {
         Skew::Behind | Skew::Ahead => add(
             Severity::Warning,

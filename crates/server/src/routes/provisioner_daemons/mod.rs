@@ -40,6 +40,8 @@ pub fn extras(daemon: &Daemon, held: usize, server_version: &str) -> DaemonExtra
         slots: daemon.slots,
         busy_slots: daemon.busy.max(i64::try_from(held).unwrap_or(i64::MAX)),
         draining: daemon.draining,
+        problem: daemon.problem.clone(),
+        problem_detail: daemon.problem_detail.clone(),
         version_skew: skew::build(&daemon.version, server_version),
         api_version_skew: skew::api(&daemon.api_version),
     }

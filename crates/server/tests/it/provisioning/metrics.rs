@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use coder_server::metrics;
+use coder_wire::extension::messages::HealthReport;
 
+use super::extended::Line;
 use super::*;
 
 const DAEMONS: &str = "/api/v2/organizations/default/provisionerdaemons";
@@ -204,6 +206,55 @@ async fn epd01_and_epd02_health_judges_the_daemons_seen_lately() {
         report["provisioner_daemons"]["error"].as_str().unwrap().starts_with("EPD01"),
         "stale ones do not count"
     );
+}
+
+#[tokio::test]
+async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (broken, session) = Line::fresh(&server.app, "broken").await;
+    let detail = "neither terraform nor tofu was found in PATH: install one";
+    let report = HealthReport { problem: "no Terraform".to_owned(), detail: detail.to_owned() };
+    broken.ext.report_health(&report).await.unwrap();
+    let posted = import(&server, &owner, json!({})).await.1;
+    let path = format!("/api/v2/organizations/default/provisionerjobs/{posted}/explain");
+    let explained = server.get(&owner, &path).await.expect(200);
+    assert_eq!(explained["reasons"][0]["code"], "unhealthy");
+    let shown = async || server.get(&owner, DAEMONS).await.expect(200)[0].clone();
+    let row = shown().await;
+    assert_eq!((&row["problem"], &row["problem_detail"]), (&json!("no Terraform"), &json!(detail)));
+    assert_eq!(row["status"], "idle", "the official field keeps the official words");
+    let unhealthy = async |wanted: u32| {
+        let text = scrape(&server).await;
+        let line = text.lines().find(|line| line.starts_with("coderd_provisioning_daemons_unhealthy{"));
+        assert!(line.is_some_and(|line| line.ends_with(&format!("}} {wanted}"))), "{line:?}");
+    };
+    unhealthy(1).await;
+    // The only daemon that there is can run nothing.
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    let daemons = &report["provisioner_daemons"];
+    assert_eq!((&report["healthy"], &daemons["severity"]), (&json!(false), &json!("error")));
+    assert!(daemons["error"].as_str().unwrap().starts_with("EPD90"), "{report}");
+    let warning = &daemons["items"][0]["warnings"][0];
+    assert_eq!(warning["code"], "EPD90");
+    assert_eq!(warning["message"], format!("unhealthy: no Terraform: {detail}"));
+    // With another one it is a warning.
+    let _good = Line::fresh(&server.app, "good").await;
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    let daemons = &report["provisioner_daemons"];
+    assert_eq!((&report["healthy"], &daemons["severity"]), (&json!(true), &json!("warning")));
+    assert_eq!((&daemons["error"], &daemons["warnings"][0]["code"]), (&Value::Null, &json!("EPD90")));
+    // Who comes back has to say it again; who is well says so.
+    broken.cut();
+    let (broken, _) = Line::again(&server.app, "broken", &session, vec![]).await;
+    unhealthy(0).await;
+    let problem = HealthReport { problem: "no Terraform".to_owned(), detail: String::new() };
+    broken.ext.report_health(&problem).await.unwrap();
+    unhealthy(1).await;
+    broken.ext.report_health(&HealthReport::default()).await.unwrap();
+    unhealthy(0).await;
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    assert_eq!(report["provisioner_daemons"]["warnings"], json!([]));
 }
 
 #[tokio::test]

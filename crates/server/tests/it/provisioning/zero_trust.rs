@@ -9,7 +9,7 @@ use coder_domain::job::Type;
 use coder_store::jobs::NewJob;
 use coder_store::{Document, organizations};
 use coder_wire::extension::Journal;
-use coder_wire::extension::messages::{SlotsReport, Verdict};
+use coder_wire::extension::messages::{HealthReport, SlotsReport, Verdict};
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::{CommitQuotaRequest, failed_job};
 
@@ -31,8 +31,15 @@ const OF_JOBS: [&str; 10] = [
     "ReportProgram",
 ];
 /// Calls that name none: they wait, or are proved by what the daemon has in hand.
-const OTHERS: [&str; 6] =
-    ["AcquireJob", "AcquireJobWithCancel", "UploadFile", "DownloadFile", "ReportSlots", "Notices"];
+const OTHERS: [&str; 7] = [
+    "AcquireJob",
+    "AcquireJobWithCancel",
+    "UploadFile",
+    "DownloadFile",
+    "ReportSlots",
+    "ReportHealth",
+    "Notices",
+];
 
 /// Makes a call about a job; true when it was refused.
 async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token: &Bytes) -> bool {
@@ -366,8 +373,24 @@ async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
     }
     let report = SlotsReport { slots: u32::MAX, busy: u32::MAX, draining: true };
     assert!(line.ext.report_slots(&report).await.is_err());
+    let at_most = |problem: usize, detail: usize| HealthReport {
+        problem: "p".repeat(problem),
+        detail: "d".repeat(detail),
+    };
+    for absurd in [
+        at_most(65, 0),
+        at_most(1, 1025),
+        at_most(1 << 20, 1 << 20),
+        HealthReport { problem: String::new(), detail: "without a problem".to_owned() },
+        HealthReport { problem: "red\u{1b}[31m".to_owned(), detail: String::new() },
+        HealthReport { problem: "x".to_owned(), detail: "two\nlines".to_owned() },
+    ] {
+        assert!(line.ext.report_health(&absurd).await.is_err());
+    }
     let row = daemons::find(&mut server.app.store.reader().await.unwrap(), line.id).await.unwrap().unwrap();
     assert_eq!((row.slots, row.busy, row.draining), (1, 0, false));
+    assert_eq!((row.problem.as_str(), row.problem_detail.as_str()), ("", ""));
+    line.ext.report_health(&at_most(64, 1024)).await.unwrap();
     // Extension calls do not exist for whoever was granted nothing.
     let official = Daemon::untagged(&server, "official").await;
     let ext = coder_wire::extension::Client::new(official.calls.session().clone());

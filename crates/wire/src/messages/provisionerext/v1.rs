@@ -178,6 +178,19 @@ pub struct ProgramReport {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProgramReceipt {
 }
+/// Whether the daemon can run jobs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HealthReport {
+    /// why it can run none, in a few words of at most 64 bytes; empty when it can
+    #[prost(string, tag = "1")]
+    pub problem: ::prost::alloc::string::String,
+    /// what failed and what to do about it, at most 1024 bytes; empty without a problem
+    #[prost(string, tag = "2")]
+    pub detail: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HealthReceipt {
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NoticesRequest {
 }

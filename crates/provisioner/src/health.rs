@@ -1,0 +1,145 @@
+//! Whether the daemon can run jobs. While no program can run them it asks the server for none, says why, and tries again.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use coder_wire::extension::{PROBLEM, PROBLEM_DETAIL};
+use tokio::sync::watch;
+
+use crate::session::Backoff;
+use crate::status::Status;
+use crate::terraform::binary::{BinaryError, Finder};
+use crate::terraform::environment::Environment;
+
+/// Whether a daemon can run jobs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Health {
+    /// Nobody has looked yet.
+    #[default]
+    Unknown,
+    /// It can.
+    Ready,
+    /// It cannot.
+    Unhealthy(Problem),
+}
+
+/// Why a daemon can run no jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// In a few words.
+    pub summary: String,
+    /// What failed, and what to do about it.
+    pub detail: String,
+}
+
+impl Health {
+    /// Why no job can be run; none when one can, or nobody has looked yet.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Health::Unhealthy(problem) => Some(problem),
+            Health::Unknown | Health::Ready => None,
+        }
+    }
+}
+
+impl Problem {
+    fn new(error: &BinaryError) -> Self {
+        Self { summary: plain(error.summary(), PROBLEM), detail: plain(&error.to_string(), PROBLEM_DETAIL) }
+    }
+}
+
+/// Text without control characters, of at most so many bytes.
+fn plain(text: &str, bytes: usize) -> String {
+    let mut plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if plain.len() > bytes {
+        plain.truncate(plain.floor_char_boundary(bytes - "…".len()));
+        plain.push('…');
+    }
+    plain
+}
+
+/// When it is looked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// After the first failure; the time grows with each further one.
+    pub(crate) retry: Duration,
+    pub(crate) longest_retry: Duration,
+    /// While all is well: programs may be removed.
+    pub(crate) check: Duration,
+}
+
+/// Keeps the status up to date, as long as it is polled.
+pub(crate) async fn watch(
+    finder: &Finder,
+    environment: &Environment,
+    pace: Pace,
+    status: &watch::Sender<Status>,
+) -> Infallible {
+    let mut backoff = Backoff::new(pace.retry, pace.longest_retry);
+    finder.warn_of_places(environment).await;
+    loop {
+        match finder.check(environment).await {
+            Ok(binary) => {
+                let was = replace(status, Health::Ready);
+                if was.problem().is_some() {
+                    tracing::info!(target: "provisioner", %binary, "the daemon can run jobs again");
+                }
+                backoff.reset();
+                tokio::select! {
+                    () = tokio::time::sleep(pace.check) => {}
+                    () = finder.doubted() => {}
+                }
+            }
+            Err(error) => {
+                let problem = Problem::new(&error);
+                let now = Health::Unhealthy(problem.clone());
+                if replace(status, now.clone()) != now {
+                    tracing::error!(
+                        target: "provisioner",
+                        problem = %problem.summary,
+                        %error,
+                        "unhealthy: no jobs are taken until they can be run"
+                    );
+                }
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+/// Writes the health into the status, and returns what it was. Nobody is woken when it is the same.
+fn replace(status: &watch::Sender<Status>, health: Health) -> Health {
+    let mut was = health;
+    status.send_if_modified(|status| {
+        let differs = status.health != was;
+        std::mem::swap(&mut status.health, &mut was);
+        differs
+    });
+    was
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_fit_what_servers_take() {
+        assert_eq!(plain("a\nb\u{1b}c", 64), "a b c");
+        for bytes in [8, 9, 10] {
+            let cut = plain("ääääääää", bytes);
+            assert!(cut.len() <= bytes && cut.ends_with('…'), "{cut}");
+        }
+        assert_eq!(plain("ääää", 8), "ääää");
+    }
+
+    #[test]
+    fn the_same_health_wakes_nobody() {
+        let sender = watch::Sender::new(Status::default());
+        let mut receiver = sender.subscribe();
+        assert_eq!(replace(&sender, Health::Ready), Health::Unknown);
+        assert!(receiver.has_changed().unwrap());
+        receiver.mark_unchanged();
+        assert_eq!(replace(&sender, Health::Ready), Health::Ready);
+        assert!(!receiver.has_changed().unwrap());
+    }
+}
