@@ -6,6 +6,9 @@ use crate::{Error, Result};
 /// The deployment's random id, made with the database.
 pub const DEPLOYMENT_ID: &str = "deployment_id";
 
+/// The first user's id. Of two requests that make one at the same moment, the one that sets it wins.
+pub const FIRST_USER_ID: &str = "first_user_id";
+
 statements! { "settings";
     FIND = sql("select value from settings where key = $1");
     SET = sql("insert into settings (key, value) values ($1, $2)

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use coder_api::users::{CreateFirstUserRequest, CreateFirstUserResponse};
 use coder_domain::ids::UserId;
 use coder_domain::rbac::SiteRole;
-use coder_store::{organizations, transaction, users};
+use coder_store::{organizations, settings, transaction, users};
 use http::StatusCode;
 
 use super::create::{self, check_identity, check_password};
@@ -45,8 +45,10 @@ pub async fn create(
     let organization = app.default_organization;
 
     transaction!(app.store, Error, |tx| {
-        // Looked at again inside the transaction: of two requests at the same moment one loses.
-        if users::any(tx).await? {
+        // Looked at again inside the transaction: of two requests at the same moment one loses. On Postgres neither sees
+        // the other's user, but one waits for the other's setting.
+        let id = user.id.to_string();
+        if users::any(tx).await? || settings::find_or_insert(tx, settings::FIRST_USER_ID, &id).await? != id {
             return Err(exists());
         }
         users::insert(tx, &user).await?;
