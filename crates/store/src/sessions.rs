@@ -25,7 +25,7 @@ statements! { "api_keys";
         person.is_system, person.created_us, person.updated_us, person.last_seen_us,
         token.id as key_id, token.hashed_secret, token.login_type as key_login_type, token.token_name, token.scopes,
         token.allow_list, token.lifetime_seconds, token.ip_address, token.created_us as key_created_us,
-        token.updated_us as key_updated_us, token.last_used_us, token.expires_us,
+        token.updated_us as key_updated_us, token.last_used_us, token.expires_us, token.parent_id, token.not_after_us,
         member.organization_id, member.roles
         from api_keys as token join users as person on person.id = token.user_id and not person.deleted
         left join (select membership.user_id, membership.organization_id, membership.roles
@@ -33,7 +33,11 @@ statements! { "api_keys";
             join organizations as organization on organization.id = membership.organization_id
             where not organization.deleted) as member on member.user_id = person.id
         where token.id = $1 order by member.organization_id");
-    DELETE_OTHERS = sql("delete from api_keys where user_id = $1 and id <> $2 and login_type <> 'token'");
+    /// Deleting a parent of the one that stays would delete that, too.
+    DELETE_OTHERS = sql("delete from api_keys where user_id = $1 and id not in (
+        with recursive kept (id, parent_id) as (select id, parent_id from api_keys where id = $2
+            union select parent.id, parent.parent_id from api_keys as parent join kept on parent.id = kept.parent_id)
+        select id from kept)");
 }
 
 /// By the public half of the token.
@@ -58,6 +62,8 @@ pub async fn find(tx: &mut Tx, id: &str) -> Result<Option<Session>> {
         updated_at: first.get("key_updated_us")?,
         last_used_at: first.get("last_used_us")?,
         expires_at: first.get("expires_us")?,
+        parent_id: first.get("parent_id")?,
+        not_after: first.get("not_after_us")?,
     };
     let membership = |row: &Row| -> Result<Option<(OrganizationId, Vec<String>)>> {
         let organization: Option<OrganizationId> = row.get("organization_id")?;
@@ -67,7 +73,7 @@ pub async fn find(tx: &mut Tx, id: &str) -> Result<Option<Session>> {
     Ok(Some(Session { key, user, memberships }))
 }
 
-/// Ends all sessions of a user but one; API tokens stay.
+/// Ends all sessions and tokens of a user but one, and the parents of that one.
 ///
 /// # Errors
 /// Only when the database fails.

@@ -1,8 +1,9 @@
-//! API keys: sessions and tokens. Only the hash of the secret half is stored.
+//! API keys: sessions and tokens. Only the hash of the secret half is stored. A key that another key minted names it as
+//! its parent: it is deleted with the parent, and never lives longer.
 
 use coder_domain::ids::UserId;
 use coder_domain::key::Hashed;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::Result;
 use crate::engine::{Tx, record, sql, statements, values};
@@ -37,27 +38,49 @@ record! {
         pub last_used_at: Timestamp = "last_used_us",
         /// When it ends.
         pub expires_at: Timestamp = "expires_us",
+        /// The key that minted it; none for one that a signed-in person made.
+        pub parent_id: Option<String>,
+        /// The latest end that use can extend it to; none without a parent.
+        pub not_after: Option<Timestamp> = "not_after_us",
+    }
+}
+
+impl ApiKey {
+    /// Whether a person who signed in holds it: a session that no other key minted and that belongs to no workspace.
+    /// What it mints is independent of it, so that signing out of a browser ends neither the command line nor CI.
+    #[must_use]
+    pub fn is_sign_in(&self) -> bool {
+        self.parent_id.is_none() && self.login_type != LoginType::Token && self.token_name.is_empty()
+    }
+
+    /// The end that use at `now` extends it to; never later than [`Self::not_after`].
+    #[must_use]
+    pub fn extended(&self, now: Timestamp) -> Timestamp {
+        let end =
+            now.checked_add(SignedDuration::from_secs(self.lifetime_seconds)).unwrap_or(self.expires_at);
+        self.not_after.map_or(end, |latest| end.min(latest))
     }
 }
 
 macro_rules! columns {
     () => {
         "id, user_id, hashed_secret, login_type, token_name, scopes, allow_list, lifetime_seconds, ip_address, \
-         created_us, updated_us, last_used_us, expires_us"
+         created_us, updated_us, last_used_us, expires_us, parent_id, not_after_us"
     };
 }
 
 statements! { "api_keys";
     INSERT = sql(concat!("insert into api_keys (", columns!(),
-        ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"));
+        ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"));
     /// The conflict is always with a token of the same user and name.
     REPLACE = sql(concat!("insert into api_keys (", columns!(),
-        ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+        ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
         on conflict (user_id, token_name) where token_name <> '' do update set id = excluded.id,
         hashed_secret = excluded.hashed_secret, login_type = excluded.login_type, scopes = excluded.scopes,
         allow_list = excluded.allow_list, lifetime_seconds = excluded.lifetime_seconds,
         ip_address = excluded.ip_address, created_us = excluded.created_us, updated_us = excluded.updated_us,
-        last_used_us = excluded.last_used_us, expires_us = excluded.expires_us"));
+        last_used_us = excluded.last_used_us, expires_us = excluded.expires_us,
+        parent_id = excluded.parent_id, not_after_us = excluded.not_after_us"));
     FIND = sql(concat!("select ", columns!(), " from api_keys where id = $1"));
     FIND_BY_NAME = sql(concat!("select ", columns!(), " from api_keys where user_id = $1 and token_name = $2"));
     LIST_TOKENS = sql(concat!("select ", columns!(), " from api_keys
@@ -65,7 +88,15 @@ statements! { "api_keys";
     TOUCH = sql("update api_keys set last_used_us = $2, expires_us = $3, ip_address = $4, updated_us = $2 where id = $1");
     DELETE = sql("delete from api_keys where id = $1");
     DELETE_BY_NAME = sql("delete from api_keys where user_id = $1 and token_name = $2");
+    DELETE_CHILDLESS = sql("delete from api_keys where user_id = $1 and token_name = $2
+        and not exists (select 1 from api_keys as child where child.parent_id = api_keys.id)");
     DELETE_OF_USER = sql("delete from api_keys where user_id = $1");
+    DELETE_FOR_OTHERS = sql("delete from api_keys where user_id <> $1
+        and parent_id in (select id from api_keys where user_id = $1)");
+    USERS_BELOW = sql("with recursive minted (id, user_id) as (
+            select id, user_id from api_keys where user_id = $1 and (cast($2 as text) is null or id = $2)
+            union select child.id, child.user_id from api_keys as child join minted on child.parent_id = minted.id)
+        select distinct user_id from minted");
     LIST_ENDED = sql("select wanted.value from json_each($1) as wanted where not exists (
         select 1 from api_keys where api_keys.id = wanted.value and api_keys.expires_us > $2)")
         .class(crate::engine::Class::Heartbeat);
@@ -84,7 +115,7 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey) -> Result<()> {
 /// Puts a key in the place of the user's one of this name, or adds it; the old one is gone at once.
 ///
 /// # Errors
-/// Only when the database fails.
+/// [`crate::Error::Reference`] when the old one has minted others: delete it first.
 pub async fn replace(tx: &mut Tx, key: &ApiKey) -> Result<()> {
     tx.execute(&REPLACE, key.values()).await.map(|_| ())
 }
@@ -138,7 +169,7 @@ pub async fn update_used(
     tx.change_one(&TOUCH, values![id.to_owned(), now, expires_at, ip.to_owned()]).await
 }
 
-/// Removes a key.
+/// Removes a key, and with it all that it minted; [`list_users_below`] says whose.
 ///
 /// # Errors
 /// [`crate::Error::Stale`] when it is gone.
@@ -154,7 +185,32 @@ pub async fn delete_by_name(tx: &mut Tx, user: UserId, name: &str) -> Result<boo
     Ok(tx.execute(&DELETE_BY_NAME, values![user, name.to_owned()]).await? > 0)
 }
 
-/// Removes all keys of a user.
+/// As [`delete_by_name`], unless the key has minted others; says whether it was removed.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn delete_childless(tx: &mut Tx, user: UserId, name: &str) -> Result<bool> {
+    Ok(tx.execute(&DELETE_CHILDLESS, values![user, name.to_owned()]).await? > 0)
+}
+
+/// Whose keys end with all keys of a user, or with the one named: the user's, and those of others for whom they minted.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_users_below(tx: &mut Tx, user: UserId, id: Option<&str>) -> Result<Vec<UserId>> {
+    let rows = tx.fetch(&USERS_BELOW, values![user, id.map(str::to_owned)]).await?;
+    rows.iter().map(|row| row.get("user_id")).collect()
+}
+
+/// Removes the keys that a user's keys minted for other people.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn delete_for_others(tx: &mut Tx, user: UserId) -> Result<u64> {
+    tx.execute(&DELETE_FOR_OTHERS, values![user]).await
+}
+
+/// Removes all keys of a user, and with them all that they minted.
 ///
 /// # Errors
 /// Only when the database fails.

@@ -19,3 +19,30 @@ pub fn may_assign_organization(subject: &Subject, organization: OrganizationId, 
         || subject.organizations.get(&organization).is_some_and(|roles| roles.contains(&OrgRole::Admin));
     is_admin && decide(subject, Action::Create, object)
 }
+
+/// As [`may_assign_site`] for a stored name. A role of a newer release is not ours to judge: only who may assign any role
+/// may assign it.
+#[must_use]
+pub fn may_assign_site_name(subject: &Subject, name: &str) -> bool {
+    may_assign_site(subject, name.parse().unwrap_or(SiteRole::Owner))
+}
+
+/// As [`may_assign_organization`] for a stored name, with the same rule for roles of a newer release.
+#[must_use]
+pub fn may_assign_organization_name(subject: &Subject, organization: OrganizationId, name: &str) -> bool {
+    may_assign_organization(subject, organization, name.parse().unwrap_or(OrgRole::Admin))
+}
+
+/// Whether the subject may take over an account with these roles, by the names that are stored: whoever sets somebody's
+/// password can sign in as that person, so they must be allowed to assign every role of that person, in every
+/// organization. A token with limits takes over nobody, because whoever signs in has none.
+#[must_use]
+pub fn may_take_over<'a>(
+    subject: &Subject,
+    site: impl IntoIterator<Item = &'a str>,
+    organizations: impl IntoIterator<Item = (OrganizationId, &'a str)>,
+) -> bool {
+    subject.scopes.is_all()
+        && site.into_iter().all(|name| may_assign_site_name(subject, name))
+        && organizations.into_iter().all(|(id, name)| may_assign_organization_name(subject, id, name))
+}

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use coder_domain::ids::{OrganizationId, UserId};
 use coder_domain::rbac::{
     Action, Object, OrgRole, Resource, Scopes, SiteRole, Subject, Visibility, decide,
-    may_assign_organization, may_assign_site, scope, visibility,
+    may_assign_organization, may_assign_site, may_take_over, scope, visibility,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -116,6 +116,42 @@ fn who_may_assign_roles() {
     let mut narrow = subject(&[SiteRole::Owner], None);
     narrow.scopes = Scopes::parse(["workspace:*"], []).unwrap();
     assert!(!may_assign_site(&narrow, SiteRole::Owner), "a narrow token makes nobody an owner");
+}
+
+/// Rows: who changes the password; columns: whose it is.
+#[test]
+fn who_may_take_over_whom() {
+    // A name, site roles, and roles in organizations.
+    type Holder = (String, Vec<&'static str>, Vec<(OrganizationId, &'static str)>);
+    let mut holders: Vec<Holder> = vec![("plain member".to_owned(), vec![], vec![])];
+    let site = SiteRole::ALL.iter().map(|role| role.as_str()).chain(["role-of-a-newer-release"]);
+    holders.extend(site.map(|role| (role.to_owned(), vec![role], vec![])));
+    for (place, id) in [("mine", MINE), ("foreign", FOREIGN)] {
+        let roles = OrgRole::ALL.iter().map(|role| role.as_str()).chain(["organization-new"]);
+        holders.extend(roles.map(|role| (format!("{role} in {place}"), vec![], vec![(id, role)])));
+    }
+    // One harmless role does not hide another.
+    holders.push(("two roles".to_owned(), vec![], vec![(MINE, "organization-auditor"), (FOREIGN, "x")]));
+    let mut grid = String::new();
+    for (name, mut subject) in subjects() {
+        let mut allowed = Vec::new();
+        for (holder, site, organizations) in &holders {
+            let may = may_take_over(&subject, site.iter().copied(), organizations.iter().copied());
+            if may {
+                allowed.push(holder.as_str());
+            }
+            assert!(may || !site.is_empty() || !organizations.is_empty(), "{name}: {holder}");
+        }
+        let all = allowed.len() == holders.len();
+        let _ = writeln!(grid, "{name:36} {}", if all { "everybody".to_owned() } else { allowed.join(", ") });
+        for scopes in [&["user:update_personal"][..], &["coder:apikeys.manage_self"], &["workspace:*"]] {
+            subject.scopes = Scopes::parse(scopes.iter().copied(), []).unwrap();
+            assert!(!may_take_over(&subject, [], []), "a limited token of {name}");
+        }
+        subject.scopes = Scopes::parse([], ["user:*", "assign_role:*", "assign_org_role:*"]).unwrap();
+        assert!(!may_take_over(&subject, [], []), "a token of {name} with an allow list");
+    }
+    insta::assert_snapshot!("who_may_take_over_whom", grid);
 }
 
 fn some_subject() -> impl Strategy<Value = Subject> {

@@ -142,8 +142,7 @@ async fn note_use(
     let key = &mut session.key;
     let stale = now.duration_since(key.last_used_at) >= hour;
     let slides = app.config.sessions.refresh_expiry && key.login_type != LoginType::Token;
-    let full = SignedDuration::from_secs(key.lifetime_seconds);
-    let extended = now.checked_add(full).unwrap_or(key.expires_at);
+    let extended = key.extended(now);
     let extend = slides && extended.duration_since(key.expires_at) >= hour;
     let dormant = session.user.status == Status::Dormant;
     if !(stale || extend || dormant) {

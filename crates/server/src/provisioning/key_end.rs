@@ -178,11 +178,12 @@ async fn token_left(session: &Session, id: &str) -> Result<Option<Duration>, Err
     let now = app.now();
     let found = tokens::find(&mut app.store.reader().await?, id).await?;
     let Some(mut key) = found.filter(|key| key.expires_at > now) else { return Ok(None) };
-    let slides = app.config.sessions.refresh_expiry && key.login_type != LoginType::Token;
+    let is_at_its_latest = key.not_after.is_some_and(|latest| key.expires_at >= latest);
+    let slides =
+        app.config.sessions.refresh_expiry && key.login_type != LoginType::Token && !is_at_its_latest;
     let margin = (SignedDuration::from_secs(key.lifetime_seconds) / 4).min(SignedDuration::from_hours(1));
     if slides && key.expires_at.duration_since(now) <= margin {
-        let extended = now.checked_add(SignedDuration::from_secs(key.lifetime_seconds));
-        key.expires_at = extended.unwrap_or(key.expires_at);
+        key.expires_at = key.extended(now);
         let mut tx = app.store.single().await?;
         match tokens::update_used(&mut tx, id, now, key.expires_at, &key.ip_address).await {
             Ok(()) => {}

@@ -234,11 +234,10 @@ async fn build(
     };
     let token = if around.transition == Transition::Start {
         let lifetime = app.config.sessions.max_token_lifetime;
-        let token =
-            session_token::renew(&app.store, (owner, login_type), workspace, lifetime, app.now()).await?;
+        let token = session_token::renew(app, (owner, login_type), workspace, lifetime).await?;
         token.expose().to_owned()
     } else {
-        session_token::revoke(&app.store, owner, workspace).await?;
+        session_token::revoke(app, owner, workspace).await?;
         String::new()
     };
     // With the roles that everybody has, as the official server tells them.

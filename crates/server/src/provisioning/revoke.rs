@@ -4,18 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use coder_domain::Timestamp;
 use coder_domain::ids::{JobId, KeyId, OrganizationId, UserId};
 use coder_domain::job::life::{KEY_DELETED, KEY_EXPIRED};
 use coder_domain::rbac::{Action, Object, Resource, Scopes, Subject, decide};
 use coder_store::jobs::{self, While};
 use coder_store::users::Status;
-use coder_store::{Error, Tx, daemons, keys, organizations, tokens, users};
+use coder_store::{Error, Tx, daemons, keys, organizations, tokens as rows, users};
 use futures_util::future::join_all;
 
 use super::connected::{Ends, Who};
 use super::give_up::give_up;
 use crate::context::App;
 use crate::events::hint::Hint;
+use crate::events::written::write_down;
 
 /// Longest time that a daemon gets to hear why its connection ends.
 pub(super) const FAREWELL: Duration = Duration::from_millis(300);
@@ -123,6 +125,44 @@ pub async fn token(app: &App, user: UserId) {
     }
 }
 
+/// As [`token`], where tokens of several users are gone: what a token minted for other people ends with it.
+pub async fn tokens(app: &App, users: &[UserId]) {
+    for user in users {
+        token(app, *user).await;
+    }
+}
+
+/// As [`token`] in the background, for who cannot wait for daemons to leave. Asks nothing of the database unless a daemon
+/// here joined with a token of this user; one that is away is refused when it comes back.
+pub fn tokens_in_use(app: &App, user: UserId) {
+    app.events.tell(Hint::Tokens(user));
+    if app.scheduler.connected().tokens(&[user]).is_empty() {
+        return;
+    }
+    let ended = app.clone();
+    app.lifecycle.spawn("ended token", async move {
+        if let Err(error) = tokens_here(&ended, &[user]).await {
+            tracing::error!(%user, %error, "the daemons of a token could not be disconnected");
+        }
+    });
+}
+
+/// Writes down for other servers that tokens of these users are gone. Let it be the last of the transaction.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn write_down_tokens(
+    app: &App,
+    tx: &mut Tx,
+    users: &[UserId],
+    now: Timestamp,
+) -> Result<(), Error> {
+    for user in users {
+        write_down(&app.store, tx, Hint::Tokens(*user), now).await?;
+    }
+    Ok(())
+}
+
 /// Ends the sessions of those that joined with a token of these users which is gone.
 pub(crate) async fn tokens_here(app: &App, users: &[UserId]) -> Result<(), Error> {
     end_tokens(app, app.scheduler.connected().tokens(users)).await
@@ -133,7 +173,7 @@ async fn end_tokens(app: &App, all: BTreeSet<String>) -> Result<(), Error> {
         return Ok(());
     }
     let all: Vec<_> = all.into_iter().collect();
-    let ended = tokens::list_ended(&mut app.store.reader().await?, &all, app.now()).await?;
+    let ended = rows::list_ended(&mut app.store.reader().await?, &all, app.now()).await?;
     for token in ended {
         let sessions = end(app, Whose::Token(&token), TOKEN_GONE).await?;
         tracing::info!(token, sessions, "the daemons of a token were disconnected");

@@ -1,15 +1,18 @@
-//! The token of a workspace's owner that Terraform gets: made anew at each start, gone at stop and delete (TOK-10).
+//! The token of a workspace's owner that Terraform gets: made anew at each start, gone at stop and delete (TOK-10), and
+//! with it whatever was minted with it inside the workspace.
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{UserId, WorkspaceId};
 use coder_domain::secret::Secret;
 use coder_store::tokens::{self, ApiKey};
 use coder_store::users::LoginType;
-use coder_store::{Error, Store};
+use coder_store::{Error, transaction};
 use jiff::SignedDuration;
 use std::time::Duration;
 
+use super::revoke as ended;
 use crate::authn::token;
+use crate::context::App;
 
 /// The name under which a workspace's token is kept.
 fn name(owner: UserId, workspace: WorkspaceId) -> String {
@@ -18,12 +21,12 @@ fn name(owner: UserId, workspace: WorkspaceId) -> String {
 
 /// Replaces the token; the old one stops working at once.
 pub async fn renew(
-    store: &Store,
+    app: &App,
     owner: (UserId, LoginType),
     workspace: WorkspaceId,
     lifetime: Duration,
-    now: Timestamp,
 ) -> Result<Secret, Error> {
+    let now = app.now();
     let fresh = token::generate();
     let (owner, login_type) = owner;
     let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
@@ -42,12 +45,43 @@ pub async fn renew(
         updated_at: now,
         last_used_at: now,
         expires_at: now.saturating_add(lifetime).unwrap_or(Timestamp::MAX),
+        parent_id: None,
+        not_after: None,
     };
-    tokens::replace(&mut store.single().await?, &key).await?;
+    let replaced = tokens::replace(&mut app.store.single().await?, &key).await;
+    match replaced {
+        Ok(()) => {}
+        // The old one has minted others, which end with it.
+        Err(Error::Reference(_)) => {
+            revoke(app, owner, workspace).await?;
+            tokens::replace(&mut app.store.single().await?, &key).await?;
+        }
+        Err(error) => return Err(error),
+    }
+    ended::tokens_in_use(app, owner);
     Ok(fresh.reveal())
 }
 
 /// Removes the token, if there is one.
-pub async fn revoke(store: &Store, owner: UserId, workspace: WorkspaceId) -> Result<(), Error> {
-    tokens::delete_by_name(&mut store.single().await?, owner, &name(owner, workspace)).await.map(|_| ())
+pub async fn revoke(app: &App, owner: UserId, workspace: WorkspaceId) -> Result<(), Error> {
+    let name = name(owner, workspace);
+    // Mostly nothing was minted with it, and one question is enough.
+    if tokens::delete_childless(&mut app.store.single().await?, owner, &name).await? {
+        ended::tokens_in_use(app, owner);
+        return Ok(());
+    }
+    let Some(key) = tokens::find_by_name(&mut app.store.reader().await?, owner, &name).await? else {
+        return Ok(());
+    };
+    let now = app.now();
+    let users = transaction!(app.store, Error, |tx| {
+        let users = tokens::list_users_below(tx, owner, Some(&key.id)).await?;
+        tokens::delete_by_name(tx, owner, &name).await?;
+        ended::write_down_tokens(app, tx, &users, now).await?;
+        Ok(users)
+    })?;
+    for user in users {
+        ended::tokens_in_use(app, user);
+    }
+    Ok(())
 }

@@ -42,6 +42,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     12 "0012_external_auth",
     13 "0013_encryption_keys",
     14 "0014_daemon_health",
+    15 "0015_api_key_parents",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

@@ -17,6 +17,7 @@ on_both_engines!(
     users_can_be_changed_and_listed,
     organizations_and_members,
     api_keys,
+    a_key_ends_with_the_one_that_minted_it,
     files_are_stored_once_per_uploader,
     settings_and_leases,
     audit_entries,
@@ -175,7 +176,69 @@ fn api_key(fixture: &Fixture, id: &str, name: &str) -> ApiKey {
         updated_at: at(1),
         last_used_at: at(1),
         expires_at: at(61),
+        parent_id: None,
+        not_after: None,
     }
+}
+
+async fn a_key_ends_with_the_one_that_minted_it(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    let other = UserId::PREBUILDS;
+    let child = |id: &str, parent: &str, user: UserId| ApiKey {
+        user_id: user,
+        parent_id: Some(parent.to_owned()),
+        not_after: Some(at(61)),
+        ..api_key(&fixture, id, "")
+    };
+    let root = api_key(&fixture, "rrrrrrrrrr", "ci");
+    let first = child("aaaaaaaaaa", "rrrrrrrrrr", fixture.user);
+    let second = child("bbbbbbbbbb", "aaaaaaaaaa", other);
+    let alone = api_key(&fixture, "cccccccccc", "");
+    for key in [&root, &first, &second, &alone] {
+        tokens::insert(&mut tx, key).await.unwrap();
+    }
+    assert!(alone.is_sign_in());
+    assert!(!root.is_sign_in() && !first.is_sign_in(), "a token, and what it minted");
+    assert!(!api_key(&fixture, "x", "ws").is_sign_in());
+    assert_eq!((first.extended(at(30)), alone.extended(at(30))), (at(61), at(90)));
+    assert_eq!(tokens::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap(), first);
+    let session = coder_store::sessions::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap();
+    assert_eq!(session.key, first);
+    let mut below = tokens::list_users_below(&mut tx, fixture.user, Some("rrrrrrrrrr")).await.unwrap();
+    below.sort();
+    let mut both = vec![fixture.user, other];
+    both.sort();
+    assert_eq!(below, both);
+    assert_eq!(tokens::list_users_below(&mut tx, fixture.user, None).await.unwrap().len(), 2);
+    assert_eq!(
+        tokens::list_users_below(&mut tx, fixture.user, Some("cccccccccc")).await.unwrap(),
+        [fixture.user]
+    );
+    // One stays with its parents.
+    coder_store::sessions::delete_others(&mut tx, fixture.user, "aaaaaaaaaa").await.unwrap();
+    for (id, stays) in
+        [("rrrrrrrrrr", true), ("aaaaaaaaaa", true), ("bbbbbbbbbb", true), ("cccccccccc", false)]
+    {
+        assert_eq!(tokens::find(&mut tx, id).await.unwrap().is_some(), stays, "{id}");
+    }
+    assert_eq!(tokens::delete_for_others(&mut tx, fixture.user).await.unwrap(), 1);
+    assert_eq!(tokens::find(&mut tx, "bbbbbbbbbb").await.unwrap(), None);
+    tokens::insert(&mut tx, &second).await.unwrap();
+    tokens::delete(&mut tx, "rrrrrrrrrr").await.unwrap();
+    for id in ["rrrrrrrrrr", "aaaaaaaaaa", "bbbbbbbbbb"] {
+        assert_eq!(tokens::find(&mut tx, id).await.unwrap(), None, "{id}");
+    }
+    tx.commit().await.unwrap();
+    // A name is taken over only from a key that has minted nothing.
+    let mut tx = fixture.store.begin().await.unwrap();
+    tokens::insert(&mut tx, &root).await.unwrap();
+    tokens::insert(&mut tx, &first).await.unwrap();
+    assert!(!tokens::delete_childless(&mut tx, fixture.user, "ci").await.unwrap());
+    tokens::insert(&mut tx, &api_key(&fixture, "mmmmmmmmmm", "alone")).await.unwrap();
+    assert!(tokens::delete_childless(&mut tx, fixture.user, "alone").await.unwrap());
+    assert!(!tokens::delete_childless(&mut tx, fixture.user, "alone").await.unwrap());
+    let replaced = tokens::replace(&mut tx, &api_key(&fixture, "nnnnnnnnnn", "ci")).await.unwrap_err();
+    assert!(matches!(replaced, coder_store::Error::Reference(_)), "{replaced:?}");
 }
 
 async fn api_keys(fixture: Fixture) {

@@ -1,4 +1,6 @@
-//! Making sessions and API tokens.
+//! Making sessions and API tokens. A token never yields a key that lives longer or may do more than it: what it mints has
+//! it as parent, ends with it, and has its limits. A session of somebody who signed in is no such limit, or nobody could
+//! make a token for CI: what it mints is independent of it.
 
 use std::time::Duration;
 
@@ -18,11 +20,13 @@ use jiff::SignedDuration;
 
 use super::object;
 use crate::audit::{Event, Kind, Origin, Verb};
+use crate::authn::session::signed_out;
 use crate::authn::token as credential;
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::{random_name, users as accounts};
+use accounts::takeover;
 
 /// A key that is to be made.
 struct Wanted {
@@ -38,12 +42,13 @@ struct Wanted {
 pub async fn session(State(app): State<App>, caller: Caller, names: Names) -> Result<body::Created<NewKey>> {
     let [name] = names.take()?;
     let user = accounts::find::visible(&mut app.store.reader().await?, &caller, &name).await?;
-    caller.require(Action::Create, object(user.id))?;
     Ok(body::Created(NewKey { key: further_session(&app, &caller, &user).await? }))
 }
 
-/// A session that may do what the caller's key may: a narrow token makes no wide session of itself.
+/// A session that may do what the caller's key may: a narrow token makes no wide session of itself. 403 for a key that
+/// may not make keys.
 pub async fn further_session(app: &App, caller: &Caller, user: &users::User) -> Result<Secret> {
+    caller.require(Action::Create, object(user.id))?;
     let wanted = Wanted {
         user: user.id,
         login_type: user.login_type,
@@ -87,6 +92,7 @@ pub async fn token(
     }
 }
 
+/// The lifetime that a token is asked to have; it gets at most what is left of the token that mints it.
 fn lifetime(app: &App, user: &users::User, nanos: i64) -> Result<Duration> {
     let longest = max_lifetime(app, user);
     let lifetime = match u64::try_from(nanos) {
@@ -124,7 +130,7 @@ fn reach(caller: &Caller, request: &CreateTokenRequest) -> Result<(Vec<String>, 
     Ok((stored(names, SCOPE_ALL), stored(request.allow_list.clone(), ALLOW_ALL)))
 }
 
-/// The longest lifetime of a user's tokens; shorter for owners (scheduling-and-auth TOK-6).
+/// The longest lifetime that can be asked for a user's tokens; shorter for owners (scheduling-and-auth TOK-6).
 pub fn max_lifetime(app: &App, user: &users::User) -> Duration {
     let sessions = &app.config.sessions;
     if user.site_roles.iter().any(|role| role == SiteRole::Owner.as_str()) {
@@ -146,7 +152,7 @@ pub async fn open_session(app: &App, user: UserId, login_type: LoginType, origin
     };
     let now = app.now();
     transaction!(app.store, Error, |tx| {
-        let token = issue(tx, &wanted, origin, now).await?;
+        let token = issue(tx, &wanted, None, origin, now).await?;
         Event::new(Verb::Login, Kind::ApiKey, user.0, "").write(tx, user, origin, now).await?;
         Ok(token)
     })
@@ -158,7 +164,11 @@ async fn make(app: &App, caller: &Caller, user: &users::User, wanted: &Wanted) -
     }
     let now = app.now();
     transaction!(app.store, Error, |tx| {
-        let token = issue(tx, wanted, &caller.origin, now).await?;
+        if user.id != caller.user.id {
+            let user = users::get(tx, user.id).await?;
+            takeover::require(tx, caller, &user).await?;
+        }
+        let token = issue(tx, wanted, Parent::of(&caller.key), &caller.origin, now).await?;
         let event = Event::new(Verb::Create, Kind::ApiKey, user.id.0, wanted.name.as_str())
             .change("scopes", "", &wanted.scopes)
             .change("allow_list", "", &wanted.allow_list)
@@ -169,9 +179,31 @@ async fn make(app: &App, caller: &Caller, user: &users::User, wanted: &Wanted) -
     })
 }
 
-async fn issue(tx: &mut Tx, wanted: &Wanted, origin: &Origin, now: Timestamp) -> Result<Secret> {
+/// The key that a new one ends with.
+struct Parent {
+    id: String,
+    not_after: Timestamp,
+}
+
+impl Parent {
+    /// None for the session of somebody who signed in.
+    fn of(key: &tokens::ApiKey) -> Option<Self> {
+        let not_after = key.not_after.unwrap_or(key.expires_at);
+        (!key.is_sign_in()).then(|| Self { id: key.id.clone(), not_after })
+    }
+}
+
+async fn issue(
+    tx: &mut Tx,
+    wanted: &Wanted,
+    parent: Option<Parent>,
+    origin: &Origin,
+    now: Timestamp,
+) -> Result<Secret> {
     let lifetime = SignedDuration::try_from(wanted.lifetime).ok();
     let ends = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
+    let ends = ends.ok_or_else(|| Error::invalid("lifetime", "The lifetime is too long."))?;
+    let ends = parent.as_ref().map_or(ends, |parent| ends.min(parent.not_after));
     let token = credential::generate();
     let row = tokens::ApiKey {
         id: token.id.clone(),
@@ -181,14 +213,20 @@ async fn issue(tx: &mut Tx, wanted: &Wanted, origin: &Origin, now: Timestamp) ->
         token_name: wanted.name.clone(),
         scopes: wanted.scopes.clone(),
         allow_list: wanted.allow_list.clone(),
-        lifetime_seconds: i64::try_from(wanted.lifetime.as_secs()).unwrap_or(i64::MAX),
+        lifetime_seconds: ends.duration_since(now).as_secs(),
         ip_address: origin.ip(),
         created_at: now,
         updated_at: now,
         last_used_at: ZERO_TIME,
-        expires_at: ends.ok_or_else(|| Error::invalid("lifetime", "The lifetime is too long."))?,
+        expires_at: ends,
+        not_after: parent.as_ref().map(|parent| parent.not_after),
+        parent_id: parent.map(|parent| parent.id),
     };
     tokens::insert(tx, &row).await.map_err(|error| {
+        // The key that makes it was deleted at this moment.
+        if matches!(error, coder_store::Error::Reference(_)) {
+            return signed_out("The token is unknown or has been revoked.");
+        }
         if error.is_conflict_on("api_keys", "token_name") {
             return Error::name_taken(format!("A token with name {:?} already exists.", wanted.name));
         }

@@ -1,4 +1,4 @@
-//! Removing a key; whoever uses it is signed out at once, daemons included.
+//! Removing a key, with all that it minted; whoever uses them is signed out at once, daemons included.
 
 use axum::extract::State;
 use coder_domain::rbac::Action;
@@ -7,8 +7,6 @@ use coder_store::{tokens, transaction};
 use super::object;
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
-use crate::events::hint::Hint;
-use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, NoContent, Result};
 use crate::provisioning::revoke;
@@ -18,17 +16,18 @@ use crate::routes::users;
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<NoContent> {
     let [user, id] = names.take()?;
     let now = app.now();
-    let user = transaction!(app.store, Error, |tx| {
+    let signed_out = transaction!(app.store, Error, |tx| {
         let user = users::find::visible(tx, &caller, &user).await?;
         caller.require_visible(Action::Delete, object(user.id))?;
         let key = tokens::find(tx, &id).await?.filter(|key| key.user_id == user.id);
         let key = key.ok_or_else(Error::not_found)?;
+        let signed_out = tokens::list_users_below(tx, user.id, Some(&id)).await?;
         tokens::delete(tx, &id).await?;
         let event = Event::new(Verb::Delete, Kind::ApiKey, user.id.0, key.token_name);
         event.note("key_id", id.as_str()).by(tx, &caller, now).await?;
-        write_down(&app.store, tx, Hint::Tokens(user.id), now).await?;
-        Ok(user.id)
+        revoke::write_down_tokens(&app, tx, &signed_out, now).await?;
+        Ok(signed_out)
     })?;
-    revoke::token(&app, user).await;
+    revoke::tokens(&app, &signed_out).await;
     Ok(NoContent)
 }

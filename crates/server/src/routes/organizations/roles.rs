@@ -4,7 +4,9 @@ use axum::extract::State;
 use coder_api::organizations::OrganizationMember;
 use coder_api::users::{AssignableRole, UpdateRolesRequest};
 use coder_domain::ids::OrganizationId;
-use coder_domain::rbac::{Action, Object, OrgRole, Resource, may_assign_organization};
+use coder_domain::rbac::{
+    Action, Object, OrgRole, Resource, may_assign_organization, may_assign_organization_name,
+};
 use coder_store::{organizations as store, transaction};
 use http::StatusCode;
 
@@ -16,7 +18,7 @@ use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::revoke;
-use crate::routes::users::{permissions, roles::changed};
+use crate::routes::users::{permissions, roles::changed, takeover};
 
 /// The role that every member has; it may be named and changes nothing.
 const IMPLIED: &str = "organization-member";
@@ -28,9 +30,7 @@ pub fn require_assignable(
     roles: impl IntoIterator<Item = impl AsRef<str>>,
 ) -> Result<()> {
     for word in roles {
-        // A role of a newer release is not ours to judge: only who may assign any role takes it.
-        let role = word.as_ref().parse().unwrap_or(OrgRole::Admin);
-        if !may_assign_organization(&caller.subject, organization, role) {
+        if !may_assign_organization_name(&caller.subject, organization, word.as_ref()) {
             let detail = format!("You may neither give nor take the role {:?}.", word.as_ref());
             return Err(Error::forbidden().detail(detail));
         }
@@ -83,6 +83,7 @@ pub async fn update(
     let member = transaction!(app.store, Error, |tx| {
         let organization = named(&app, tx, &caller, &name).await?;
         caller.require(Action::Update, members::object(organization.id))?;
+        takeover::require_unlimited(&caller)?;
         let (user, member) = members::find(tx, &caller, organization.id, &user).await?;
         if user.id == caller.user.id {
             return Err(Error::bad_request("You cannot change your own organization roles."));

@@ -9,7 +9,7 @@ use coder_domain::secret::Secret;
 use coder_domain::{names, password};
 use coder_store::{organizations, transaction, users};
 
-use super::view;
+use super::{takeover, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::{Caller, Error, Json, Result, body};
@@ -21,6 +21,7 @@ pub async fn create(
     Json(request): Json<CreateUserRequest>,
 ) -> Result<body::Created<User>> {
     caller.require_site(Action::Create, Resource::User)?;
+    takeover::require_unlimited(&caller)?;
     check_identity(&request.email, &request.username, &request.name)?;
     let mut wanted: Vec<_> = request.organization_ids.into_iter().chain(request.organization_id).collect();
     if wanted.is_empty() {

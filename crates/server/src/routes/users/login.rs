@@ -11,8 +11,6 @@ use http::header::SET_COOKIE;
 use crate::audit::{Event, Kind, Origin, Verb};
 use crate::authn::cookies;
 use crate::context::App;
-use crate::events::hint::Hint;
-use crate::events::written::write_down;
 use crate::http::{Caller, Error, Json, Result, body, csrf};
 use crate::provisioning::revoke;
 use crate::routes::keys::create::open_session;
@@ -74,16 +72,18 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) 
     }
 }
 
-/// `POST /users/logout`: daemons that joined with the token go, too.
+/// `POST /users/logout`: what the token minted and daemons that joined with any of these go, too.
 pub async fn logout(State(app): State<App>, caller: Caller) -> Result<Response> {
     let now = app.now();
-    transaction!(app.store, coder_store::Error, |tx| {
+    let signed_out = transaction!(app.store, coder_store::Error, |tx| {
+        let signed_out = tokens::list_users_below(tx, caller.user.id, Some(&caller.key.id)).await?;
         tokens::delete(tx, &caller.key.id).await?;
         let event = Event::new(Verb::Logout, Kind::ApiKey, caller.user.id.0, caller.key.token_name.as_str());
         event.by(tx, &caller, now).await?;
-        write_down(&app.store, tx, Hint::Tokens(caller.user.id), now).await
+        revoke::write_down_tokens(&app, tx, &signed_out, now).await?;
+        Ok(signed_out)
     })?;
-    revoke::token(&app, caller.user.id).await;
+    revoke::tokens(&app, &signed_out).await;
     let mut response = body::message("Logged out!").into_response();
     if let Some(cookie) = cookies::clear_session(&app.config) {
         response.headers_mut().append(SET_COOKIE, cookie);

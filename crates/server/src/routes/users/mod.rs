@@ -13,4 +13,5 @@ pub mod permissions;
 pub mod profile;
 pub mod roles;
 pub mod status;
+pub mod takeover;
 pub mod view;

@@ -3,20 +3,19 @@
 use axum::extract::State;
 use coder_api::users::UpdatePasswordRequest;
 use coder_domain::rbac::Action;
-use coder_store::{sessions, transaction, users};
+use coder_store::{sessions, tokens, transaction, users};
 
 use super::create::check_password;
-use super::find;
+use super::{find, takeover};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
-use crate::events::hint::Hint;
-use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, NoContent, Result};
 use crate::provisioning::revoke;
 
-/// `PUT /users/{user}/password`: one's own with the old one; other people's with the right to update accounts.
-/// Every session of the account ends, except the caller's own, and with it the daemons that joined with it.
+/// `PUT /users/{user}/password`: one's own with the old one; other people's with the right to update accounts and to
+/// assign their roles. Every session and token of the account ends, except the one presented, and with them the daemons
+/// that joined with them and what they minted: whoever had the old password is out.
 pub async fn update(
     State(app): State<App>,
     caller: Caller,
@@ -24,13 +23,12 @@ pub async fn update(
     Json(request): Json<UpdatePasswordRequest>,
 ) -> Result<NoContent> {
     let [name] = names.take()?;
-    let user = find::visible(&mut app.store.reader().await?, &caller, &name).await?;
+    let mut tx = app.store.reader().await?;
+    let user = find::visible(&mut tx, &caller, &name).await?;
     let own = user.id == caller.user.id;
     caller.require(if own { Action::UpdatePersonal } else { Action::Update }, find::object(&user))?;
-    let owner_role = user.site_roles.iter().any(|role| role == coder_domain::rbac::SiteRole::Owner.as_str());
-    if !own && owner_role && !caller.is_owner() {
-        return Err(Error::forbidden());
-    }
+    takeover::require(&mut tx, &caller, &user).await?;
+    drop(tx);
     if user.login_type != users::LoginType::Password {
         return Err(Error::bad_request("Users without password login type cannot change their password."));
     }
@@ -52,16 +50,21 @@ pub async fn update(
     }
     let hash = app.passwords.hash(request.password).await.map_err(failed)?;
     let now = app.now();
-    transaction!(app.store, coder_store::Error, |tx| {
+    let signed_out = transaction!(app.store, Error, |tx| {
+        // Hashing takes a while, in which the account may have got more roles.
+        let user = users::get(tx, user.id).await?;
+        takeover::require(tx, &caller, &user).await?;
         users::update_password(tx, user.id, &hash, now).await?;
+        let signed_out = tokens::list_users_below(tx, user.id, None).await?;
         sessions::delete_others(tx, user.id, &caller.key.id).await?;
         Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str())
             .secret("hashed_password")
             .status(http::StatusCode::NO_CONTENT)
             .by(tx, &caller, now)
             .await?;
-        write_down(&app.store, tx, Hint::Tokens(user.id), now).await
+        revoke::write_down_tokens(&app, tx, &signed_out, now).await?;
+        Ok(signed_out)
     })?;
-    revoke::token(&app, user.id).await;
+    revoke::tokens(&app, &signed_out).await;
     Ok(NoContent)
 }

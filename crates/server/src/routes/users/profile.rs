@@ -6,13 +6,14 @@ use coder_domain::names;
 use coder_domain::rbac::Action;
 use coder_store::{organizations, transaction, users};
 
-use super::{create, find, view};
+use super::{create, find, takeover, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 
-/// `PUT /users/{user}/profile`
+/// `PUT /users/{user}/profile`. Other people are addressed by their names, when roles are given for example, so a name is
+/// changed only by who may change the account.
 pub async fn update(
     State(app): State<App>,
     caller: Caller,
@@ -25,6 +26,7 @@ pub async fn update(
         let mut user = find::visible(tx, &caller, &name).await?;
         let own = user.id == caller.user.id;
         caller.require(if own { Action::UpdatePersonal } else { Action::Update }, find::object(&user))?;
+        takeover::require(tx, &caller, &user).await?;
         names::name(&request.username)
             .map_err(|e| Error::invalid("username", format!("The user name {e}.")))?;
         names::real_name(request.name.trim())

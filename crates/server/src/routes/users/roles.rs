@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use coder_api::users::{AssignableRole, UpdateRolesRequest, User, UserRoles};
-use coder_domain::rbac::{Action, Object, Resource, SiteRole, may_assign_site};
-use coder_store::{organizations, transaction, users};
+use coder_domain::rbac::{Action, Object, Resource, SiteRole, may_assign_site, may_assign_site_name};
+use coder_store::{organizations, tokens, transaction, users};
 
-use super::{find, permissions, view};
+use super::{find, permissions, takeover, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::events::hint::Hint;
@@ -58,6 +58,7 @@ pub async fn update(
         return Err(Error::bad_request("You cannot change your own roles."));
     }
     caller.require_site(Action::Update, Resource::User)?;
+    takeover::require_unlimited(&caller)?;
     let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != IMPLIED).collect();
     roles.sort();
     roles.dedup();
@@ -65,12 +66,10 @@ pub async fn update(
         return Err(Error::bad_request("One or more roles are invalid.")
             .field("roles", format!("unknown role {unknown:?}")));
     }
-    let (user, memberships) = transaction!(app.store, Error, |tx| {
+    let (user, memberships, signed_out) = transaction!(app.store, Error, |tx| {
         let mut user = find::visible(tx, &caller, &name).await?;
         for word in changed(&user.site_roles, &roles) {
-            // A role of a newer release is not ours to judge: only who may assign any role takes it.
-            let role = word.parse().unwrap_or(SiteRole::Owner);
-            if !may_assign_site(&caller.subject, role) {
+            if !may_assign_site_name(&caller.subject, word) {
                 return Err(
                     Error::forbidden().detail(format!("You may neither give nor take the role {word:?}."))
                 );
@@ -81,6 +80,12 @@ pub async fn update(
             &user.site_roles,
             &roles,
         );
+        // What the account minted for other people was minted with the roles that it had.
+        let mut signed_out = Vec::new();
+        if user.site_roles.iter().any(|role| !roles.contains(role)) {
+            signed_out = tokens::list_users_below(tx, user.id, None).await?;
+            tokens::delete_for_others(tx, user.id).await?;
+        }
         user.site_roles.clone_from(&roles);
         user.updated_at = now;
         users::update_roles(tx, user.id, &roles, now).await?;
@@ -90,9 +95,11 @@ pub async fn update(
         event.by(tx, &caller, now).await?;
         let memberships = organizations::list_of_user(tx, user.id).await?;
         write_down(&app.store, tx, Hint::User(user.id), now).await?;
-        Ok((user, memberships))
+        revoke::write_down_tokens(&app, tx, &signed_out, now).await?;
+        Ok((user, memberships, signed_out))
     })?;
     revoke::user(&app, user.id).await;
+    revoke::tokens(&app, &signed_out).await;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }
 

@@ -3,9 +3,9 @@
 use axum::extract::State;
 use coder_api::users::User;
 use coder_domain::rbac::{Action, Resource, SiteRole};
-use coder_store::{organizations, transaction, users};
+use coder_store::{organizations, tokens, transaction, users};
 
-use super::{find, view};
+use super::{find, takeover, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::events::hint::Hint;
@@ -27,7 +27,7 @@ pub async fn activate(State(app): State<App>, caller: Caller, names: Names) -> R
 async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) -> Result<Json<User>> {
     let [name] = names.take()?;
     let now = app.now();
-    let (user, memberships) = transaction!(app.store, Error, |tx| {
+    let (user, memberships, signed_out) = transaction!(app.store, Error, |tx| {
         let mut user = find::visible(tx, caller, &name).await?;
         caller.require_site(Action::Update, Resource::User)?;
         if status == users::Status::Suspended {
@@ -40,6 +40,7 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) ->
                 ));
             }
         }
+        takeover::require(tx, caller, &user).await?;
         let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
             "status",
             user.status.as_str(),
@@ -48,11 +49,19 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) ->
         user.status = status;
         user.updated_at = now;
         users::update_status(tx, user.id, status, now).await?;
+        // The account's own tokens count again when it does; those it minted for other people would count all the time.
+        let mut signed_out = Vec::new();
+        if status == users::Status::Suspended {
+            signed_out = tokens::list_users_below(tx, user.id, None).await?;
+            tokens::delete_for_others(tx, user.id).await?;
+        }
         let memberships = organizations::list_of_user(tx, user.id).await?;
         event.by(tx, caller, now).await?;
         write_down(&app.store, tx, Hint::User(user.id), now).await?;
-        Ok((user, memberships))
+        revoke::write_down_tokens(app, tx, &signed_out, now).await?;
+        Ok((user, memberships, signed_out))
     })?;
     revoke::user(app, user.id).await;
+    revoke::tokens(app, &signed_out).await;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }

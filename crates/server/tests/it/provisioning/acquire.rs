@@ -210,10 +210,34 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     let token = metadata.workspace_owner_session_token;
     server.get(&token, "/api/v2/users/me").await.expect(200);
     daemon.calls.complete_job(&build_result(start, b"state")).await.unwrap();
-
+    // What is minted with it inside the workspace, and a daemon that joined with that, end with it.
+    let mint = async |token: &str| {
+        let made = server.post(token, "/api/v2/users/me/keys/tokens", json!({})).await.expect(201);
+        let session = server.post(token, "/api/v2/users/me/keys", Value::Null).await.expect(201);
+        [made, session].map(|made| made["key"].as_str().unwrap().to_owned())
+    };
+    let user = server.user_id(&owner).await;
     let path = format!("/api/v2/workspaces/{workspace}/builds");
+    let first = mint(&token).await;
+    let line = of_user::joined(&server, "inside", user, &first[0]).await;
+    server.post(&owner, &path, json!({ "transition": "start" })).await.expect(201);
+    let got = daemon.acquire().await;
+    let Some(Type::WorkspaceBuild(arm)) = got.r#type else { panic!("{got:?}") };
+    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    for old in first.iter().chain([&token]) {
+        server.get(old, "/api/v2/users/me").await.expect(401);
+    }
+    daemon.calls.complete_job(&build_result(got.job_id.parse().unwrap(), b"state")).await.unwrap();
+    let token = arm.metadata.unwrap().workspace_owner_session_token;
+    let second = mint(&token).await;
+    let line = of_user::joined(&server, "inside", user, &second[1]).await;
+
     server.post(&owner, &path, json!({ "transition": "stop" })).await.expect(201);
     let got = daemon.acquire().await;
+    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    for old in &second {
+        server.get(old, "/api/v2/users/me").await.expect(401);
+    }
     let Some(Type::WorkspaceBuild(arm)) = got.r#type else { panic!("{got:?}") };
     assert_eq!(&arm.state[..], b"state", "BLD-2");
     let metadata = arm.metadata.unwrap();

@@ -15,12 +15,23 @@ on_both_engines! {
         let login = async || server.login("u@example.com").await;
         let (kept, deleted, out, other) = (login().await, login().await, login().await, login().await);
         let spared = joined(&server, "spared", id, &kept).await;
-        let public = deleted.split_once('-').unwrap().0.to_owned();
+        let id_of = |key: &str| key.split_once('-').unwrap().0.to_owned();
+        let public = id_of(&deleted);
+        let made = async |by: &str, user: &str| {
+            let made = server.post(by, &format!("/api/v2/users/{user}/keys/tokens"), json!({})).await.expect(201);
+            made["key"].as_str().unwrap().to_owned()
+        };
+        // What a token minted goes with it, for other people too.
+        let (parent, automation) = (made(&user, "me").await, made(&owner, "me").await);
+        let (minted, theirs) = (made(&parent, "me").await, made(&automation, "u").await);
+        let (parent, automation) = (id_of(&parent), id_of(&automation));
         let password = json!({ "old_password": PASSWORD, "password": "AnotherSecret!22" });
         for (name, token, caller, method, path, body) in [
             ("a", &deleted, &user, Method::DELETE, format!("/api/v2/users/me/keys/{public}"), Value::Null),
             ("b", &out, &out, Method::POST, "/api/v2/users/logout".to_owned(), Value::Null),
-            ("c", &other, &kept, Method::PUT, "/api/v2/users/me/password".to_owned(), password),
+            ("c", &minted, &user, Method::DELETE, format!("/api/v2/users/me/keys/{parent}"), Value::Null),
+            ("d", &theirs, &owner, Method::DELETE, format!("/api/v2/users/me/keys/{automation}"), Value::Null),
+            ("e", &other, &kept, Method::PUT, "/api/v2/users/me/password".to_owned(), password),
         ] {
             let two = Two::with_jobs(&server, &owner, name, id, token).await;
             revoke::token(&server.app, id).await;

@@ -1,0 +1,39 @@
+//! Who may change what somebody signs in with. Whoever can set a password, make a token or delete and restore an account
+//! acts with the roles of that account, so they need the right to assign each of them.
+
+use coder_domain::rbac::may_take_over;
+use coder_store::{Tx, organizations, users};
+
+use crate::http::{Caller, Error, Result};
+
+/// 403 unless the account is the caller's own, or the caller may assign every role that it has, in every organization.
+/// The account's roles are read in this transaction. Each handler also asks for the right that its action needs.
+pub async fn require(tx: &mut Tx, caller: &Caller, user: &users::User) -> Result<()> {
+    if user.id == caller.user.id {
+        return Ok(());
+    }
+    require_unlimited(caller)?;
+    let memberships = organizations::list_memberships(tx, &[user.id]).await?;
+    let site = user.site_roles.iter().map(String::as_str);
+    let local = memberships
+        .iter()
+        .flat_map(|member| member.roles.iter().map(|role| (member.organization_id, role.as_str())));
+    if may_take_over(&caller.subject, site, local) {
+        return Ok(());
+    }
+    Err(Error::forbidden().detail(format!(
+        "{} has roles that you may not assign, so you may not change the account; ask an owner.",
+        user.username
+    )))
+}
+
+/// 403 for a token with scopes or an allow list: accounts, passwords and roles have no such limits, so it would yield
+/// more than it has.
+pub fn require_unlimited(caller: &Caller) -> Result<()> {
+    if caller.subject.scopes.is_all() {
+        return Ok(());
+    }
+    Err(Error::forbidden().detail(
+        "The token you present has scopes or an allow list; accounts and roles of other people need one without.",
+    ))
+}
