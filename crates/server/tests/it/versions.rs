@@ -43,6 +43,69 @@ on_both_engines! {
         }
     }
 
+    /// Until it is in a template, a version is its authors': nobody was given it to use.
+    async fn a_version_in_no_template_is_for_those_who_manage_templates(server: TestServer) {
+        let owner = server.owner().await;
+        let (draft, job) = server.version(&owner, json!({})).await;
+        server.finish(job, "").await;
+        let path = format!("/api/v2/templateversions/{draft}");
+        let unknown = format!("/api/v2/templateversions/{}", TemplateVersionId::random());
+        let parts = ["", "/logs", "/resources", "/variables", "/rich-parameters", "/presets", "/external-auth",
+            "/schema", "/parameters", "/dry-run"];
+        let ask = async |token: &str, path: &str, part: &str| {
+            let path = format!("{path}{part}");
+            match part {
+                "/dry-run" => server.post(token, &path, json!({ "workspace_name": "x" })).await,
+                _ => server.get(token, &path).await,
+            }
+        };
+        let give = async |name: &str, role: &str| {
+            let token = server.user(&owner, name, &[]).await;
+            let path = format!("/api/v2/organizations/default/members/{name}/roles");
+            server.put(&owner, &path, json!({ "roles": [role] })).await.expect(200);
+            token
+        };
+        let member = server.user(&owner, "dev", &[]).await;
+        let people = give("people", "organization-user-admin").await;
+        for token in [&member, &people] {
+            for part in parts {
+                let refused = ask(token, &path, part).await;
+                assert_eq!((refused.status.as_u16(), refused.text()), (404, ask(token, &unknown, part).await.text()));
+            }
+            // Naming it tells no more.
+            let named = async |id: TemplateVersionId| {
+                let body = json!({ "name": "w", "template_version_id": id });
+                let answer = server.post(token, "/api/v2/users/me/workspaces", body).await;
+                (answer.status.as_u16(), answer.text())
+            };
+            assert_eq!(named(draft).await, named(TemplateVersionId::random()).await);
+        }
+        let author = give("author", "organization-template-admin").await;
+        let auditor = server.user(&owner, "auditor", &["auditor"]).await;
+        for (token, last) in [(&author, 201), (&auditor, 201), (&owner, 201)] {
+            for part in parts {
+                let want = if part == "/dry-run" { last } else { 200 };
+                assert_eq!(ask(token, &path, part).await.status.as_u16(), want, "{part}");
+            }
+        }
+        // In a template it is for everybody who may use that.
+        let request = json!({ "name": "t", "template_version_id": draft });
+        server.post(&owner, "/api/v2/organizations/default/templates", request).await.expect(201);
+        assert_eq!(ask(&member, &path, "").await.status, 200);
+        let (next, job) = server.version(&owner, json!({})).await;
+        server.finish(job, "").await;
+        let workspace = json!({ "name": "w", "template_version_id": draft });
+        let made = server.post(&member, "/api/v2/users/me/workspaces", workspace).await.expect(201);
+        server.finish(made["latest_build"]["job"]["id"].as_str().unwrap().parse().unwrap(), "").await;
+        // Nor does a build with it.
+        let builds = format!("/api/v2/workspaces/{}/builds", made["id"].as_str().unwrap());
+        let built = async |id: TemplateVersionId| {
+            let body = json!({ "transition": "start", "template_version_id": id });
+            server.post(&member, &builds, body).await
+        };
+        assert_eq!(built(next).await.text(), built(TemplateVersionId::random()).await.text());
+    }
+
     async fn user_scope_belongs_to_the_requester(server: TestServer) {
         let owner = server.owner().await;
         let me = server.user_id(&owner).await;
@@ -100,7 +163,8 @@ on_both_engines! {
         let member = server.user(&owner, "dev", &[]).await;
         let (version, _) = server.version(&owner, json!({})).await;
         let path = format!("/api/v2/templateversions/{version}");
-        server.patch(&member, &format!("{path}/cancel"), Value::Null).await.expect(403);
+        // It is in no template, so a member does not know of it.
+        server.patch(&member, &format!("{path}/cancel"), Value::Null).await.expect(404);
         server.patch(&owner, &format!("{path}/cancel"), Value::Null).await.expect(200);
         assert_eq!(server.get(&owner, &path).await.expect(200)["job"]["status"], "canceled");
         let again = server.patch(&owner, &format!("{path}/cancel"), Value::Null).await.expect(400);

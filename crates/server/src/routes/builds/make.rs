@@ -198,6 +198,7 @@ async fn version_for(
     };
     let (version, import) = foundations::find_version(tx, id).await?.ok_or_else(missing)?;
     if version.template_id != Some(template.id) {
+        versions::find::readable(tx, caller, id).await?.ok_or_else(missing)?;
         return Err(Error::bad_request("Template version doesn't match the workspace's template.")
             .field("template_version_id", "template version doesn't match template"));
     }

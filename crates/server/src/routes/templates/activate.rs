@@ -6,7 +6,7 @@ use coder_api::templates::UpdateActiveVersionRequest;
 use coder_domain::ids::TemplateId;
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
-use coder_store::{jobs, templates, transaction, versions};
+use coder_store::{jobs, templates, transaction};
 use http::StatusCode;
 
 use super::find;
@@ -14,6 +14,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, Result, body};
+use crate::routes::versions;
 
 /// `PATCH /templates/{template}/versions`
 pub async fn activate(
@@ -26,7 +27,7 @@ pub async fn activate(
     transaction!(app.store, Error, |tx| {
         let template = find::by_id(tx, &caller, id, Action::Update).await?;
         let wanted = request.id.ok_or_else(|| Error::invalid("id", "A template version is required."))?;
-        let version = versions::find(tx, wanted)
+        let version = versions::find::readable(tx, &caller, wanted)
             .await?
             .filter(|version| version.organization_id == template.organization_id)
             .ok_or_else(|| Error::new(StatusCode::NOT_FOUND, "Template version not found."))?;

@@ -17,12 +17,26 @@ pub const fn of(template: &Template) -> Object {
     object(template.organization_id).with_id(template.id.0)
 }
 
+/// Whether a role lets the caller see templates, and not only "everyone".
+fn sees_by_role(caller: &Caller, object: Object) -> bool {
+    let anywhere = Object { organization: None, ..object };
+    caller.may(Action::Update, object) || caller.may(Action::Read, anywhere)
+}
+
+/// 404 unless a role lets the caller see templates of the organization, then 403 unless the action is allowed: for
+/// versions that are in no template, which nobody was given to use.
+pub fn require_by_role(caller: &Caller, action: Action, organization: OrganizationId) -> Result<()> {
+    let object = object(organization);
+    if !sees_by_role(caller, object) {
+        return Err(Error::not_found());
+    }
+    caller.require_visible(action, object)
+}
+
 /// Whether the caller may do this to the template. Members reach it through "everyone", unless that was taken away.
 pub fn may(caller: &Caller, action: Action, template: &Template) -> bool {
     let object = of(template);
-    let through_role = caller.may(Action::Update, object)
-        || caller.may(Action::Read, Object::site(Resource::Template).with_id(template.id.0));
-    caller.may(action, object) && (template.settings.everyone_may_use || through_role)
+    caller.may(action, object) && (template.settings.everyone_may_use || sees_by_role(caller, object))
 }
 
 /// 404 unless the caller may read the template, then 403 unless the action is allowed.

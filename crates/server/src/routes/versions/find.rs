@@ -9,15 +9,24 @@ use crate::http::{Caller, Error, Result};
 use crate::routes::templates;
 
 /// 404 unless the caller may read the version, then 403 unless the action is allowed. A version in a template is
-/// protected as the template is, others as the organization's templates are.
+/// protected as the template is; one that is in none yet is for those who manage templates.
 pub async fn require(tx: &mut Tx, caller: &Caller, version: &Version, action: Action) -> Result<()> {
     let Some(id) = version.template_id else {
-        return caller.require_visible(action, templates::find::object(version.organization_id));
+        return templates::find::require_by_role(caller, action, version.organization_id);
     };
     let mut template = rows::find(tx, id).await?.ok_or_else(Error::not_found)?;
     // Workspaces of a deleted template still have builds, whose version can be looked at.
     template.deleted = false;
     templates::find::require(caller, action, &template)
+}
+
+/// A version that a request names, if the caller may read it: one that exists elsewhere is none.
+pub async fn readable(tx: &mut Tx, caller: &Caller, id: TemplateVersionId) -> Result<Option<Version>> {
+    match by_id(tx, caller, id, Action::Read).await {
+        Ok(version) => Ok(Some(version)),
+        Err(error) if error.status() == http::StatusCode::NOT_FOUND => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A version by id for this action.

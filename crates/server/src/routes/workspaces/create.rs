@@ -8,8 +8,7 @@ use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::foundations::Before;
 use coder_store::{
-    Tx, templates as template_rows, transaction, users as accounts, version_details, versions,
-    workspaces as rows,
+    Tx, templates as template_rows, transaction, users as accounts, version_details, workspaces as rows,
 };
 use http::StatusCode;
 
@@ -20,7 +19,7 @@ use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, Warned, body};
 use crate::routes::builds::create::after;
 use crate::routes::builds::make::{self, Failed, Made, Wanted};
-use crate::routes::{organizations, stored_only, templates, users};
+use crate::routes::{organizations, stored_only, templates, users, versions};
 
 /// `POST /users/{user}/workspaces`
 pub async fn create(
@@ -184,7 +183,7 @@ async fn template_for(
     let id = match (request.template_id, request.template_version_id) {
         (Some(id), _) => id,
         (None, Some(version)) => {
-            let version = versions::find(tx, version).await?;
+            let version = versions::find::readable(tx, caller, version).await?;
             let version = version.ok_or_else(|| unknown("template_version_id", "Template version"))?;
             if version.archived {
                 return Err(Error::bad_request(
