@@ -67,6 +67,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let (kind, digest, holder) = (kind_of(arm), digest(request), session.holder(job));
     let found = assignments::find_ending(&mut app.store.reader().await?, job).await?;
     let Ending { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
+    let row = refuse::known(session, Some(row))?;
     match refuse::require(&row, holder) {
         Ok(()) => {}
         Err(InvalidTransition::AlreadyCompleted) if is_repeat(&row, &digest) => return Ok(()),
@@ -107,7 +108,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     });
     let workspace = match workspace {
         Err(Refusal::Store(error)) => {
-            Err(refuse::explain(&mut app.store.reader().await?, job, holder, error).await)
+            Err(refuse::explain(&mut app.store.reader().await?, session, job, holder, error).await)
         }
         other => other,
     };
@@ -115,7 +116,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
         Ok(workspace) => workspace,
         // The same message may have arrived twice at once; the other one was faster.
         Err(Refusal::Job(InvalidTransition::AlreadyCompleted)) => {
-            let row = jobs::find(&mut app.store.reader().await?, job).await?.ok_or(Refusal::NoSuchJob)?;
+            let row = refuse::known(session, jobs::find(&mut app.store.reader().await?, job).await?)?;
             return if is_repeat(&row, &digest) {
                 Ok(())
             } else {

@@ -134,7 +134,7 @@ async fn append(session: &Session, request: &LogsRequest) -> Result<LogsResponse
     let numbered = transaction!(app.store, Refusal, |tx| {
         match job_logs::append_numbered(tx, job, holder, first, &lines, cap, now).await {
             Ok(numbered) => Ok(numbered),
-            Err(error) => Err(refuse::explain(tx, job, holder, error).await),
+            Err(error) => Err(refuse::explain(tx, session, job, holder, error).await),
         }
     })?;
     note_use(session, job, holder).await?;

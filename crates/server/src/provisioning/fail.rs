@@ -34,7 +34,7 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
     results.add_timings(saved.timings);
     let now = app.now();
     let failed = transaction!(app.store, Refusal, |tx| {
-        let found = jobs::find(tx, job).await?.ok_or(Refusal::NoSuchJob)?;
+        let found = refuse::known(session, jobs::find(tx, job).await?)?;
         match refuse::require(&found, holder) {
             Ok(()) => {}
             // The answer to the first one was lost.
@@ -54,7 +54,7 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
             workspace = Some(build.workspace_id);
         }
         if let Err(error) = jobs::fail(tx, job, holder, &error, &code, now).await {
-            return Err(refuse::explain(tx, job, holder, error).await);
+            return Err(refuse::explain(tx, session, job, holder, error).await);
         }
         audit::ended::job(tx, &found, &error, now).await?;
         if found.session_hash.is_some() {

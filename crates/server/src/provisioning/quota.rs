@@ -16,7 +16,7 @@ pub async fn commit(session: &Session, request: &CommitQuotaRequest) -> Result<C
     let (app, job) = (&session.app, refuse::job_id(&request.job_id)?);
     let (holder, now) = (session.holder(job), app.now());
     transaction!(app.store, Refusal, |tx| {
-        let found = refuse::owned(tx, job, holder).await?;
+        let found = refuse::owned(tx, session, job, holder).await?;
         let (Type::WorkspaceBuild, Some(build)) = (found.kind, found.workspace_build_id) else {
             return Err(Refusal::invalid("only a workspace build has a cost"));
         };

@@ -6,13 +6,15 @@ use coder_domain::job::life::Sender;
 use coder_store::jobs::Holder;
 use coder_store::{Tx, jobs};
 
+use super::serve::Session;
+
 /// A refusal; its text goes to the daemon, and from there into the job's error.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The message carries something that is not an id.
     #[error("{0:?} is not a job id")]
     JobId(String),
-    /// No such job.
+    /// No such job, or one that the daemon may not know of.
     #[error("job not found")]
     NoSuchJob,
     /// Not this daemon's job, or not any more.
@@ -51,19 +53,36 @@ pub fn require(job: &jobs::Job, holder: Holder) -> Result<(), InvalidTransition>
     job.life().require(Sender { daemon: holder.daemon, epoch })
 }
 
+/// The job, if the daemon may know that there is one: the reason of a refusal tells in which state a job is. A daemon knows
+/// of its own jobs, and one that works for an organization of that organization's; of another one's jobs it learns
+/// nothing, and a person's own daemon nothing of other people's.
+pub fn known(session: &Session, job: Option<jobs::Job>) -> Result<jobs::Job, Refusal> {
+    let is_known = |job: &jobs::Job| {
+        job.worker_id == Some(session.daemon)
+            || (job.organization_id == session.organization && !session.is_personal())
+    };
+    job.filter(is_known).ok_or(Refusal::NoSuchJob)
+}
+
 /// The job, if this holder may report on it now.
-pub async fn owned(tx: &mut Tx, job: JobId, holder: Holder) -> Result<jobs::Job, Refusal> {
-    let found = jobs::find(tx, job).await?.ok_or(Refusal::NoSuchJob)?;
+pub async fn owned(tx: &mut Tx, session: &Session, job: JobId, holder: Holder) -> Result<jobs::Job, Refusal> {
+    let found = known(session, jobs::find(tx, job).await?)?;
     require(&found, holder)?;
     Ok(found)
 }
 
 /// Turns "nothing changed" into the reason, read in the same transaction.
-pub async fn explain(tx: &mut Tx, job: JobId, holder: Holder, error: coder_store::Error) -> Refusal {
+pub async fn explain(
+    tx: &mut Tx,
+    session: &Session,
+    job: JobId,
+    holder: Holder,
+    error: coder_store::Error,
+) -> Refusal {
     if !matches!(error, coder_store::Error::Stale { table: "provisioner_jobs" }) {
         return error.into();
     }
-    match owned(tx, job, holder).await {
+    match owned(tx, session, job, holder).await {
         Ok(_) => error.into(),
         Err(reason) => reason,
     }

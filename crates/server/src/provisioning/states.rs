@@ -24,7 +24,7 @@ pub(super) async fn journal(session: &Session, journal: &Journal) -> Result<Jour
     let outcome = transaction!(session.app.store, Refusal, |tx| {
         // First the fence, which is also a sign of life.
         if let Err(error) = jobs::update_alive(tx, job, holder, now).await {
-            return Err(refuse::explain(tx, job, holder, error).await);
+            return Err(refuse::explain(tx, session, job, holder, error).await);
         }
         let build = build_of(&jobs::get(tx, job).await?)?;
         let base = base(tx, job, build).await?;

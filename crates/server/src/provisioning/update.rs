@@ -79,10 +79,10 @@ async fn store(
     transaction!(store, Refusal, |tx| {
         let appended = match job_logs::append(tx, job, holder, lines, cap, now).await {
             Ok(appended) => appended,
-            Err(error) => return Err(refuse::explain(tx, job, holder, error).await),
+            Err(error) => return Err(refuse::explain(tx, session, job, holder, error).await),
         };
         if let Some(parsed) = parsed {
-            let version = imported_version(&refuse::owned(tx, job, holder).await?)?;
+            let version = imported_version(&refuse::owned(tx, session, job, holder).await?)?;
             store_parsed(tx, version, parsed, now).await?;
         }
         Ok(appended.cancel_requested)
@@ -101,7 +101,7 @@ async fn sign_of_life(
             session.heard_of(job, canceled, now);
             Ok(UpdateJobResponse { canceled, variable_values: Vec::new() })
         }
-        Err(error) => Err(refuse::explain(&mut tx, job, holder, error).await),
+        Err(error) => Err(refuse::explain(&mut tx, session, job, holder, error).await),
     }
 }
 

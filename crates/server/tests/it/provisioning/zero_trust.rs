@@ -41,13 +41,16 @@ const OTHERS: [&str; 7] = [
     "Notices",
 ];
 
-/// Makes a call about a job; true when it was refused.
-async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token: &Bytes) -> bool {
+/// Makes a call about a job; what was said when it was refused.
+async fn refusal(server: &TestServer, rpc: &str, line: &Line, id: &str, token: &Bytes) -> Option<String> {
     let job_id = id.to_owned();
     match rpc {
-        "CommitQuota" => {
-            line.calls.commit_quota(&CommitQuotaRequest { job_id, daily_cost: 1 }).await.is_err()
-        }
+        "CommitQuota" => line
+            .calls
+            .commit_quota(&CommitQuotaRequest { job_id, daily_cost: 1 })
+            .await
+            .err()
+            .map(|error| error.to_string()),
         "UpdateJob" => {
             let request = UpdateJobRequest {
                 job_id,
@@ -55,13 +58,13 @@ async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token
                 readme: b"forged".as_slice().into(),
                 ..UpdateJobRequest::default()
             };
-            line.calls.update_job(&request).await.is_err()
+            line.calls.update_job(&request).await.err().map(|error| error.to_string())
         }
         "FailJob" => {
             let build = failed_job::WorkspaceBuild { state: b"forged".as_slice().into(), timings: vec![] };
             let r#type = Some(failed_job::Type::WorkspaceBuild(build));
             let failed = FailedJob { job_id, error: "forged".to_owned(), r#type, ..FailedJob::default() };
-            line.calls.fail_job(&failed).await.is_err()
+            line.calls.fail_job(&failed).await.err().map(|error| error.to_string())
         }
         "CompleteJob" => {
             let import = completed_job::TemplateImport {
@@ -69,20 +72,27 @@ async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token
                 ..completed_job::TemplateImport::default()
             };
             let r#type = Some(completed_job::Type::TemplateImport(import));
-            line.calls.complete_job(&CompletedJob { job_id, r#type }).await.is_err()
+            line.calls
+                .complete_job(&CompletedJob { job_id, r#type })
+                .await
+                .err()
+                .map(|error| error.to_string())
         }
         "Attach" => {
             // On a connection of its own, with a session that is somebody's or nobody's.
             let other = Line::open(&server.app, Wanted::default()).await;
             let job = coder_wire::extension::messages::HeldJob { job_id, ..held(JobId::random(), token) };
             match other.attach(&Bytes::from(vec![3; 32]), vec![job]).await {
-                Ok(answer) => answer.jobs.iter().all(|verdict| verdict.verdict() == Verdict::Lost),
-                Err(_) => true,
+                Ok(answer) => {
+                    let is_lost = answer.jobs.iter().all(|verdict| verdict.verdict() == Verdict::Lost);
+                    is_lost.then(|| answer.jobs.iter().map(|verdict| verdict.reason.as_str()).collect())
+                }
+                Err(error) => Some(error.to_string()),
             }
         }
         "Hold" => {
             let request = coder_wire::extension::messages::HoldRequest { job_id };
-            line.ext.hold(&request).await.is_err()
+            line.ext.hold(&request).await.err().map(|error| error.to_string())
         }
         "Logs" => {
             let request = coder_wire::extension::messages::LogsRequest {
@@ -91,7 +101,7 @@ async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token
                 first_sequence: 1,
                 lines: vec![super::line("forged")],
             };
-            line.ext.logs(&request).await.is_err()
+            line.ext.logs(&request).await.err().map(|error| error.to_string())
         }
         "Journal" | "Salvage" => {
             let journal = Journal {
@@ -106,7 +116,7 @@ async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token
             } else {
                 line.ext.salvage(&journal).await
             };
-            sent.is_err()
+            sent.err().map(|error| error.to_string())
         }
         "ReportProgram" => {
             let report = coder_wire::extension::messages::ProgramReport {
@@ -115,18 +125,19 @@ async fn is_refused(server: &TestServer, rpc: &str, line: &Line, id: &str, token
                 product: "terraform".to_owned(),
                 version: "9.9.9".to_owned(),
             };
-            line.ext.report_program(&report).await.is_err()
+            line.ext.report_program(&report).await.err().map(|error| error.to_string())
         }
         other => panic!("no case for {other}"),
     }
 }
 
-/// A job of another organization, held by a daemon there.
+/// A job of another organization.
 async fn foreign(server: &TestServer, owner: &str, file: FileId) -> JobId {
     let now = server.app.now();
+    let id = OrganizationId::random();
     let organization = organizations::Organization {
-        id: OrganizationId::random(),
-        name: "elsewhere".to_owned(),
+        id,
+        name: format!("o-{}", &id.to_string()[24..]),
         display_name: String::new(),
         description: String::new(),
         icon: String::new(),
@@ -344,7 +355,8 @@ on_both_engines! {
                 for token in &tokens {
                     // The holder's own words are not forged.
                     let short: String = id.chars().take(40).collect();
-                    assert!(is_refused(&server, rpc, &forger, &id, token).await, "{rpc} {short:?}");
+                    let said = refusal(&server, rpc, &forger, &id, token).await;
+                    assert!(said.is_some(), "{rpc} {short:?}");
                     if !matches!(rpc, "Logs" | "Journal" | "Salvage" | "Attach") {
                         break;
                     }
@@ -355,6 +367,51 @@ on_both_engines! {
         forger.update(own).await.unwrap();
         holder.update(ours).await.unwrap();
         official.update(theirs, 0).await.unwrap();
+    }
+}
+
+on_both_engines! {
+    /// Whether a job of another organization exists, and how far it is, is nobody's business here; nor is that of other
+    /// people's jobs for the daemon of one person.
+    async fn a_refusal_tells_nothing_of_a_job_that_the_daemon_may_not_know(server: TestServer) {
+        let owner = server.owner().await;
+        let file = server.file(&owner).await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let member = server.user_id(&member).await;
+        let (mut elsewhere, mut here) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            elsewhere.push(foreign(&server, &owner, file).await);
+            here.push(import(&server, &owner, json!({ "environment": "none" })).await.1);
+        }
+        for jobs in [&elsewhere, &here] {
+            // The first one waits, the second one runs, the third one has ended.
+            let worker = DaemonId::random();
+            let running = format!("started_us = 1, worker_id = '{worker}'");
+            server.execute(&format!("update provisioner_jobs set {running} where id = '{}'", jobs[1])).await;
+            server.execute(&format!("update provisioner_jobs set {running} where id = '{}'", jobs[2])).await;
+            let ended = "completed_us = 2, error = 'secret'";
+            server.execute(&format!("update provisioner_jobs set {ended} where id = '{}'", jobs[2])).await;
+        }
+        let (shared, _) = Line::fresh(&server.app, "shared").await;
+        let scope = BTreeMap::from([("scope".to_owned(), "user".to_owned())]);
+        let tags = TagSet::canonical(member, [&scope]);
+        let wanted = Wanted { name: "personal", user: Some(member), tags, ..Wanted::default() };
+        let personal = Line::open(&server.app, wanted).await;
+        personal.attach(&Bytes::new(), vec![]).await.unwrap();
+        let token = Bytes::from(vec![7; 64]);
+        let nothing = JobId::random();
+        for (line, hidden) in [(&shared, elsewhere.clone()), (&personal, [elsewhere, here].concat())] {
+            for rpc in OF_JOBS {
+                let said = async |id: JobId| {
+                    let said = refusal(&server, rpc, line, &id.to_string(), &token).await;
+                    said.unwrap_or_else(|| panic!("{rpc} was accepted")).replace(&id.to_string(), "ID")
+                };
+                let want = said(nothing).await;
+                for id in &hidden {
+                    assert_eq!(said(*id).await, want, "{rpc}");
+                }
+            }
+        }
     }
 }
 
