@@ -111,6 +111,7 @@ paths! {
     TEMPLATES, templates() = "/api/v2/templates";
     TEMPLATE_EXAMPLES, template_examples() = "/api/v2/templates/examples";
     TEMPLATE, template(template) = "/api/v2/templates/{template}";
+    TEMPLATE_ACL, template_acl(template) = "/api/v2/templates/{template}/acl";
     TEMPLATE_VERSIONS, template_versions(template) = "/api/v2/templates/{template}/versions";
     TEMPLATE_VERSIONS_ARCHIVE, template_versions_archive(template) = "/api/v2/templates/{template}/versions/archive";
     TEMPLATE_VERSION_BY_NAME, template_version_by_name(template, name) =

@@ -1,5 +1,7 @@
 //! Templates.
 
+use std::collections::BTreeMap;
+
 use coder_domain::Timestamp;
 use coder_domain::ids::{OrganizationId, TemplateId, TemplateVersionId, UserId};
 use serde::{Deserialize, Serialize};
@@ -229,6 +231,58 @@ pub struct UpdateTemplateRequest {
     pub cors_behavior: Option<CorsBehavior>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_classic_parameter_flow: Option<bool>,
+}
+
+words! {
+    /// What an entry of a template's access list may do; the empty word removes the entry.
+    pub enum TemplateRole {
+        Removed = "",
+        Use = "use",
+        Admin = "admin",
+    }
+}
+
+/// Who may use a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TemplateAcl {
+    #[serde(deserialize_with = "nullable")]
+    pub users: Vec<serde_json::Value>,
+    /// Officially in the singular.
+    #[serde(rename = "group", deserialize_with = "nullable")]
+    pub groups: Vec<TemplateGroup>,
+}
+
+/// A group in a template's access list. The group of everybody in an organization has the organization's id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TemplateGroup {
+    pub id: OrganizationId,
+    pub name: String,
+    pub display_name: String,
+    pub organization_id: OrganizationId,
+    /// Not listed: the organization's members are.
+    #[serde(deserialize_with = "nullable")]
+    pub members: Vec<serde_json::Value>,
+    pub total_member_count: i64,
+    pub avatar_url: String,
+    pub quota_allowance: i64,
+    pub source: String,
+    pub organization_name: String,
+    pub organization_display_name: String,
+    pub role: TemplateRole,
+}
+
+/// Changes a template's access list. What is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UpdateTemplateAclRequest {
+    /// By user id.
+    #[serde(deserialize_with = "nullable")]
+    pub user_perms: BTreeMap<String, TemplateRole>,
+    /// By group id.
+    #[serde(deserialize_with = "nullable")]
+    pub group_perms: BTreeMap<String, TemplateRole>,
 }
 
 /// Chooses the version that new builds use.

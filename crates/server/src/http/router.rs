@@ -127,6 +127,8 @@ fn table(app: App) -> Table {
         .get(Signed, paths::TEMPLATE, templates::get::get)
         .patch(Signed, paths::TEMPLATE, templates::update::update)
         .delete(Signed, paths::TEMPLATE, templates::delete::delete)
+        .get(Signed, paths::TEMPLATE_ACL, templates::access::get)
+        .patch(Signed, paths::TEMPLATE_ACL, templates::access::update)
         .get(Signed, paths::TEMPLATE_VERSIONS, versions::list::list)
         .patch(Signed, paths::TEMPLATE_VERSIONS, templates::activate::activate)
         .post(Signed, paths::TEMPLATE_VERSIONS_ARCHIVE, versions::archive::archive_unused)

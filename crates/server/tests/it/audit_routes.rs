@@ -186,6 +186,8 @@ async fn templates(walk: &mut Walk, file: &str) {
     let changed = json!({ "name": "hello2", "allow_user_autostart": true, "allow_user_autostop": true,
         "allow_user_cancel_workspace_jobs": true });
     walk.go(patch.clone(), paths::TEMPLATE, &[&template], changed).await;
+    let private = json!({ "group_perms": { walk.server.app.default_organization.to_string(): "" } });
+    walk.go(patch.clone(), paths::TEMPLATE_ACL, &[&template], private).await;
     let push = async |walk: &mut Walk, fine: bool| {
         let path = format!("{DEFAULT}/templateversions");
         let made = walk.server.post(&walk.owner, &path, source(Some(&template))).await.expect(201);

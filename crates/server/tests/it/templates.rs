@@ -89,6 +89,67 @@ on_both_engines! {
         assert_eq!(names(&owner, "").await, "alpha,beta");
     }
 
+    /// Officially a missing or false value changes nothing; every command that edits sends one.
+    async fn editing_a_private_template_does_not_make_it_visible(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let (id, version) = server.template(&owner, "secret").await;
+        let path = format!("/api/v2/templates/{id}");
+        let seen = async || {
+            let list = server.get(&member, "/api/v2/templates").await.expect(200);
+            let one = server.get(&member, &path).await.status.as_u16();
+            let version = server.get(&member, &format!("/api/v2/templateversions/{version}")).await.status.as_u16();
+            (list.as_array().unwrap().len(), one, version)
+        };
+        assert_eq!(seen().await, (1, 200, 200));
+        server.patch(&owner, &path, json!({ "disable_everyone_group_access": true })).await.expect(200);
+        assert_eq!(seen().await, (0, 404, 404));
+        for edit in [
+            json!({}),
+            json!({ "disable_everyone_group_access": false }),
+            json!({ "disable_everyone_group_access": null, "description": "other" }),
+            json!({ "display_name": "S", "allow_user_autostart": true, "default_ttl_ms": 3_600_000 }),
+            json!({ "name": "secret2", "deprecation_message": "old" }),
+        ] {
+            server.patch(&owner, &path, edit.clone()).await.expect(200);
+            assert_eq!(seen().await, (0, 404, 404), "{edit}");
+        }
+        server.patch(&owner, &format!("{path}/versions"), json!({ "id": version })).await.expect(200);
+        assert_eq!(seen().await, (0, 404, 404));
+    }
+
+    async fn the_access_list_gives_a_template_back_to_everybody(server: TestServer) {
+        let owner = server.owner().await;
+        let member = server.user(&owner, "dev", &[]).await;
+        let (id, _) = server.template(&owner, "t").await;
+        let (path, acl) = (format!("/api/v2/templates/{id}"), format!("/api/v2/templates/{id}/acl"));
+        let group = server.app.default_organization.to_string();
+        let listed = async || server.get(&owner, &acl).await.expect(200);
+        let everyone = listed().await;
+        assert_eq!(everyone["users"], json!([]));
+        assert_eq!((&everyone["group"][0]["id"], &everyone["group"][0]["role"]), (&json!(group), &json!("use")));
+        assert_eq!(everyone["group"][0]["total_member_count"], 2);
+        let set = async |role: &str| server.patch(&owner, &acl, json!({ "group_perms": { &group: role } })).await;
+        set("").await.expect(200);
+        assert_eq!(listed().await, json!({ "users": [], "group": [] }));
+        server.get(&member, &path).await.expect(404);
+        server.get(&member, &acl).await.expect(404);
+        server.patch(&member, &acl, json!({ "group_perms": { &group: "use" } })).await.expect(404);
+        server.patch(&owner, &acl, json!({})).await.expect(200);
+        server.get(&member, &path).await.expect(404);
+        set("use").await.expect(200);
+        server.get(&member, &path).await.expect(200);
+        server.get(&member, &acl).await.expect(403);
+        server.patch(&member, &acl, json!({ "group_perms": { &group: "" } })).await.expect(403);
+        // What would be kept without any effect is refused.
+        assert_eq!(set("admin").await.refused(400), "group_perms");
+        let other = json!({ "group_perms": { coder_domain::ids::OrganizationId::random().to_string(): "use" } });
+        assert_eq!(server.patch(&owner, &acl, other).await.refused(400), "group_perms");
+        let user = json!({ "user_perms": { server.user_id(&member).await.to_string(): "use" } });
+        assert_eq!(server.patch(&owner, &acl, user).await.refused(400), "user_perms");
+        assert_eq!(listed().await, everyone);
+    }
+
     async fn activation(server: TestServer) {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "one").await;

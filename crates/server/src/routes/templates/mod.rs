@@ -1,5 +1,6 @@
 //! Templates.
 
+pub mod access;
 pub mod activate;
 pub mod create;
 pub mod delete;

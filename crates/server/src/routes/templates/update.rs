@@ -37,7 +37,7 @@ pub async fn update(
 }
 
 /// What changed, for the audit log.
-fn changed(before: &templates::Template, after: &templates::Template) -> Event {
+pub(super) fn changed(before: &templates::Template, after: &templates::Template) -> Event {
     let (old, new) = (&before.settings, &after.settings);
     Event::new(Verb::Write, Kind::Template, after.id.0, after.name.as_str())
         .in_organization(after.organization_id)
@@ -73,7 +73,8 @@ fn changed(before: &templates::Template, after: &templates::Template) -> Event {
         .change("everyone_may_use", old.everyone_may_use, new.everyone_may_use)
 }
 
-/// Absent texts stay; absent numbers and flags mean zero and false (http-api 6.2).
+/// Absent texts stay; absent numbers and flags mean zero and false (http-api 6.2), except for the access of "everyone",
+/// which is given back with the template's access list.
 fn apply(mut row: templates::Template, request: UpdateTemplateRequest) -> templates::Template {
     if !request.name.is_empty() {
         row.name = request.name;
@@ -97,7 +98,10 @@ fn apply(mut row: templates::Template, request: UpdateTemplateRequest) -> templa
     policy.allow_user_autostop = request.allow_user_autostop;
     policy.allow_user_cancel_workspace_jobs = request.allow_user_cancel_workspace_jobs;
     policy.require_active_version = request.require_active_version;
-    policy.everyone_may_use = !request.disable_everyone_group_access;
+    // Officially this only ever takes the access away: a client that changes something else sends false, or nothing.
+    if request.disable_everyone_group_access {
+        policy.everyone_may_use = false;
+    }
     if let Some(wanted) = request.autostop_requirement {
         policy.autostop_days = wanted.days_of_week;
         policy.autostop_weeks = wanted.weeks.max(1);
