@@ -7,6 +7,7 @@ mod builds;
 mod dashboards;
 mod external_auth;
 mod files;
+mod foreign_ids;
 mod harness;
 mod limits;
 mod listeners;
