@@ -236,6 +236,30 @@ async fn an_account_is_connected_in_the_browser_and_forgotten() {
 }
 
 #[tokio::test]
+async fn an_answer_counts_for_the_session_that_asked_and_no_other() {
+    let provider = Provider::start().await;
+    let server = TestServer::sqlite_with(provider.config(&[])).await;
+    let owner = server.owner().await;
+    let member = server.user(&owner, "dev", &[]).await;
+    let mut browser = Browser::new(&server, &owner);
+    let back =
+        format!("/external-auth/corp/callback?code=c-1&state={}", pair(&browser.leave().await, "state"));
+    // Somebody else signs in with the same browser, or the same person does again.
+    let again = server.post(&owner, "/api/v2/users/me/keys", Value::Null).await.expect(201);
+    for other in [member.as_str(), again["key"].as_str().unwrap()] {
+        let mut cookies = browser.cookies.clone();
+        cookies.retain(|(name, _)| name != "coder_session_token");
+        let mut theirs = Browser::new(&server, other);
+        theirs.cookies.extend(cookies);
+        assert_eq!(theirs.get(&back).await.status, 400);
+        assert!(!authenticated(&server, other).await);
+    }
+    assert!(provider.asked().is_empty(), "the provider was not asked");
+    assert_eq!(browser.get(&back).await.status, 303);
+    assert!(authenticated(&server, &owner).await);
+}
+
+#[tokio::test]
 async fn answers_to_another_attempt_and_refused_codes_connect_nothing() {
     let provider = Provider::start().await;
     let more =
