@@ -170,16 +170,3 @@ pub async fn nothing(
     find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?;
     Ok(Json(Vec::new()))
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn markdown_is_flattened() {
-        let check = |given: &str, want: &str| assert_eq!(super::plain(given), want);
-        check(
-            "# Region\nWhere it **runs**, see [docs](https://x) or `y`",
-            "Region\nWhere it runs, see docs or y",
-        );
-        check("an [open bracket", "an [open bracket");
-    }
-}
