@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coder_domain::Timestamp;
-use coder_domain::explain::{Daemon, Job, Key, Queue, Reason, Session, able_seen_at, explain};
+use coder_domain::explain::{Daemon, Job, Key, Named, Queue, Reason, Session, able_seen_at, explain};
 use coder_domain::ids::{DaemonId, OrganizationId, UserId};
 use coder_domain::tags::TagSet;
 use jiff::SignedDuration;
@@ -568,5 +568,26 @@ proptest! {
             prop_assert!(Reason::CODES.contains(&reason.code()));
             prop_assert!(reason.message().ends_with('.') && !reason.next_step(&tags).is_empty());
         }
+    }
+}
+
+/// A machine may wait while this is true; in every other case somebody has to do something.
+#[test]
+fn only_free_and_busy_daemons_pass_by_themselves() {
+    let daemon = || Named { id: DaemonId(Uuid::from_u128(1)), name: "d".to_owned() };
+    let queue = Queue { position: 1, size: 1, oldest_running_since: None };
+    let at = Timestamp::UNIX_EPOCH;
+    let reasons = [
+        (Reason::Starting { daemon: daemon() }, true),
+        (Reason::Busy { daemons: 1, slots: 1, queue }, true),
+        (Reason::Draining { daemon: daemon(), daemons: 1 }, false),
+        (Reason::NotSeen { daemon: daemon(), last_seen_at: None, daemons: 1 }, false),
+        (Reason::KeyExpired { daemon: daemon(), at, daemons: 1 }, false),
+        (Reason::KeyRevoked { daemon: daemon(), at, daemons: 1 }, false),
+        (Reason::TaggedJob { daemons: 1 }, false),
+        (Reason::UntaggedJob { daemons: 1, every: true }, false),
+    ];
+    for (reason, passes) in reasons {
+        assert_eq!(reason.passes_by_itself(), passes, "{}", reason.code());
     }
 }

@@ -2,7 +2,10 @@
 
 mod explain;
 mod guide;
+mod keys;
 mod life;
+mod limits;
+mod parameters;
 mod queue;
 mod rbac;
 mod tags;

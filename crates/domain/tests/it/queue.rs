@@ -133,7 +133,9 @@ proptest! {
         }
         let mine = |set: u8| mask & (1 << set) != 0;
         let mut rest = fair.clone();
-        let order: Vec<_> = std::iter::from_fn(|| rest.acquire(mine)).collect();
+        // No more can come than went in, or the queue hands a job out twice.
+        let order: Vec<_> = std::iter::from_fn(|| rest.acquire(mine)).take(ids.len() + 1).collect();
+        prop_assert!(order.len() <= ids.len(), "a job is handed out twice");
         for id in ids {
             let place = order.iter().position(|other| *other == id);
             let expected = place.map(|index| (index as u64 + 1, order.len() as u64));

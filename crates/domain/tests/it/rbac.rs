@@ -267,3 +267,39 @@ fn tables_name_only_actions_that_exist() {
         }
     }
 }
+
+/// What an older release stored, or what a newer one added: entries that are not known never widen a token.
+#[test]
+fn stored_scopes_that_are_not_known_grant_nothing() {
+    let id = Uuid::from_u128(7);
+    let reads = |scopes: &Scopes, id| scopes.allow(Resource::Template, Action::Read, Some(id));
+    let plain = Scopes::from_stored(&["template:read"], &[]);
+    assert!(reads(&plain, id) && reads(&plain, Uuid::from_u128(8)), "an empty allow list limits nothing");
+    let listed = Scopes::from_stored(&["template:read"], &[format!("template:{id}").as_str()]);
+    assert!(reads(&listed, id) && !reads(&listed, Uuid::from_u128(8)));
+    let mixed = Scopes::from_stored(&["template:read"], &["planet:*", format!("template:{id}").as_str()]);
+    assert!(reads(&mixed, id) && !reads(&mixed, Uuid::from_u128(8)));
+    for unknown in [["planet:*"], ["template:not-an-id"], ["nonsense"]] {
+        let scopes = Scopes::from_stored(&["template:read"], &unknown);
+        assert!(!reads(&scopes, id), "{unknown:?} must not count as no list at all");
+    }
+    assert!(!reads(&Scopes::from_stored(&["planet:read"], &[]), id));
+    assert!(!reads(&Scopes::from_stored::<&str>(&[], &[]), id), "no scope is stored, so nothing is allowed");
+}
+
+/// A token whose allow list names one object reaches it only through [`Object::with_id`].
+#[test]
+fn an_allow_list_reaches_the_object_that_it_names() {
+    let (named, other) = (Uuid::from_u128(7), Uuid::from_u128(8));
+    let mut owner = subject(&[SiteRole::Owner], None);
+    owner.scopes = Scopes::from_stored(&["workspace:*"], &[format!("workspace:{named}").as_str()]);
+    let workspace = Object::in_organization(Resource::Workspace, MINE).owned_by(SOMEBODY);
+    assert!(decide(&owner, Action::Read, workspace.with_id(named)));
+    assert!(!decide(&owner, Action::Read, workspace.with_id(other)));
+    assert!(!decide(&owner, Action::Read, workspace), "an object without an id is none of the named ones");
+    let same = workspace.with_id(named);
+    assert_eq!(
+        (same.resource, same.organization, same.owner),
+        (Resource::Workspace, Some(MINE), Some(SOMEBODY))
+    );
+}
