@@ -64,10 +64,7 @@ impl<T: ByteStream> Call<T> {
                 self.over = true;
                 return Err(Error::ended());
             };
-            if packet.stream < self.stream.id {
-                continue;
-            }
-            if packet.stream > self.stream.id {
+            if packet.stream != self.stream.id {
                 return Err(Error::Protocol("an answer belongs to a call that was not made"));
             }
             match packet.kind {

@@ -89,10 +89,8 @@ impl Exchange {
                 return Ok(Event::GivenUp);
             }
             let packet = self.stream.recv().await?.ok_or_else(Error::ended)?;
-            if packet.stream < self.stream.id {
-                continue;
-            }
-            if packet.stream > self.stream.id {
+            // Never an earlier call: the decoder refuses ids that go back.
+            if packet.stream != self.stream.id {
                 self.stashed = Some(packet);
                 continue;
             }

@@ -250,3 +250,48 @@ async fn an_answer_over_the_limit_becomes_an_error() {
     exchange.fail(&Status::new("too long")).await.unwrap();
     assert!(matches!(call.recv::<Empty>().await, Err(drpc::Error::Refused(_))));
 }
+
+/// What a caller still says about a call that was answered is of no use, and must not spoil the next call.
+#[tokio::test]
+async fn late_packets_of_an_answered_call_do_not_reach_the_next_one() {
+    let mut request = Vec::new();
+    let message = prost::Message::encode_to_vec(&update("job", 3));
+    frame::encode(&mut request, Kind::INVOKE, false, (1, 1), rpc::UPDATE_JOB.as_bytes());
+    frame::encode(&mut request, Kind::MESSAGE, false, (1, 2), &message);
+    frame::encode(&mut request, Kind::CLOSE_SEND, false, (1, 3), b"");
+    frame::encode(&mut request, Kind::MESSAGE, false, (1, 4), b"late");
+    frame::encode(&mut request, Kind::CANCEL, false, (1, 5), b"");
+    frame::encode(&mut request, Kind::INVOKE, false, (2, 1), rpc::UPDATE_JOB.as_bytes());
+    frame::encode(&mut request, Kind::MESSAGE, false, (2, 2), &message);
+    frame::encode(&mut request, Kind::CLOSE_SEND, false, (2, 3), b"");
+    let packets = answer_of(&Script::new(None), &request, 4).await;
+    let answer = |call| [(Kind::MESSAGE, call, 1), (Kind::CLOSE_SEND, call, 2)];
+    assert_eq!(shape(&packets), [answer(1), answer(2)].concat());
+}
+
+/// The daemon must not try again what the server refused, so the refusal counts and not the broken pipe behind it.
+#[tokio::test]
+async fn a_refusal_is_heard_although_the_request_could_not_be_written() {
+    let refusal = Status::new("you do not own this job");
+    for said in [Some(&refusal), None] {
+        // Less room than the request needs, so that writing meets the end.
+        let (near, mut far) = tokio::io::duplex(1024);
+        if let Some(status) = said {
+            let mut answer = Vec::new();
+            frame::encode(&mut answer, Kind::ERROR, false, (1, 1), &status.encode());
+            far.write_all(&answer).await.unwrap();
+        }
+        drop(far);
+        let mut call = Call::new(near, rpc::UPDATE_JOB);
+        let outcome = call.send(&update("job", 200_000)).await;
+        match said {
+            Some(status) => {
+                assert!(
+                    matches!(&outcome, Err(drpc::Error::Refused(heard)) if heard == status),
+                    "{outcome:?}"
+                )
+            }
+            None => assert!(matches!(&outcome, Err(drpc::Error::Lost(_))), "{outcome:?}"),
+        }
+    }
+}

@@ -394,3 +394,37 @@ proptest! {
         prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
     }
 }
+
+#[tokio::test]
+async fn a_ping_ends_with_its_own_answer_only() {
+    use futures_util::FutureExt as _;
+    let (mut peer, session) = bare();
+    let (mut first, mut second) = (Box::pin(session.ping()), Box::pin(session.ping()));
+    assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+    for value in [0, 1] {
+        assert_eq!(next(&mut peer).await, header(Kind::Ping, Flags::SYN, 0, value));
+    }
+    // An answer to nothing, then the second, and a ping of the peer whose answer proves that both were read.
+    for value in [7, 1] {
+        send(&mut peer, Kind::Ping, Flags::ACK, 0, value).await;
+    }
+    send(&mut peer, Kind::Ping, Flags::SYN, 0, 99).await;
+    assert_eq!(next(&mut peer).await, header(Kind::Ping, Flags::ACK, 0, 99));
+    second.now_or_never().expect("it was answered").unwrap();
+    assert!(first.as_mut().now_or_never().is_none());
+    send(&mut peer, Kind::Ping, Flags::ACK, 0, 0).await;
+    timeout(LONG, first).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn sixteen_pings_may_wait_and_those_that_were_given_up_do_not_count() {
+    use futures_util::FutureExt as _;
+    let (_peer, session) = bare();
+    let mut waiting: Vec<_> = (0..16).map(|_| Box::pin(session.ping())).collect();
+    assert!(waiting.iter_mut().all(|ping| ping.as_mut().now_or_never().is_none()));
+    assert!(matches!(session.ping().now_or_never(), Some(Err(Error::Silent))));
+    waiting.pop();
+    let mut again = Box::pin(session.ping());
+    assert!(again.as_mut().now_or_never().is_none());
+    assert!(matches!(session.ping().now_or_never(), Some(Err(Error::Silent))));
+}

@@ -171,3 +171,24 @@ fn the_answer_to_an_upgrade_never_agrees_to_more() {
         assert!(handshake::answer(&request(&pairs)).is_err(), "without {}", good[missing].0);
     }
 }
+
+/// A peer that still sends is read until its close frame; one that simply ends does not keep us.
+#[tokio::test]
+async fn shutting_down_waits_for_the_close_of_the_peer_or_its_end() {
+    use futures_util::FutureExt as _;
+    for answers in [true, false] {
+        let (near, mut far) = tokio::io::duplex(64 << 10);
+        let mut ours = Socket::client(near);
+        let mut shutdown = Box::pin(ours.shutdown());
+        assert!(shutdown.as_mut().now_or_never().is_none(), "nobody has answered the close");
+        // A binary message of one byte: not the answer.
+        far.write_all(&[0x82, 1, 7]).await.unwrap();
+        assert!(shutdown.as_mut().now_or_never().is_none());
+        if answers {
+            far.write_all(&[0x88, 2, 0x03, 0xe8]).await.unwrap();
+        } else {
+            far.shutdown().await.unwrap();
+        }
+        timeout(LONG, shutdown).await.unwrap().unwrap();
+    }
+}
