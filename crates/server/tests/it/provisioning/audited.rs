@@ -1,7 +1,7 @@
 //! Builds and imports are in the audit log once they end, as deeds of whoever asked for them, from where they asked
 //! (scheduling-and-auth 5.4); filters of the log, and its lines in the server's log.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Mutex, OnceLock};
 
 use axum::body::Body;
 use http::Request;
@@ -86,9 +86,32 @@ async fn builds_and_imports_are_written_down_when_they_end() {
     assert_eq!(builds.len(), 3);
 }
 
-/// Keeps the lines `audit_log`.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+/// Keeps the audit entries that are logged, of all servers of this test program.
+///
+/// It is the subscriber of the whole process: whether anybody listens is remembered for each place that logs, and a
+/// subscriber of one thread races with the other tests over that memory.
+#[derive(Default)]
+struct Lines(Mutex<Vec<BTreeMap<String, String>>>);
+
+impl Lines {
+    fn installed() -> &'static Self {
+        static LINES: OnceLock<&'static Lines> = OnceLock::new();
+        LINES.get_or_init(|| {
+            let lines: &'static Lines = Box::leak(Box::default());
+            tracing::subscriber::set_global_default(lines).expect("nobody else installs one");
+            lines
+        })
+    }
+
+    /// The entries that this user caused.
+    fn of(&self, user: &str) -> Vec<BTreeMap<String, String>> {
+        let quoted = format!("{user:?}");
+        let by_user = |line: &&BTreeMap<String, String>| {
+            line.get("UserID").is_some_and(|id| *id == user || *id == quoted)
+        };
+        self.0.lock().unwrap().iter().filter(by_user).cloned().collect()
+    }
+}
 
 struct Fields(BTreeMap<String, String>);
 
@@ -98,9 +121,9 @@ impl Visit for Fields {
     }
 }
 
-impl tracing::Subscriber for Lines {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
+impl tracing::Subscriber for &'static Lines {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.fields().field("ResourceTarget").is_some()
     }
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
@@ -110,9 +133,7 @@ impl tracing::Subscriber for Lines {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut fields = Fields(BTreeMap::new());
         event.record(&mut fields);
-        if fields.0.get("message").is_some_and(|text| text == "audit_log") {
-            self.0.lock().unwrap().push(fields.0);
-        }
+        self.0.lock().unwrap().push(fields.0);
     }
     fn enter(&self, _: &span::Id) {}
     fn exit(&self, _: &span::Id) {}
@@ -122,13 +143,15 @@ impl tracing::Subscriber for Lines {
 async fn entries_are_lines_of_the_servers_log_once_they_are_permanent() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let lines = Lines::default();
-    let _guard = tracing::subscriber::set_default(lines.clone());
+    let lines = Lines::installed();
+    let me = server.get(&owner, "/api/v2/users/me").await.expect(200);
+    let me = me["id"].as_str().unwrap();
+    let before = lines.of(me).len();
     let path = "/api/v2/organizations";
     server.post(&owner, path, json!({ "name": "coder" })).await.expect(409);
-    assert!(lines.0.lock().unwrap().is_empty(), "it did not happen");
+    assert_eq!(lines.of(me).len(), before, "it did not happen");
     server.post(&owner, path, json!({ "name": "blue" })).await.expect(201);
-    let lines = lines.0.lock().unwrap().clone();
+    let lines = lines.of(me).split_off(before);
     assert_eq!(lines.len(), 2, "the organization and its first member");
     let names: Vec<_> = lines[0].keys().map(String::as_str).collect();
     assert_eq!(
@@ -152,6 +175,7 @@ async fn entries_are_lines_of_the_servers_log_once_they_are_permanent() {
             "message",
         ]
     );
+    assert_eq!(lines[0]["message"], "audit_log");
     assert_eq!(lines[0]["ResourceTarget"], "\"blue\"");
     assert_eq!(lines[0]["StatusCode"], "201");
 }
