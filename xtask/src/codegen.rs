@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use coder_requirements::{Requirement, in_ci, is_there};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use prost_types::compiler::{CodeGeneratorRequest, CodeGeneratorResponse};
 
 use crate::run::root;
-use crate::tools;
 
 /// Fields that carry whole files or states; they are shared buffers instead of copies.
 const LARGE: &[&str] = &[
@@ -49,13 +49,12 @@ pub(crate) fn run(check: bool) -> Result<()> {
     for (path, text) in rust(&files)? {
         settle(&root().join("crates/wire/src/messages").join(path), &text, check)?;
     }
-    if tools::find("go").is_none() {
-        if tools::in_ci() {
-            bail!("go is not in PATH; with CI=true every tool must be there");
+    if !is_there(Requirement::Go) {
+        let advice = Requirement::Go.how_to_get();
+        if in_ci() {
+            bail!("with CI=true every tool must be there: {advice}");
         }
-        println!(
-            "SKIPPED: go is not in PATH, so the code in interop/pb is not generated; install package golang"
-        );
+        println!("the code in interop/pb is not generated: {advice}");
         return Ok(());
     }
     for (path, text) in go(&files)? {

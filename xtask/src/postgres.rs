@@ -1,9 +1,8 @@
 //! The Postgres that tests and measurements run against: a given one, or one of our own that ends with us.
 
 use anyhow::Result;
+use coder_requirements::{Requirement, is_there};
 use coder_store::testing::{Server, URL_VARIABLE};
-
-use crate::tools;
 
 /// A server, ended with this value when it is our own.
 pub(crate) struct Postgres {
@@ -23,7 +22,7 @@ pub(crate) fn for_tests() -> Result<Option<Postgres>> {
     if let Ok(url) = std::env::var(URL_VARIABLE) {
         return Ok(Some(Postgres { url, _server: None }));
     }
-    if tools::find("initdb").is_none() {
+    if !is_there(Requirement::Postgres) {
         return Ok(None);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

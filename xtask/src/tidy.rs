@@ -11,9 +11,11 @@ use crate::run::{cargo, output, root};
 const EDGES: &[(&str, &[&str])] = &[
     ("coder-domain", &[]),
     ("coder-wire", &[]),
+    ("coder-requirements", &[]),
     ("coder-api", &["coder-domain"]),
     ("coder-source", &["coder-domain"]),
-    ("coder-store", &["coder-domain"]),
+    // The requirements belong to its feature `testing`.
+    ("coder-store", &["coder-domain", "coder-requirements"]),
     ("coder-tfprovider", &["coder-domain"]),
     ("coder-provisioner", &["coder-api", "coder-domain", "coder-source", "coder-tfprovider", "coder-wire"]),
     ("coder-server", &["coder-api", "coder-domain", "coder-source", "coder-store", "coder-wire"]),

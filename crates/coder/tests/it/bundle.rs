@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use coder_requirements::Requirement;
+
 use crate::program::{Home, binary, finish};
 use crate::stack::{EMAIL, PASSWORD, USER, has_terraform};
 
@@ -38,17 +40,10 @@ resource "terraform_data" "machine" {
 }
 "#;
 
-/// Whether namespaces and strace can be used here.
+/// Whether a machine without a network can be made here; otherwise the test is skipped.
+#[track_caller]
 fn has_namespaces() -> bool {
-    let works = |program: &str, args: &[&str]| {
-        Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
-    };
-    let fine = works("unshare", &["-rn", "ip", "link", "set", "lo", "up"])
-        && works("strace", &["-f", "-o", "/dev/null", "true"]);
-    if !fine {
-        eprintln!("SKIPPED: unshare, ip or strace cannot be used here, so nothing is run without a network");
-    }
-    fine
+    coder_requirements::has(Requirement::NetworkNamespaces) && coder_requirements::has(Requirement::Strace)
 }
 
 /// A home with a mirror that has the second provider, and a template that uses it.

@@ -1,23 +1,13 @@
 //! `coder exp terraform convert`: what Terraform says about a plan or a state, through the binary.
 
-use std::path::{Path, PathBuf};
+use coder_requirements::Requirement;
 
 use crate::program::Home;
 
-/// Captured plans and states with the official conversion of each; they are not part of this repository.
-fn fixtures() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/terraform");
-    let dir = std::env::var_os("CODER_TEST_TERRAFORM_FIXTURES").map_or(beside, PathBuf::from);
-    if dir.is_dir() {
-        return dir.canonicalize().ok();
-    }
-    eprintln!("SKIPPED: no conversion fixtures (set CODER_TEST_TERRAFORM_FIXTURES to their directory)");
-    None
-}
-
 #[test]
 fn captured_plans_and_states_become_the_captured_results() {
-    let Some(dir) = fixtures() else { return };
+    let Some(dir) = coder_requirements::directory(Requirement::ConversionFixtures) else { return };
+    let dir = dir.canonicalize().unwrap();
     let home = Home::new();
     let mut compared = 0;
     for case in std::fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path().is_dir()) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use coder_api::client::{Credential, Serve};
 use coder_api::files::TAR;
+use coder_requirements::Requirement;
 use coder_wire::daemon::Client as Calls;
 use coder_wire::messages::provisioner::LogLevel;
 use coder_wire::messages::provisionerd::{CompletedJob, Log, LogSource, UpdateJobRequest, completed_job};
@@ -26,18 +27,18 @@ struct Tmpfs {
 }
 
 impl Tmpfs {
-    /// None where mounting is not permitted, which is said aloud.
+    /// None where mounting is not permitted; then the test is skipped, and only the limit of file sizes stands for a
+    /// full disk.
+    #[track_caller]
     fn new(mebibytes: u32) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let size = format!("size={mebibytes}m,mode=0777");
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder.path()).output();
-        if !mount.is_ok_and(|output| output.status.success()) {
-            // Written directly, so that the test program's capture does not hide it.
-            let note = b"SKIPPED: no tmpfs can be mounted here; only the limit of file sizes stands for a full disk\n";
-            std::io::stderr().write_all(note).unwrap();
+        if !coder_requirements::has(Requirement::Mounts) {
             return None;
         }
+        let folder = tempfile::tempdir().unwrap();
+        let size = format!("size={mebibytes}m,mode=0777");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder.path());
+        assert!(mount.status().unwrap().success(), "the probe could mount");
         Some(Self { folder })
     }
 

@@ -1,10 +1,11 @@
-//! Official programs in both directions, where one is given; nothing is downloaded.
+//! Official programs in both directions, where they are given; nothing is downloaded. Our own program runs the same steps in
+//! tests of its own.
 //!
 //! `CODER_TEST_REFERENCE_DAEMON` is the path of a `coder` binary: it joins our server with a key, with the pre-shared key and
 //! with a token, and runs every type of job. `CODER_TEST_REFERENCE_SERVER` (a URL) and `CODER_TEST_REFERENCE_TOKEN` (a
 //! session of somebody who may make templates and start daemons) name a server that our daemon joins to run an import.
-//! Without them our own binary stands in for both, which proves the tests and not the officials' part.
 
+use std::path::Path;
 use std::process::Command;
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, Transition};
@@ -15,6 +16,7 @@ use coder_api::templates::CreateTemplateRequest;
 use coder_api::versions::{CreateDryRunRequest, CreateTemplateVersionRequest};
 use coder_api::workspaces::CreateWorkspaceRequest;
 use coder_domain::secret::Secret;
+use coder_requirements::Requirement;
 
 use crate::faults::{Api, SMALL};
 use crate::killed::{archive, runtime};
@@ -23,10 +25,10 @@ use crate::stack::{PATIENCE, Process, Server, has_terraform};
 
 const PSK: &str = "a pre-shared key of sufficient length";
 
-/// The daemon's binary: the reference, or ours.
-fn reference(home: &Home, args: &[&str]) -> Command {
+/// A command of the given program, or of ours when there is none.
+fn command_of(binary: Option<&Path>, home: &Home, args: &[&str]) -> Command {
     let ours = home.command(args);
-    let Some(binary) = std::env::var_os("CODER_TEST_REFERENCE_DAEMON") else { return ours };
+    let Some(binary) = binary else { return ours };
     let mut command = Command::new(binary);
     command.args(args).env_clear().current_dir(home.path());
     for (name, value) in ours.get_envs().filter_map(|(name, value)| Some((name, value?))) {
@@ -35,8 +37,8 @@ fn reference(home: &Home, args: &[&str]) -> Command {
     command
 }
 
-/// Starts the reference with this credential in its environment; its tag keeps the others away.
-fn daemon(server: &Server, credential: (&str, &str), pool: &str) -> (Home, Process) {
+/// Starts a daemon with this credential in its environment; its tag keeps the others away.
+fn daemon(binary: Option<&Path>, server: &Server, credential: (&str, &str), pool: &str) -> (Home, Process) {
     let mut home = Home::new();
     home.set("CODER_URL", &server.url).set(credential.0, credential.1);
     let mut args = vec!["provisioner", "start", "--name", pool, "--cache-dir", "cache"];
@@ -45,7 +47,7 @@ fn daemon(server: &Server, credential: (&str, &str), pool: &str) -> (Home, Proce
     if credential.0 != "CODER_PROVISIONER_DAEMON_KEY" {
         args.extend(["--tag", &tag]);
     }
-    let process = Process::spawn(&home, reference(&home, &args), "daemon.log");
+    let process = Process::spawn(&home, command_of(binary, &home, &args), "daemon.log");
     (home, process)
 }
 
@@ -92,10 +94,21 @@ fn every_job(api: &Api, pool: &str) {
 }
 
 #[test]
-fn a_reference_daemon_runs_every_job_of_our_server() {
-    if !has_terraform() {
-        return;
+fn official_daemon_runs_every_job_of_our_server() {
+    let Some(binary) = coder_requirements::program(Requirement::OfficialDaemon) else { return };
+    if has_terraform() {
+        runs_every_job(Some(&binary));
     }
+}
+
+#[test]
+fn our_daemon_runs_every_job_of_our_server() {
+    if has_terraform() {
+        runs_every_job(None);
+    }
+}
+
+fn runs_every_job(binary: Option<&Path>) {
     let server = Server::start(&["--provisioner-daemon-psk", PSK]);
     let home = server.first_user();
     let api = Api::new(&server, &home);
@@ -108,7 +121,7 @@ fn a_reference_daemon_runs_every_job_of_our_server() {
         ("by-token", ("CODER_SESSION_TOKEN", token.trim())),
     ];
     for (pool, credential) in credentials {
-        let (_home, mut process) = daemon(&server, credential, pool);
+        let (_home, mut process) = daemon(binary, &server, credential, pool);
         process.says("successfully connected to coderd");
         every_job(&api, pool);
         process.signal("TERM");
@@ -118,23 +131,27 @@ fn a_reference_daemon_runs_every_job_of_our_server() {
 }
 
 #[test]
-fn our_daemon_runs_an_import_of_a_reference_server() {
-    if !has_terraform() {
-        return;
+fn our_daemon_runs_an_import_of_an_official_server() {
+    if has_terraform() && coder_requirements::has(Requirement::OfficialServer) {
+        let [url, token] = ["CODER_TEST_REFERENCE_SERVER", "CODER_TEST_REFERENCE_TOKEN"]
+            .map(|name| std::env::var(name).unwrap());
+        runs_an_import_of(&url, token);
     }
-    let given = ["CODER_TEST_REFERENCE_SERVER", "CODER_TEST_REFERENCE_TOKEN"].map(std::env::var);
-    let (own, url, token) = match given {
-        [Ok(url), Ok(token)] => (None, url, token),
-        _ => {
-            let server = Server::start(&[]);
-            let home = server.first_user();
-            let token = home.run(&["tokens", "create"]).good().out.trim().to_owned();
-            let url = server.url.clone();
-            (Some((server, home)), url, token)
-        }
-    };
+}
+
+#[test]
+fn our_daemon_runs_an_import_of_our_server() {
+    if has_terraform() {
+        let server = Server::start(&[]);
+        let home = server.first_user();
+        let token = home.run(&["tokens", "create"]).good().out.trim().to_owned();
+        runs_an_import_of(&server.url, token);
+    }
+}
+
+fn runs_an_import_of(url: &str, token: String) {
     let mut home = Home::new();
-    home.set("CODER_URL", &url).set("CODER_SESSION_TOKEN", &token);
+    home.set("CODER_URL", url).set("CODER_SESSION_TOKEN", &token);
     // A tag of this run, so that no other daemon of that server takes the job.
     let name = format!("ours-{}", std::process::id());
     let tag = format!("run={name}");
@@ -143,7 +160,7 @@ fn our_daemon_runs_an_import_of_a_reference_server() {
     daemon.says("successfully connected to coderd");
     let runtime = runtime();
     let options = Options { proxies: Proxies::none(), ..Options::default() };
-    let client = Client::new(&url, Some(Secret::new(token)), options).unwrap();
+    let client = Client::new(url, Some(Secret::new(token)), options).unwrap();
     let ordered = runtime.block_on(async {
         let organizations = client.my_organizations().await?;
         let organization = organizations.iter().find(|found| found.is_default).unwrap_or(&organizations[0]);
@@ -163,5 +180,4 @@ fn our_daemon_runs_an_import_of_a_reference_server() {
     assert!(resources.iter().any(|resource| resource.kind == "terraform_data"), "{resources:?}");
     daemon.signal("TERM");
     assert!(daemon.end().success(), "{}", daemon.log());
-    drop(own);
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use coder_requirements::Requirement;
+
 use crate::program::{Home, until, wait};
 
 pub(crate) const USER: &str = "admin";
@@ -14,15 +16,10 @@ pub(crate) const PASSWORD: &str = "Correct-horse-battery-7";
 /// How long starts and stops may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether real Terraform is here; in CI its absence is a failure.
+/// Whether real Terraform is here; otherwise the test is skipped.
+#[track_caller]
 pub(crate) fn has_terraform() -> bool {
-    let found = Command::new("terraform").arg("version").env("CHECKPOINT_DISABLE", "1").output();
-    let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "terraform is not installed");
-        eprintln!("SKIPPED: terraform is not installed, so nothing is built");
-    }
-    found
+    coder_requirements::has(Requirement::Terraform)
 }
 
 /// A process with a log, killed at the end of its test.

@@ -1,5 +1,6 @@
 //! Templates, jobs, and daemons to run them.
 
+use coder_requirements::Requirement;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,16 +65,10 @@ resource "terraform_data" "machine" {
 /// One resource, no provider.
 pub(crate) const PLAIN: &str = "resource \"terraform_data\" \"a\" {\n  input = \"x\"\n}\n";
 
-/// Whether there is a Terraform; without one a test is skipped, but not where everything has to be there.
-#[expect(clippy::print_stderr, reason = "a skip has to be seen")]
+/// Terraform; without it the test is skipped.
+#[track_caller]
 pub(crate) fn terraform() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|dir| dir.join("terraform")).find(|file| file.is_file());
-    if found.is_none() {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "terraform is not installed");
-        eprintln!("SKIPPED: terraform is not installed");
-    }
-    found
+    coder_requirements::program(Requirement::Terraform)
 }
 
 pub(crate) fn tar(files: &[(&str, &str)]) -> Bytes {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use coder_provisioner::TerraformSource;
+use coder_requirements::Requirement;
 use coder_wire::extension::Extensions;
 use coder_wire::messages::provisioner::WorkspaceTransition;
 use coder_wire::messages::provisionerd as pb;
@@ -12,17 +13,10 @@ use pb::completed_job::Type;
 use crate::server::Server;
 use crate::setup::{HELLO, PLAIN, Running, build, dry_run, import, start, tar, terraform};
 
-/// OpenTofu, where there is one: `CODER_TEST_TOFU` names it, or it is in `PATH`.
-#[expect(clippy::print_stderr, reason = "a skip has to be seen")]
+/// OpenTofu; without it the test is skipped.
+#[track_caller]
 fn tofu() -> Option<PathBuf> {
-    let named = std::env::var_os("CODER_TEST_TOFU").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = || std::env::split_paths(&path).map(|dir| dir.join("tofu")).find(|file| file.is_file());
-    let found = named.or_else(in_path);
-    if found.is_none() {
-        eprintln!("SKIPPED: tofu is not installed; CODER_TEST_TOFU may name one");
-    }
-    found
+    coder_requirements::program(Requirement::Tofu)
 }
 
 /// Programs that say they are of some version, and are the machine's Terraform for all else; what it would refuse they

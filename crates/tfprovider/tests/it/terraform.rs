@@ -25,16 +25,10 @@ pub(crate) struct Diagnostic {
     pub(crate) text: String,
 }
 
-/// The program; none, with a line that says so, where there is no Terraform to test with.
+/// The program; without one the test is skipped.
+#[track_caller]
 fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        std::env::split_paths(&path).map(|folder| folder.join("terraform")).find(|file| file.is_file());
-    if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "terraform is not in PATH, and CI needs it");
-        eprintln!("SKIPPED: terraform is not in PATH");
-    }
-    found
+    coder_requirements::program(coder_requirements::Requirement::Terraform)
 }
 
 impl Job {

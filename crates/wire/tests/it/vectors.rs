@@ -1,6 +1,7 @@
 //! Captured bytes decode, mean what their comments say, and encode again to the same bytes.
 
-use std::path::{Path, PathBuf};
+use coder_requirements::Requirement;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use coder_wire::drpc::frame::{self as drpc, FrameError};
@@ -24,14 +25,10 @@ enum Line {
 fn vectors() -> Vec<Vector> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let own = manifest.join("tests/vectors");
-    let reference = std::env::var_os("CODER_TEST_VECTORS")
-        .map_or_else(|| manifest.join("../../../shared/vectors"), PathBuf::from);
     let mut all = read(&own);
     assert!(all.len() >= 68, "vectors are missing; run interop capture");
-    if reference.is_dir() {
+    if let Some(reference) = coder_requirements::directory(Requirement::ProtocolCaptures) {
         all.extend(read(&reference));
-    } else {
-        println!("SKIPPED: no reference captures at {}; set CODER_TEST_VECTORS", reference.display());
     }
     all
 }

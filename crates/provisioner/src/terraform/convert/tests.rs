@@ -206,25 +206,14 @@ fn one_default_preset_at_most() {
 mod golden {
     //! Captured plans and states with the reference's result for each; they are not part of this repository.
 
-    use std::path::{Path, PathBuf};
+    use coder_requirements::Requirement;
 
     use super::*;
     use crate::terraform::convert::text::{Source, convert_text};
 
-    fn fixtures() -> Option<PathBuf> {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/terraform");
-        let dir = std::env::var_os("CODER_TEST_TERRAFORM_FIXTURES").map_or(beside, PathBuf::from);
-        dir.is_dir().then_some(dir)
-    }
-
     #[test]
     fn conversions_equal_the_captured_ones() {
-        let Some(dir) = fixtures() else {
-            eprintln!(
-                "SKIPPED: no conversion fixtures (set CODER_TEST_TERRAFORM_FIXTURES to their directory)"
-            );
-            return;
-        };
+        let Some(dir) = coder_requirements::directory(Requirement::ConversionFixtures) else { return };
         let mut compared = 0;
         for case in std::fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
             for kind in ["plan", "state"] {

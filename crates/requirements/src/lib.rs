@@ -1,0 +1,195 @@
+//! What tests need of a machine besides Rust, and the only way in which a test is skipped without it.
+//!
+//! A test asks [`has`] (or [`program`], [`directory`]) and returns early when the answer is no. Every such answer is written
+//! to the file that [`RECORD_VARIABLE`] names, so that `cargo xtask test` can list and count the skipped tests at its end;
+//! the test harness captures what a passing test prints. With `CI=true` a requirement that has no entry in
+//! [`Requirement::missing_in_ci`] fails the test instead.
+//!
+//! The probes use other programs than the product does (`unshare`, `mount`): a product that wrongly finds that the kernel
+//! offers no namespaces must fail a test, not skip it.
+
+mod probe;
+mod record;
+
+use std::path::PathBuf;
+
+pub use record::{RECORD_VARIABLE, Skips, read};
+
+/// Something that a test needs and a machine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Requirement {
+    /// `terraform` in the `PATH`.
+    Terraform,
+    /// OpenTofu: `tofu` in the `PATH`, or the program that `CODER_TEST_TOFU` names.
+    Tofu,
+    /// `go` in the `PATH`.
+    Go,
+    /// `initdb` and `postgres` in the `PATH`.
+    Postgres,
+    /// `git` in the `PATH`.
+    Git,
+    /// `strace` in the `PATH`, and permission to trace.
+    Strace,
+    /// A kernel that lets this user make mount and process namespaces.
+    Namespaces,
+    /// A kernel that lets this user make a network namespace and set up loopback there.
+    NetworkNamespaces,
+    /// Permission to mount a file system where every process sees it.
+    Mounts,
+    /// A hierarchy of control groups (version 1) in which this user may make groups that limit processes.
+    ControlGroupsV1,
+    /// A hierarchy of control groups (version 2) in which this user may make groups.
+    ControlGroupsV2,
+    /// Plans and states with the official conversion of each, in the directory `CODER_TEST_TERRAFORM_FIXTURES`.
+    ConversionFixtures,
+    /// Captures of the official daemon protocol, in the directory `CODER_TEST_VECTORS`.
+    ProtocolCaptures,
+    /// An official program, named by `CODER_TEST_REFERENCE_DAEMON`.
+    OfficialDaemon,
+    /// An official server, named by `CODER_TEST_REFERENCE_SERVER` and `CODER_TEST_REFERENCE_TOKEN`.
+    OfficialServer,
+}
+
+impl Requirement {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Terraform,
+        Self::Tofu,
+        Self::Go,
+        Self::Postgres,
+        Self::Git,
+        Self::Strace,
+        Self::Namespaces,
+        Self::NetworkNamespaces,
+        Self::Mounts,
+        Self::ControlGroupsV1,
+        Self::ControlGroupsV2,
+        Self::ConversionFixtures,
+        Self::ProtocolCaptures,
+        Self::OfficialDaemon,
+        Self::OfficialServer,
+    ];
+
+    /// The word that stands for it in the record and in the summary.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Terraform => "terraform",
+            Self::Tofu => "tofu",
+            Self::Go => "go",
+            Self::Postgres => "postgres",
+            Self::Git => "git",
+            Self::Strace => "strace",
+            Self::Namespaces => "namespaces",
+            Self::NetworkNamespaces => "network-namespaces",
+            Self::Mounts => "mounts",
+            Self::ControlGroupsV1 => "control-groups-v1",
+            Self::ControlGroupsV2 => "control-groups-v2",
+            Self::ConversionFixtures => "conversion-fixtures",
+            Self::ProtocolCaptures => "protocol-captures",
+            Self::OfficialDaemon => "official-daemon",
+            Self::OfficialServer => "official-server",
+        }
+    }
+
+    /// What has to be done to have it.
+    #[must_use]
+    pub fn how_to_get(self) -> &'static str {
+        match self {
+            Self::Terraform => "install Terraform 1.1 or newer into the PATH",
+            Self::Tofu => "install OpenTofu into the PATH, or name the program in CODER_TEST_TOFU",
+            Self::Go => "install the package golang",
+            Self::Postgres => "install the package postgresql, with its bin directory in the PATH",
+            Self::Git => "install the package git",
+            Self::Strace => "install the package strace, and permit ptrace",
+            Self::Namespaces => "permit mount and process namespaces (or run as root)",
+            Self::NetworkNamespaces => "install the package iproute2, and permit network namespaces",
+            Self::Mounts => "run as root with CAP_SYS_ADMIN",
+            Self::ControlGroupsV1 => "mount control groups of version 1, writable for this user",
+            Self::ControlGroupsV2 => "mount control groups of version 2, writable for this user",
+            Self::ConversionFixtures => "set CODER_TEST_TERRAFORM_FIXTURES to their directory",
+            Self::ProtocolCaptures => "set CODER_TEST_VECTORS to their directory",
+            Self::OfficialDaemon => "set CODER_TEST_REFERENCE_DAEMON to the path of an official binary",
+            Self::OfficialServer => "set CODER_TEST_REFERENCE_SERVER and CODER_TEST_REFERENCE_TOKEN",
+        }
+    }
+
+    /// Why a run that decides about a landing may lack it; none where it must be there.
+    ///
+    /// This is the allow-list of skips with `CI=true`.
+    #[must_use]
+    pub fn missing_in_ci(self) -> Option<&'static str> {
+        match self {
+            Self::Tofu => Some("no package archive has OpenTofu"),
+            Self::ConversionFixtures | Self::ProtocolCaptures => {
+                Some("captures of official programs are not part of this repository")
+            }
+            Self::OfficialDaemon | Self::OfficialServer => Some(
+                "official programs are not downloaded; our own program runs the same steps in a test of its own",
+            ),
+            Self::Namespaces
+            | Self::NetworkNamespaces
+            | Self::Mounts
+            | Self::Strace
+            | Self::ControlGroupsV1
+            | Self::ControlGroupsV2 => {
+                Some("the kernel, or the container that the run is in, decides what it permits")
+            }
+            Self::Terraform | Self::Go | Self::Postgres | Self::Git => None,
+        }
+    }
+}
+
+/// Whether the machine has it. When it does not, the running test is recorded as skipped: it must return.
+///
+/// # Panics
+/// With `CI=true`, when a run that decides about a landing must have it.
+#[must_use]
+#[track_caller]
+pub fn has(requirement: Requirement) -> bool {
+    let found = probe::is_there(requirement);
+    if !found {
+        record::skip(requirement);
+    }
+    found
+}
+
+/// The program that stands for it; none when it is missing, and then the running test is recorded as skipped.
+///
+/// # Panics
+/// As [`has`].
+#[must_use]
+#[track_caller]
+pub fn program(requirement: Requirement) -> Option<PathBuf> {
+    let found = probe::program(requirement);
+    if found.is_none() {
+        record::skip(requirement);
+    }
+    found
+}
+
+/// The directory that holds it; none when it is missing, and then the running test is recorded as skipped.
+///
+/// # Panics
+/// As [`has`].
+#[must_use]
+#[track_caller]
+pub fn directory(requirement: Requirement) -> Option<PathBuf> {
+    let found = probe::directory(requirement);
+    if found.is_none() {
+        record::skip(requirement);
+    }
+    found
+}
+
+/// Whether the machine has it, without recording anything: for programs that are not tests.
+#[must_use]
+pub fn is_there(requirement: Requirement) -> bool {
+    probe::is_there(requirement)
+}
+
+/// Whether this run decides about a landing.
+#[must_use]
+pub fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}

@@ -1,0 +1,150 @@
+//! How each requirement is looked for. An answer is kept for the life of the process.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use crate::Requirement;
+
+/// Answers of probes that start a program.
+static ANSWERS: Mutex<Vec<(Requirement, bool)>> = Mutex::new(Vec::new());
+
+/// Whether the machine has it.
+pub(crate) fn is_there(requirement: Requirement) -> bool {
+    // Held over the probe: tests of one program that run side by side probe once.
+    let mut answers = ANSWERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some((_, found)) = answers.iter().find(|(known, _)| *known == requirement) {
+        return *found;
+    }
+    let found = look(requirement);
+    answers.push((requirement, found));
+    found
+}
+
+fn look(requirement: Requirement) -> bool {
+    match requirement {
+        Requirement::Terraform | Requirement::Tofu | Requirement::Git | Requirement::Go => {
+            program(requirement).is_some()
+        }
+        Requirement::Postgres => in_path("initdb").is_some() && in_path("postgres").is_some(),
+        Requirement::Strace => works("strace", &["-f", "-o", "/dev/null", "true"]),
+        // The first form is for root, the second for everybody where user namespaces are permitted.
+        Requirement::Namespaces => {
+            works("unshare", &["--mount", "--pid", "--fork", "--mount-proc", "true"])
+                || works(
+                    "unshare",
+                    &["--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "true"],
+                )
+        }
+        Requirement::NetworkNamespaces => {
+            works("unshare", &["--map-root-user", "--net", "ip", "link", "set", "lo", "up"])
+        }
+        Requirement::Mounts => can_mount(),
+        Requirement::ControlGroupsV1 => can_make_group(Path::new("/sys/fs/cgroup/pids"), "pids.max"),
+        Requirement::ControlGroupsV2 => ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+            .iter()
+            .any(|root| can_make_group(Path::new(root), "cgroup.events")),
+        Requirement::ConversionFixtures | Requirement::ProtocolCaptures => directory(requirement).is_some(),
+        Requirement::OfficialDaemon => program(requirement).is_some(),
+        Requirement::OfficialServer => ["CODER_TEST_REFERENCE_SERVER", "CODER_TEST_REFERENCE_TOKEN"]
+            .iter()
+            .all(|name| std::env::var_os(name).is_some()),
+    }
+}
+
+/// The program that stands for a requirement.
+pub(crate) fn program(requirement: Requirement) -> Option<PathBuf> {
+    let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+    match requirement {
+        Requirement::Terraform => in_path("terraform"),
+        Requirement::Tofu => named("CODER_TEST_TOFU").or_else(|| in_path("tofu")),
+        Requirement::Go => in_path("go"),
+        Requirement::Git => in_path("git"),
+        Requirement::Strace => in_path("strace"),
+        Requirement::OfficialDaemon => named("CODER_TEST_REFERENCE_DAEMON"),
+        _ => None,
+    }
+}
+
+/// The directory that holds a requirement: what a variable names, or one beside the checkout.
+pub(crate) fn directory(requirement: Requirement) -> Option<PathBuf> {
+    let (variable, beside) = match requirement {
+        Requirement::ConversionFixtures => {
+            ("CODER_TEST_TERRAFORM_FIXTURES", "../../../shared/fixtures/terraform")
+        }
+        Requirement::ProtocolCaptures => ("CODER_TEST_VECTORS", "../../../shared/vectors"),
+        _ => return None,
+    };
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join(beside);
+    let found = std::env::var_os(variable).map_or_else(beside, PathBuf::from);
+    found.is_dir().then_some(found)
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
+}
+
+fn works(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Mounts a small file system on a directory of its own, and takes it away again.
+fn can_mount() -> bool {
+    let directory = std::env::temp_dir().join(format!("coder-mount-probe-{}", std::process::id()));
+    if std::fs::create_dir(&directory).is_err() {
+        return false;
+    }
+    let place = directory.to_string_lossy().into_owned();
+    let mounted = works("mount", &["-t", "tmpfs", "-o", "size=64k", "tmpfs", &place]);
+    let unmounted = !mounted || works("umount", &[&place]);
+    let removed = std::fs::remove_dir(&directory).is_ok();
+    mounted && unmounted && removed
+}
+
+/// Makes a group below `root`, looks for the file that tells its kind, and takes it away again.
+fn can_make_group(root: &Path, file: &str) -> bool {
+    let group = root.join(format!("coder-group-probe-{}", std::process::id()));
+    if std::fs::create_dir(&group).is_err() {
+        return false;
+    }
+    let found = group.join(file).exists();
+    std::fs::remove_dir(&group).is_ok() && found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_where_the_path_has_it() {
+        assert!(in_path("sh").is_some());
+        assert_eq!(in_path("a-program-that-nobody-has"), None);
+        assert!(works("true", &[]) && !works("false", &[]) && !works("a-program-that-nobody-has", &[]));
+    }
+
+    #[test]
+    fn a_probe_leaves_nothing_behind() {
+        let ours = |path: &Path| path.to_string_lossy().contains(&format!("-probe-{}", std::process::id()));
+        for requirement in [Requirement::Mounts, Requirement::ControlGroupsV1, Requirement::ControlGroupsV2] {
+            let first = look(requirement);
+            assert_eq!(first, look(requirement), "{} is decided by chance", requirement.name());
+        }
+        let left = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|path| ours(path)).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&std::env::temp_dir()), [PathBuf::new(); 0]);
+        assert_eq!(left(Path::new("/sys/fs/cgroup")), [PathBuf::new(); 0]);
+        assert_eq!(left(Path::new("/sys/fs/cgroup/pids")), [PathBuf::new(); 0]);
+    }
+
+    #[test]
+    fn a_group_is_not_a_mere_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!can_make_group(directory.path(), "pids.max"));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}
