@@ -136,9 +136,9 @@ mod tests {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).filter(|path| ours(path)).collect::<Vec<_>>()
         };
-        assert_eq!(left(&std::env::temp_dir()), [PathBuf::new(); 0]);
-        assert_eq!(left(Path::new("/sys/fs/cgroup")), [PathBuf::new(); 0]);
-        assert_eq!(left(Path::new("/sys/fs/cgroup/pids")), [PathBuf::new(); 0]);
+        assert!(left(&std::env::temp_dir()).is_empty());
+        assert!(left(Path::new("/sys/fs/cgroup")).is_empty());
+        assert!(left(Path::new("/sys/fs/cgroup/pids")).is_empty());
     }
 
     #[test]

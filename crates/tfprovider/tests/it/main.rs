@@ -1,5 +1,5 @@
 //! The provider as Terraform sees it, and the currency of its generated code.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod agent;
 mod generated;
