@@ -157,6 +157,7 @@ fn request_body(method: &Method, path: &str) -> Value {
             json!({ "name": "w", "template_id": Uuid::nil(), "template_version_id": Uuid::max() })
         }
         ("PATCH", "/organizations/{organization}") => json!({ "description": "changed" }),
+        ("POST" | "PUT", "/organizations/{organization}/members/roles") => json!({ "name": "stolen" }),
         ("POST", "/organizations/{organization}/provisionerdaemons/{daemon}/drain") => {
             json!({ "reason": "stolen" })
         }
@@ -208,6 +209,7 @@ fn named_in_bodies() -> Vec<(&'static str, &'static str, Value, &'static str, &'
         ),
         ("PATCH", "/templates/{template}/versions", json!({}), "id", "templateversion"),
         ("PATCH", "/templates/{template}/versions", json!({}), "id", "draft"),
+        ("POST", "/organizations/{organization}/templateversions", push(), "file_id", "fileid"),
         ("POST", "/organizations/{organization}/templateversions", push(), "template_id", "template"),
         (
             "POST",
