@@ -46,6 +46,19 @@ fn keep_freed_memory() {
 #[cfg(all(feature = "server", not(target_env = "gnu")))]
 const fn keep_freed_memory() {}
 
+/// Gives free memory back to the system: what a large request freed in small pieces stays with the allocator otherwise.
+#[cfg(all(feature = "server", target_env = "gnu"))]
+pub(crate) fn release_memory() {
+    // SAFETY: it looks at free memory only, and takes the allocator's own locks.
+    #[expect(unsafe_code, reason = "the allocator has no safe binding")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(all(feature = "server", not(target_env = "gnu")))]
+pub(crate) const fn release_memory() {}
+
 fn install_tls() {
     // Fails only when it is installed already, with the same provider.
     drop(rustls::crypto::ring::default_provider().install_default());

@@ -205,6 +205,12 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// Largest uploaded file, and largest content of a converted zip.
     pub upload_bytes: usize,
+    /// How many bytes of uploaded files that no template version uses one user may have.
+    pub unused_upload_bytes: u64,
+    /// Where files are while they arrive; none for the system's folder for temporary files.
+    pub spool_directory: Option<PathBuf>,
+    /// Gives freed memory back to the operating system; none where the allocator does so by itself.
+    pub release_memory: Option<fn()>,
     /// Time given to requests and tasks between the soft and the hard stop.
     pub shutdown_grace: Duration,
 }
@@ -222,6 +228,9 @@ impl Default for Limits {
             proxy_idle_timeout: Duration::from_secs(660),
             stall_timeout: Duration::from_secs(60),
             upload_bytes: 100 << 20,
+            unused_upload_bytes: 1 << 30,
+            spool_directory: None,
+            release_memory: None,
             shutdown_grace: Duration::from_secs(5),
         }
     }

@@ -13,6 +13,7 @@ use crate::events::Events;
 use crate::external_auth::Accounts;
 use crate::http::limits::RateLimits;
 use crate::lifecycle::Lifecycle;
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::provisioning::Scheduler;
 
@@ -41,6 +42,8 @@ pub struct Ctx {
     pub lifecycle: Lifecycle,
     /// Password hashing with bounded concurrency.
     pub passwords: Hasher,
+    /// What peers can make us hold.
+    pub memory: Memory,
     /// Requests per minute.
     pub rates: RateLimits,
     /// Accounts elsewhere.

@@ -13,11 +13,14 @@ pub mod git_ssh_key;
 pub mod http;
 pub mod lifecycle;
 pub mod markdown;
+pub mod memory;
 pub mod metrics;
 pub mod pages;
 pub mod provisioning;
 pub mod routes;
 pub mod server;
+pub mod spool;
+pub mod stored;
 pub mod tasks;
 
 pub use config::Config;

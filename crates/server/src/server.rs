@@ -19,6 +19,7 @@ use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
 use crate::http::{router, tls};
 use crate::lifecycle::Lifecycle;
+use crate::memory::Memory;
 use crate::metrics::{self, Metrics};
 use crate::provisioning::Scheduler;
 use crate::tasks;
@@ -183,6 +184,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let scheduler = Scheduler::new(store.clone(), clock.clone(), events.clone());
     let passwords = password::Hasher::new(config.sessions.password_concurrency);
     let rates = RateLimits::new(&config.limits);
+    let memory = Memory::new(&config.limits);
     let accounts = Accounts::new(&config.external_auth)?;
     Ok(Arc::new(Ctx {
         config,
@@ -195,6 +197,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         default_organization,
         lifecycle: Lifecycle::new(),
         passwords,
+        memory,
         rates,
         accounts,
         metrics: Metrics::default(),

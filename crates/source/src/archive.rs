@@ -10,6 +10,8 @@ use crate::files::SourceName;
 const MAX_ENTRIES: usize = 10_000;
 /// Largest file of the root module that is read.
 const MAX_FILE_BYTES: usize = 1 << 20;
+/// Largest zip that is read; servers keep tars.
+const MAX_ZIP_BYTES: u64 = 16 << 20;
 /// All files of the root module together, and all others together.
 const MAX_TOTAL_BYTES: usize = 8 << 20;
 
@@ -25,17 +27,26 @@ pub(crate) struct Contents {
     pub(crate) others: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-/// Reads a tar or a zip.
-pub(crate) fn read(bytes: &[u8], mimetype: &str) -> Result<Contents, ReadError> {
+/// Reads a tar as it comes, or a zip.
+pub(crate) fn read(mut bytes: impl Read, mimetype: &str) -> Result<Contents, ReadError> {
     let kind = mimetype.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-tar" | "application/tar" => tar(bytes),
-        "application/zip" | "application/x-zip-compressed" => zip(bytes),
+        "application/zip" | "application/x-zip-compressed" => {
+            // A zip is read from its end.
+            let mut whole = Vec::new();
+            let read = bytes.by_ref().take(MAX_ZIP_BYTES + 1).read_to_end(&mut whole);
+            read.map_err(|error| ReadError::Malformed(error.to_string()))?;
+            if whole.len() as u64 > MAX_ZIP_BYTES {
+                return Err(ReadError::Malformed("the zip is too long; upload a tar".to_owned()));
+            }
+            zip(&whole)
+        }
         _ => Err(ReadError::Kind(mimetype.to_owned())),
     }
 }
 
-fn tar(bytes: &[u8]) -> Result<Contents, ReadError> {
+fn tar(bytes: impl Read) -> Result<Contents, ReadError> {
     let malformed = |error: std::io::Error| ReadError::Malformed(error.to_string());
     let mut files = Collected::default();
     let mut archive = tar::Archive::new(bytes);

@@ -126,6 +126,14 @@ impl Template {
     /// # Errors
     /// [`ReadError`]. Files that are not valid configuration are no error: see [`Self::broken`].
     pub fn read(bytes: &[u8], mimetype: &str) -> Result<Self, ReadError> {
+        Self::read_from(bytes, mimetype)
+    }
+
+    /// As [`Self::read`], from wherever the bytes come; a tar is never in memory as a whole.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read_from(bytes: impl std::io::Read, mimetype: &str) -> Result<Self, ReadError> {
         Ok(Self { module: module::Module::parse(archive::read(bytes, mimetype)?) })
     }
 

@@ -99,8 +99,13 @@ async fn make_world(store: Store) -> World {
     let now = Timestamp::UNIX_EPOCH;
     let (organization, file, daemon) = transaction!(store, Error, |tx| {
         let organization = organizations::get_default(tx).await?.id;
-        let (file, _) =
-            files::insert(tx, "x", UserId::PREBUILDS, "application/x-tar", vec![0; 2000], now).await?;
+        let new = files::New {
+            hash: "x".to_owned(),
+            size: 2000,
+            created_by: UserId::PREBUILDS,
+            mimetype: "application/x-tar",
+        };
+        let (file, _) = files::insert(tx, &new, &mut &[0; 2000][..], now).await?;
         let daemon = daemons::upsert(tx, &join(organization), now).await?;
         Ok((organization, file.id, daemon))
     })

@@ -15,6 +15,14 @@ use crate::state_keys::Owner;
 use crate::users::LoginType;
 use crate::{Result, files};
 
+/// A template's sources.
+pub struct Archive {
+    /// Their length.
+    pub size: i64,
+    /// The archive, when it is in one row; otherwise it has to be read part by part.
+    pub data: Option<Vec<u8>>,
+}
+
 /// A job with what its message needs.
 pub struct Assignment {
     /// The job.
@@ -22,7 +30,7 @@ pub struct Assignment {
     /// User name of whoever caused it; none when the account is gone.
     pub initiator: Option<String>,
     /// The template's sources; none when they are gone.
-    pub archive: Option<Vec<u8>>,
+    pub archive: Option<Archive>,
     /// What is built, when the job is a build.
     pub around: Option<Around>,
     /// Terraform's state, when the job is a build and has one.
@@ -84,7 +92,8 @@ statements! { "provisioner_jobs";
         template.id as template_id, template.name as template_name, version.id as version_id,
         version.name as version_name, exists (select 1 from template_version_variables as variable
             where variable.template_version_id = version.id) as has_variables,
-        plan.module_file_id, kept.state, initiator.username as initiator, source.data as archive
+        plan.module_file_id, kept.state, initiator.username as initiator, source.size_bytes as archive_bytes, source.in_parts,
+        source.data as archive
         from provisioner_jobs as job join tag_sets as interned on interned.id = job.tag_set_id
         left join users as initiator on initiator.id = job.initiator_id
         left join files as source on source.id = job.file_id
@@ -125,8 +134,11 @@ pub async fn get(tx: &mut Tx, id: JobId) -> Result<Assignment> {
         (Some(around), Some(stored)) => Some(tx.state_keys().open(Owner::Build(around.build_id), stored)?),
         _ => None,
     };
-    let archive = row.get::<Option<Vec<u8>>>("archive")?;
-    let archive = archive.map(|stored| files::open(tx, job.file_id, stored)).transpose()?;
+    let archive = match row.get::<Option<i64>>("archive_bytes")? {
+        Some(size) if row.get("in_parts")? => Some(Archive { size, data: None }),
+        Some(size) => Some(Archive { size, data: Some(files::open(tx, job.file_id, row.get("archive")?)?) }),
+        None => None,
+    };
     Ok(Assignment { job, around, state, initiator: row.get("initiator")?, archive })
 }
 

@@ -1,11 +1,13 @@
-//! Uploaded files. One content of one uploader is stored once.
+//! Uploaded files. One content of one uploader is stored once, in parts where it is long.
+
+use std::io::Read;
 
 use coder_domain::ids::{FileId, OrganizationId, UserId};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::Result;
-use crate::engine::{Row, Tx, record, sql, statements, values};
+use crate::engine::{Row, Tx, Value, record, sql, statements, values};
 use crate::state_keys::Owner;
 
 record! {
@@ -23,18 +25,55 @@ record! {
         pub size_bytes: i64,
         /// When it was uploaded.
         pub created_at: Timestamp = "created_us",
+        /// Whether the content is in `file_parts`.
+        pub in_parts: bool,
     }
 }
 
+/// Bytes that one row keeps; a longer file has parts of this length in `file_parts`.
+pub const PART: usize = 256 << 10;
+
+/// A file that is about to be stored.
+#[derive(Clone, Debug)]
+pub struct New {
+    /// [`hash`] of the content.
+    pub hash: String,
+    /// Length of the content.
+    pub size: u64,
+    /// Who uploads it.
+    pub created_by: UserId,
+    /// Its type.
+    pub mimetype: &'static str,
+}
+
+/// What keeps a file: whatever is made of it.
+macro_rules! is_unreferenced {
+    () => {
+        "not exists (select 1 from provisioner_jobs as job where job.file_id = file.id)
+        and not exists (select 1 from template_version_plans as plan where plan.module_file_id = file.id)
+        and not exists (select 1 from provisioner_job_uploads as upload where upload.file_id = file.id)"
+    };
+}
+
 statements! { "files";
-    INSERT = sql("insert into files (id, hash, created_by, mimetype, size_bytes, created_us, data)
-        values ($1, $2, $3, $4, $5, $6, $7) on conflict (hash, created_by) do nothing");
-    FIND_BY_HASH = sql("select id, hash, created_by, mimetype, size_bytes, created_us from files
-        where hash = $1 and created_by = $2");
-    FIND = sql("select id, hash, created_by, mimetype, size_bytes, created_us from files where id = $1");
-    FIND_WITH_DATA = sql("select id, hash, created_by, mimetype, size_bytes, created_us, data from files where id = $1");
+    /// The row of the same content, when there is one, is kept from being purged.
+    INSERT = sql("insert into files (id, hash, created_by, mimetype, size_bytes, created_us, in_parts, data)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
+        on conflict (hash, created_by) do update set uploaded_us = excluded.created_us
+        returning id, hash, created_by, mimetype, size_bytes, created_us, in_parts");
+    INSERT_PART = sql("insert into file_parts (id, file_id, position, data) values ($1, $2, $3, $4)");
+    TOUCH = sql("update files set uploaded_us = $3 where hash = $1 and created_by = $2
+        returning id, hash, created_by, mimetype, size_bytes, created_us, in_parts");
+    FIND = sql("select id, hash, created_by, mimetype, size_bytes, created_us, in_parts from files where id = $1");
     DATA = sql("select id, data from files where id = $1");
+    PART_DATA = sql("select id, data from file_parts where file_id = $1 and position = $2");
     ORGANIZATIONS = sql("select distinct organization_id from provisioner_jobs where file_id = $1");
+    UNREFERENCED_BYTES = sql(concat!("select cast(coalesce(sum(file.size_bytes), 0) as bigint) as bytes from files as file
+        where file.created_by = $1 and (file.created_us >= $2 or file.uploaded_us >= $2) and ", is_unreferenced!()));
+    PURGEABLE = sql(concat!("select file.id, file.created_us < $3 and coalesce(file.uploaded_us, 0) < $3 and ",
+        is_unreferenced!(), " as purgeable from files as file where file.id > $1 order by file.id limit $2"));
+    PURGE = sql(concat!("delete from files where id in (select file.id from files as file
+        where file.id = $1 and file.created_us < $2 and coalesce(file.uploaded_us, 0) < $2 and ", is_unreferenced!(), ")"));
 }
 
 /// The identity of a content.
@@ -43,35 +82,61 @@ pub fn hash(data: &[u8]) -> String {
     hex::encode(Sha256::digest(data))
 }
 
-/// Stores a content unless this user uploaded the same before; returns the row that is there now and whether it is
-/// new. `hash` is [`hash`] of `data`, computed by the caller outside of the transaction.
+/// Stores a content, read from its beginning, unless this user uploaded the same before; returns the row that is there now
+/// and whether it is new.
 ///
 /// # Errors
-/// Only when the database fails.
+/// When the database fails, and when the content cannot be read or is not as long as it should be.
 pub async fn insert(
     tx: &mut Tx,
-    hash: &str,
-    created_by: UserId,
-    mimetype: &str,
-    data: Vec<u8>,
+    new: &New,
+    content: &mut (dyn Read + Send),
     now: Timestamp,
 ) -> Result<(Info, bool)> {
-    let size = i64::try_from(data.len()).expect("memory is smaller than 2^63 bytes");
+    let size = i64::try_from(new.size).map_err(|_| unreadable("a file is too long", None))?;
+    let is_long = new.size > PART as u64;
+    let data = if is_long { Vec::new() } else { read_part(content, new.size)? };
     let id = FileId::random();
-    let row = values![id, hash.to_owned(), created_by, mimetype.to_owned(), size, now];
-    let data = tx.sealed("files", "data", &id.to_string(), crate::engine::Value::Bytes(data));
+    let row = values![id, new.hash, new.created_by, new.mimetype.to_owned(), size, now, is_long];
+    let data = tx.sealed("files", "data", &id.to_string(), Value::Bytes(data));
     let row = row.into_iter().chain([data]).collect();
-    let inserted = tx.execute(&INSERT, row).await? > 0;
-    let row = tx.fetch_one(&FIND_BY_HASH, values![hash.to_owned(), created_by]).await?;
-    Ok((Info::from_row(&row)?, inserted))
+    let info = Info::from_row(&tx.fetch_one(&INSERT, row).await?)?;
+    let is_new = info.id == id;
+    if is_new && is_long {
+        let mut left = new.size;
+        for position in 0_i64.. {
+            if left == 0 {
+                break;
+            }
+            let part = read_part(content, left.min(PART as u64))?;
+            left -= part.len() as u64;
+            let part_id = format!("{id}/{position}");
+            let part = tx.sealed("file_parts", "data", &part_id, Value::Bytes(part));
+            let row = values![part_id, id, position].into_iter().chain([part]).collect();
+            tx.execute(&INSERT_PART, row).await?;
+        }
+    }
+    Ok((info, is_new))
 }
 
-/// An earlier upload of the same content by the same user.
+fn read_part(content: &mut dyn Read, size: u64) -> Result<Vec<u8>> {
+    let mut part = vec![0; usize::try_from(size).unwrap_or(usize::MAX).min(PART)];
+    content
+        .read_exact(&mut part)
+        .map_err(|error| unreadable("a file to be stored cannot be read", Some(error)))?;
+    Ok(part)
+}
+
+fn unreadable(what: &'static str, error: Option<std::io::Error>) -> crate::Error {
+    crate::Error::Unavailable { what, source: error.map(|error| error.into()) }
+}
+
+/// An earlier upload of the same content by the same user, which is as if it had been uploaded now.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn find_by_hash(tx: &mut Tx, hash: &str, created_by: UserId) -> Result<Option<Info>> {
-    let row = tx.fetch_opt(&FIND_BY_HASH, values![hash.to_owned(), created_by]).await?;
+pub async fn touch(tx: &mut Tx, hash: &str, created_by: UserId, now: Timestamp) -> Result<Option<Info>> {
+    let row = tx.fetch_opt(&TOUCH, values![hash.to_owned(), created_by, now]).await?;
     row.as_ref().map(Info::from_row).transpose()
 }
 
@@ -83,21 +148,22 @@ pub async fn find(tx: &mut Tx, id: FileId) -> Result<Option<Info>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Info::from_row).transpose()
 }
 
-/// By id, with the content.
+/// The part of a content that begins at `position` times [`PART`]; the last one is shorter.
 ///
 /// # Errors
-/// Only when the database fails.
-pub async fn find_with_data(tx: &mut Tx, id: FileId) -> Result<Option<(Info, Vec<u8>)>> {
-    let row = tx.fetch_opt(&FIND_WITH_DATA, values![id]).await?;
-    row.map(|row| Ok((Info::from_row(&row)?, read_data(&row)?))).transpose()
-}
-
-/// The content.
-///
-/// # Errors
-/// [`crate::Error::NotFound`].
-pub async fn get_data(tx: &mut Tx, id: FileId) -> Result<Vec<u8>> {
-    read_data(&tx.fetch_one(&DATA, values![id]).await?)
+/// [`crate::Error::NotFound`], also where the content has ended.
+pub async fn get_part(tx: &mut Tx, file: &Info, position: i64) -> Result<Vec<u8>> {
+    if file.in_parts {
+        return read_data(&tx.fetch_one(&PART_DATA, values![file.id, position]).await?);
+    }
+    // Long files of earlier releases are in one row.
+    let mut data = read_data(&tx.fetch_one(&DATA, values![file.id]).await?)?;
+    let begin = usize::try_from(position).unwrap_or(usize::MAX).saturating_mul(PART);
+    if begin > 0 && begin >= data.len() || position < 0 {
+        return Err(crate::Error::NotFound { table: "files" });
+    }
+    data.truncate(begin + PART);
+    Ok(data.split_off(begin))
 }
 
 fn read_data(row: &Row) -> Result<Vec<u8>> {
@@ -109,10 +175,67 @@ pub(crate) fn open(tx: &Tx, id: FileId, stored: Vec<u8>) -> Result<Vec<u8>> {
     tx.state_keys().open(Owner::Cell { table: "files", column: "data", id: &id.to_string() }, stored)
 }
 
+/// The whole content, for files that are known to be short.
+///
+/// # Errors
+/// [`crate::Error::NotFound`].
+pub async fn get_data(tx: &mut Tx, id: FileId) -> Result<Vec<u8>> {
+    let file = find(tx, id).await?.ok_or(crate::Error::NotFound { table: "files" })?;
+    let mut data = get_part(tx, &file, 0).await?;
+    let mut position = 1;
+    while (data.len() as i64) < file.size_bytes {
+        data.append(&mut get_part(tx, &file, position).await?);
+        position += 1;
+    }
+    Ok(data)
+}
+
 /// The organizations whose jobs use a file.
 ///
 /// # Errors
 /// Only when the database fails.
 pub async fn list_organizations(tx: &mut Tx, id: FileId) -> Result<Vec<OrganizationId>> {
     tx.fetch(&ORGANIZATIONS, values![id]).await?.iter().map(|row| row.get("organization_id")).collect()
+}
+
+/// The length of all files that a user uploaded since `since` and that nothing references.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn unreferenced_bytes(tx: &mut Tx, created_by: UserId, since: Timestamp) -> Result<i64> {
+    tx.fetch_one(&UNREFERENCED_BYTES, values![created_by, since]).await?.get("bytes")
+}
+
+/// What a pass of the purge did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purged {
+    /// Files that are gone.
+    pub removed: u64,
+    /// Where the next pass goes on; none at the end of all files.
+    pub next: Option<FileId>,
+}
+
+/// Removes files among the next `limit` ones after `after` that were uploaded before `before` and that nothing references.
+/// Any number of servers may do so at once. A version that is made of such a file at the same moment either keeps it, or
+/// finds that it is gone.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn purge(tx: &mut Tx, after: Option<FileId>, limit: i64, before: Timestamp) -> Result<Purged> {
+    let rows = tx.fetch(&PURGEABLE, values![after.unwrap_or(FileId::NIL), limit, before]).await?;
+    let full = i64::try_from(rows.len()).unwrap_or(i64::MAX) >= limit;
+    let (mut removed, mut last) = (0, None);
+    for row in &rows {
+        let id: FileId = row.get("id")?;
+        last = Some(id);
+        if row.get("purgeable")? {
+            removed += match tx.execute(&PURGE, values![id, before]).await {
+                Ok(removed) => removed,
+                // Somebody has just made something of it.
+                Err(crate::Error::Reference(_)) => 0,
+                Err(error) => return Err(error),
+            };
+        }
+    }
+    Ok(Purged { removed, next: last.filter(|_| full) })
 }

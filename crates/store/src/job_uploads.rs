@@ -15,6 +15,8 @@ statements! { "provisioner_job_uploads";
         select cast($1 as text), cast($2 as text)
         where (select count(*) from provisioner_job_uploads where job_id = $1 and file_id <> $2) < $3
         on conflict (job_id, file_id) do update set file_id = excluded.file_id");
+    HAS_ROOM = sql("select count(*) < $3 as has_room from provisioner_job_uploads as upload
+        join files as file on file.id = upload.file_id where upload.job_id = $1 and file.hash <> $2");
     FIND = sql("select file.id from provisioner_job_uploads as upload join files as file on file.id = upload.file_id
         where upload.job_id = $1 and file.hash = $2");
     PURGE = sql("delete from provisioner_job_uploads where job_id in (
@@ -28,6 +30,14 @@ statements! { "provisioner_job_uploads";
 /// [`crate::Error::Reference`] when one of them is missing.
 pub async fn insert(tx: &mut Tx, job: JobId, file: FileId) -> Result<bool> {
     Ok(tx.execute(&INSERT, values![job, file, MOST]).await? > 0)
+}
+
+/// Whether a file with this content may be uploaded for a job.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn has_room(tx: &mut Tx, job: JobId, hash: &str) -> Result<bool> {
+    tx.fetch_one(&HAS_ROOM, values![job, hash.to_owned(), MOST]).await?.get("has_room")
 }
 
 /// The file with this content that was uploaded for a job.

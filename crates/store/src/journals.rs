@@ -4,7 +4,7 @@ use coder_domain::ids::{BuildId, JobId};
 use coder_domain::key::Hashed;
 use jiff::Timestamp;
 
-use crate::engine::{Tx, record, sql, statements, values};
+use crate::engine::{Tx, Value, record, sql, statements, values};
 use crate::state_keys::Owner;
 use crate::{Result, builds};
 
@@ -50,7 +50,7 @@ statements! { "provisioner_job_journals";
     FIND = sql("select serial, lineage, sha256, cipher, state from provisioner_job_journals where job_id = $1");
     FIND_VERSION = sql("select serial, lineage, sha256 from provisioner_job_journals where job_id = $1");
     PUT = sql("insert into provisioner_job_journals (job_id, serial, lineage, sha256, cipher, state, updated_us)
-        values ($1, $2, $3, $4, $5, $6, $7) on conflict (job_id) do update set serial = excluded.serial,
+        values ($1, $2, $3, $4, $5, $7, $6) on conflict (job_id) do update set serial = excluded.serial,
         lineage = excluded.lineage, sha256 = excluded.sha256, cipher = excluded.cipher, state = excluded.state,
         updated_us = excluded.updated_us");
     APPLY = sql("insert into workspace_build_states (workspace_build_id, state)
@@ -71,13 +71,13 @@ statements! { "provisioner_job_journals";
 pub async fn put(
     tx: &mut Tx,
     job: JobId,
-    entry: &Entry,
+    new: &Version,
+    state: Vec<u8>,
     base: Option<&Version>,
     now: Timestamp,
 ) -> Result<Outcome> {
     let kept = find_version(tx, job).await?;
     let newest = kept.as_ref().or(base);
-    let new = &entry.version;
     let is_newer = newest.is_none_or(|old| {
         old.lineage == new.lineage
             && (new.serial > old.serial || new.serial == old.serial && new.sha256 != old.sha256)
@@ -88,8 +88,10 @@ pub async fn put(
         return Ok(Outcome { kept: same, serial });
     }
     let keys = tx.state_keys();
-    let state = keys.seal(Owner::Journal(job), entry.state.clone());
-    let row = values![job, new.serial, new.lineage, new.sha256, keys.cipher(), state, now];
+    let state = keys.seal(Owner::Journal(job), state);
+    // A state may be long: it is moved.
+    let row = values![job, new.serial, new.lineage, new.sha256, keys.cipher(), now];
+    let row = row.into_iter().chain([Value::Bytes(state)]).collect();
     tx.execute(&PUT, row).await?;
     Ok(Outcome { kept: true, serial: new.serial })
 }

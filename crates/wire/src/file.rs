@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest as _, Sha256};
 
+use crate::drpc::Status;
 use crate::messages::provisioner::file_upload::Type;
 use crate::messages::provisioner::{ChunkPiece, DataUpload, DataUploadType, FileUpload};
 
@@ -86,49 +87,75 @@ pub enum Error {
     Ended,
 }
 
-#[derive(Debug)]
-struct Header {
-    kind: DataUploadType,
-    hash: [u8; 32],
-    size: usize,
+/// A file as it is announced, before any of its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: DataUploadType,
+    /// Its SHA-256; not checked yet.
+    pub hash: [u8; 32],
+    /// Its bytes; no more are taken.
+    pub size: usize,
     chunks: i32,
 }
 
-/// Puts a file together, or finds out why it is none. Nothing is allocated for what was only announced.
+/// What a message of a transfer brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The announcement, which comes first.
+    Header(Header),
+    /// The next bytes.
+    Data(Bytes),
+}
+
+/// Checks the messages of a transfer one by one, and keeps none of the content.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct Pieces {
     limit: usize,
     header: Option<Header>,
-    data: BytesMut,
+    found: usize,
     received: i32,
     sum: Sha256,
 }
 
-impl Receiver {
-    /// A receiver of one file of at most `limit` bytes.
+impl Pieces {
+    /// For one file of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, header: None, data: BytesMut::new(), received: 0, sum: Sha256::new() }
+        Self { limit, header: None, found: 0, received: 0, sum: Sha256::new() }
     }
 
-    /// Takes the next message; returns the file with its last piece.
+    /// Takes the next message.
     ///
     /// # Errors
     /// [`Error`]; the transfer is over then.
-    pub fn take(&mut self, message: FileUpload) -> Result<Option<File>, Error> {
+    pub fn take(&mut self, message: FileUpload) -> Result<Step, Error> {
         match message.r#type {
-            Some(Type::DataUpload(header)) => self.take_header(&header)?,
-            Some(Type::ChunkPiece(piece)) => self.take_piece(&piece)?,
-            Some(Type::Error(failed)) => return Err(Error::Refused(failed.error)),
-            None => return Err(Error::Empty),
-        }
-        match &self.header {
-            Some(header) if header.chunks == self.received => self.finish().map(Some),
-            _ => Ok(None),
+            Some(Type::DataUpload(header)) => self.take_header(&header).map(Step::Header),
+            Some(Type::ChunkPiece(piece)) => self.take_piece(piece).map(Step::Data),
+            Some(Type::Error(failed)) => Err(Error::Refused(failed.error)),
+            None => Err(Error::Empty),
         }
     }
 
-    fn take_header(&mut self, header: &DataUpload) -> Result<(), Error> {
+    /// Whether the file has arrived; then its length and its hash have been checked.
+    ///
+    /// # Errors
+    /// [`Error::TooLittle`] and [`Error::Hash`].
+    pub fn is_complete(&mut self) -> Result<bool, Error> {
+        let Some(header) = self.header.as_ref().filter(|header| header.chunks == self.received) else {
+            return Ok(false);
+        };
+        if self.found != header.size {
+            return Err(Error::TooLittle { wanted: header.size, found: self.found });
+        }
+        if self.sum.finalize_reset()[..] != header.hash {
+            return Err(Error::Hash);
+        }
+        Ok(true)
+    }
+
+    fn take_header(&mut self, header: &DataUpload) -> Result<Header, Error> {
         if self.header.is_some() {
             return Err(Error::SecondHeader);
         }
@@ -139,11 +166,12 @@ impl Receiver {
         if usize::try_from(header.chunks) != Ok(size.div_ceil(CHUNK)) {
             return Err(Error::Chunks { chunks: header.chunks, size: header.file_size });
         }
-        self.header = Some(Header { kind: header.upload_type(), hash, size, chunks: header.chunks });
-        Ok(())
+        let header = Header { kind: header.upload_type(), hash, size, chunks: header.chunks };
+        self.header = Some(header.clone());
+        Ok(header)
     }
 
-    fn take_piece(&mut self, piece: &ChunkPiece) -> Result<(), Error> {
+    fn take_piece(&mut self, piece: ChunkPiece) -> Result<Bytes, Error> {
         let header = self.header.as_ref().ok_or(Error::NoHeader)?;
         if piece.full_data_hash != header.hash[..] {
             return Err(Error::OtherFile);
@@ -151,24 +179,43 @@ impl Receiver {
         if piece.piece_index != self.received {
             return Err(Error::Index { wanted: self.received, found: piece.piece_index });
         }
-        if piece.data.len() > CHUNK || self.data.len() + piece.data.len() > header.size {
+        if piece.data.len() > CHUNK || self.found + piece.data.len() > header.size {
             return Err(Error::TooMuch);
         }
         self.sum.update(&piece.data);
-        self.data.extend_from_slice(&piece.data);
+        self.found += piece.data.len();
         self.received += 1;
-        Ok(())
+        Ok(piece.data)
+    }
+}
+
+/// Puts a file together in memory, or finds out why it is none. Nothing is allocated for what was only announced.
+#[derive(Debug)]
+pub struct Receiver {
+    pieces: Pieces,
+    data: BytesMut,
+}
+
+impl Receiver {
+    /// A receiver of one file of at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { pieces: Pieces::new(limit), data: BytesMut::new() }
     }
 
-    fn finish(&mut self) -> Result<File, Error> {
-        let header = self.header.take().ok_or(Error::NoHeader)?;
-        if self.data.len() != header.size {
-            return Err(Error::TooLittle { wanted: header.size, found: self.data.len() });
+    /// Takes the next message; returns the file with its last piece.
+    ///
+    /// # Errors
+    /// [`Error`]; the transfer is over then.
+    pub fn take(&mut self, message: FileUpload) -> Result<Option<File>, Error> {
+        if let Step::Data(data) = self.pieces.take(message)? {
+            self.data.extend_from_slice(&data);
         }
-        if self.sum.finalize_reset()[..] != header.hash {
-            return Err(Error::Hash);
+        if !self.pieces.is_complete()? {
+            return Ok(None);
         }
-        Ok(File { kind: header.kind, hash: header.hash, data: std::mem::take(&mut self.data).freeze() })
+        let Header { kind, hash, .. } = self.pieces.header.take().ok_or(Error::NoHeader)?;
+        Ok(Some(File { kind, hash, data: std::mem::take(&mut self.data).freeze() }))
     }
 }
 
@@ -178,30 +225,75 @@ pub fn hash(data: &[u8]) -> [u8; 32] {
     Sha256::digest(data).into()
 }
 
+/// Where the content of a file goes while it arrives.
+pub trait Sink: Send + 'static {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// What the sender is told; the transfer is over then.
+    fn write(&mut self, data: Bytes) -> impl Future<Output = Result<(), Status>> + Send;
+}
+
+impl Sink for BytesMut {
+    async fn write(&mut self, data: Bytes) -> Result<(), Status> {
+        self.extend_from_slice(&data);
+        Ok(())
+    }
+}
+
+/// Where the content of a file comes from while it is sent.
+pub trait Source: Send + 'static {
+    /// The next bytes, of any length; none at the end.
+    ///
+    /// # Errors
+    /// Why there are none; the transfer is over then.
+    fn read(&mut self) -> impl Future<Output = Result<Option<Bytes>, Status>> + Send;
+}
+
+impl Source for Option<Bytes> {
+    async fn read(&mut self) -> Result<Option<Bytes>, Status> {
+        Ok(self.take())
+    }
+}
+
+/// The announcement of a file of known length and hash.
+///
+/// # Errors
+/// [`Error::Size`] when it is longer than [`LIMIT`].
+pub fn announce(kind: DataUploadType, size: usize, hash: [u8; 32]) -> Result<FileUpload, Error> {
+    let too_long = || Error::Size { size: i64::try_from(size).unwrap_or(i64::MAX), limit: LIMIT };
+    if size > LIMIT {
+        return Err(too_long());
+    }
+    let header = DataUpload {
+        upload_type: kind.into(),
+        data_hash: hash.to_vec().into(),
+        file_size: i64::try_from(size).map_err(|_| too_long())?,
+        chunks: i32::try_from(size.div_ceil(CHUNK)).map_err(|_| too_long())?,
+    };
+    Ok(FileUpload { r#type: Some(Type::DataUpload(header)) })
+}
+
 /// The messages that carry a file. The pieces share its memory.
 ///
 /// # Errors
 /// [`Error::Size`] when it is longer than [`LIMIT`].
 pub fn pieces(kind: DataUploadType, data: Bytes) -> Result<impl Iterator<Item = FileUpload>, Error> {
-    let too_long = || Error::Size { size: i64::try_from(data.len()).unwrap_or(i64::MAX), limit: LIMIT };
-    if data.len() > LIMIT {
-        return Err(too_long());
-    }
-    let hash = Bytes::copy_from_slice(&hash(&data));
-    let header = DataUpload {
-        upload_type: kind.into(),
-        data_hash: hash.clone(),
-        file_size: i64::try_from(data.len()).map_err(|_| too_long())?,
-        chunks: i32::try_from(data.len().div_ceil(CHUNK)).map_err(|_| too_long())?,
+    let sum = hash(&data);
+    let (header, chunks) = (announce(kind, data.len(), sum)?, data.len().div_ceil(CHUNK));
+    let hash = Bytes::copy_from_slice(&sum);
+    let piece_at = move |index: usize| {
+        let start = index * CHUNK;
+        piece(data.slice(start..data.len().min(start + CHUNK)), &hash, index)
     };
-    let piece = move |index: i32| {
-        let start = usize::try_from(index).expect("not negative") * CHUNK;
-        let data = data.slice(start..data.len().min(start + CHUNK));
-        Type::ChunkPiece(ChunkPiece { data, full_data_hash: hash.clone(), piece_index: index })
-    };
-    let chunks = header.chunks;
-    let messages = std::iter::once(Type::DataUpload(header)).chain((0..chunks).map(piece));
-    Ok(messages.map(|message| FileUpload { r#type: Some(message) }))
+    Ok(std::iter::once(header).chain((0..chunks).map(piece_at)))
+}
+
+/// The message with the piece of this index.
+pub(crate) fn piece(data: Bytes, hash: &Bytes, index: usize) -> FileUpload {
+    let piece_index = i32::try_from(index).expect("the announcement has counted the pieces");
+    let piece = ChunkPiece { data, full_data_hash: hash.clone(), piece_index };
+    FileUpload { r#type: Some(Type::ChunkPiece(piece)) }
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! Every layer is written against [`bytes::ByteStream`] and works over sockets as over memory. Whatever a peer sends is
 //! bounded before it is kept, and what it does wrong is a value. Decoders that fuzzers call on plain byte strings:
 //! [`ws::frame::Decoder::decode`], [`ws::handshake::parse`], [`mux::frame::parse`], [`drpc::frame::parse`],
-//! [`drpc::Status::decode`], `Message::decode` of every message, and [`file::Receiver::take`].
+//! [`drpc::Status::decode`], `Message::decode` of every message, [`file::Receiver::take`], and [`extension::Pieces::take`].
 #![warn(missing_docs)]
 
+pub mod budget;
 pub mod bytes;
 pub mod daemon;
 pub mod drpc;
+pub mod elements;
 pub mod extension;
 pub mod file;
 pub mod messages;

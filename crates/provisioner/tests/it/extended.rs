@@ -9,10 +9,10 @@ use coder_wire::drpc::{Error, Status};
 use coder_wire::extension::messages::notice::Notice as Kind;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HealthReceipt, HealthReport, HoldRequest, HoldResponse, JobVerdict,
-    JournalPiece, JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReceipt, ProgramReport,
-    SlotsReceipt, SlotsReport, Verdict,
+    JournalHeader, JournalPiece, JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReceipt,
+    ProgramReport, SlotsReceipt, SlotsReport, Verdict,
 };
-use coder_wire::extension::{Extensions, Journal, Receiver, SESSION, STATE};
+use coder_wire::extension::{Extensions, Journal, Pieces, SESSION, STATE, Step};
 use coder_wire::messages::provisionerd as pb;
 use tokio::sync::watch;
 
@@ -224,11 +224,16 @@ impl Extended {
 }
 
 async fn journal(call: &mut Exchange) -> Result<Journal, Error> {
-    let mut receiver = Receiver::new(STATE);
+    let (mut pieces, mut header, mut state) = (Pieces::new(STATE), JournalHeader::default(), Vec::new());
     loop {
         let piece: JournalPiece = request(call).await?;
-        if let Some(journal) = receiver.take(piece).unwrap() {
-            return Ok(journal);
+        match pieces.take(piece).unwrap() {
+            Step::Header(first) => header = first,
+            Step::Data(data) => state.extend_from_slice(&data),
+        }
+        if pieces.is_complete().unwrap() {
+            let JournalHeader { job_id, token, serial, lineage, .. } = header;
+            return Ok(Journal { job_id, token, serial, lineage, state: state.into() });
         }
     }
 }

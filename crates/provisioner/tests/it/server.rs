@@ -411,7 +411,7 @@ impl Calls {
     }
 }
 
-pub(crate) async fn request<M: prost::Message + Default>(call: &mut Exchange) -> Result<M, Error> {
+pub(crate) async fn request<M: coder_wire::elements::Request>(call: &mut Exchange) -> Result<M, Error> {
     call.request().await?.ok_or(Error::NoAnswer)
 }
 

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
 use coder_api::error::Message;
 use http::StatusCode;
 use http::header::{self, HeaderValue};
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::Error;
+use crate::memory::{self, Holder};
 
 /// Largest JSON request; a template version's message alone may be 1 MiB.
 pub const JSON_BYTES: usize = 2 << 20;
@@ -27,7 +29,7 @@ impl<T: DeserializeOwned, S: Sync, const LIMIT: usize> FromRequest<S> for Json<T
     type Rejection = Error;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Error> {
-        let bytes = read(request.into_body(), LIMIT).await?;
+        let bytes = read(request, LIMIT).await?;
         parse(&bytes).map(Self)
     }
 }
@@ -39,12 +41,51 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(bytes).map_err(refuse)
 }
 
-/// Reads a body of at most `limit` bytes.
-pub async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Error> {
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(limit)),
-        Err(error) => Err(broken(error.as_ref())),
+/// Reads a body of at most `limit` bytes. What it takes counts until the response is made, and a length that was only
+/// declared takes nothing.
+pub async fn read(request: Request, limit: usize) -> Result<Bytes, Error> {
+    let holder = memory::of(&request).cloned();
+    let mut reserved = holder.as_ref().map(Holder::body);
+    let (mut body, mut bytes) = (Frames::new(request.into_body(), limit), BytesMut::new());
+    while let Some(frame) = body.next().await? {
+        if let Some(reserved) = &mut reserved {
+            reserved.grow(bytes.len() + frame.len()).await?;
+        }
+        bytes.extend_from_slice(&frame);
+    }
+    if let (Some(holder), Some(reserved)) = (holder, reserved) {
+        holder.keep(reserved);
+    }
+    Ok(bytes.freeze())
+}
+
+/// A body of bounded length, frame by frame.
+pub struct Frames {
+    body: Limited<Body>,
+    limit: usize,
+}
+
+impl Frames {
+    /// A body of at most `limit` bytes.
+    #[must_use]
+    pub fn new(body: Body, limit: usize) -> Self {
+        Self { body: Limited::new(body, limit), limit }
+    }
+
+    /// The next bytes; none at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(frame) = self.body.frame().await {
+            match frame {
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Err(error) if error.is::<LengthLimitError>() => return Err(too_large(self.limit)),
+                Err(error) => return Err(broken(error.as_ref())),
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -125,8 +166,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_over_the_limit_is_413() {
-        let error = read(Body::from(vec![0; 11]), 10).await.unwrap_err();
+        let request = |size| Request::new(Body::from(vec![0; size]));
+        let error = read(request(11), 10).await.unwrap_err();
         assert_eq!(error.status(), StatusCode::PAYLOAD_TOO_LARGE);
-        assert_eq!(read(Body::from(vec![0; 10]), 10).await.unwrap().len(), 10);
+        assert_eq!(read(request(10), 10).await.unwrap().len(), 10);
     }
 }

@@ -24,6 +24,9 @@ use crate::config::{Limits, Proxies};
 /// Time an idle connection has to end politely.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// Credit of an HTTP/2 connection and of each of its streams, in bytes.
+const WINDOW: u32 = 256 << 10;
+
 /// Marks requests that came over TLS.
 #[derive(Debug, Clone, Copy)]
 pub struct Encrypted;
@@ -47,6 +50,9 @@ impl Shared {
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(256)
+            // What a peer may send to handlers that do not read it yet, for all streams of a connection together.
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
             .max_header_list_size(64 << 10)
             .keep_alive_interval(limits.stall_timeout)
             .keep_alive_timeout(limits.head_timeout);

@@ -20,6 +20,7 @@ use super::stall::Guarded;
 use crate::audit::Origin;
 use crate::authn::session;
 use crate::context::App;
+use crate::memory::{self, Holder, count_response};
 use crate::pages;
 
 /// Asks to be exempt from the caller's own rate limits; owners only.
@@ -44,6 +45,8 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     request.extensions_mut().insert(RequestId(id));
     request.extensions_mut().insert(peer);
     let for_browser = !path.starts_with("/api/") && pages::wants_page(request.headers());
+    let holder = app.memory.of_address(peer.address);
+    request.extensions_mut().insert(holder.clone());
     let stall = app.config.limits.stall_timeout;
     let request = request.map(|body| Guarded::body(body, stall));
 
@@ -54,14 +57,17 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         }
     });
     let answer = answer.catch_unwind().await;
+    holder.release();
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(request_id = %id, %method, path, "a handler panicked");
         Error::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal error.").into_response()
     });
 
+    let holder = response.extensions_mut().remove::<Holder>().unwrap_or(holder);
     if for_browser {
         response = pages::as_page(response);
     }
+    response = count_response(response, &holder).await;
     describe(&app, response.headers_mut(), id, secure);
     counted.answered(response.status());
     let status = response.status().as_u16();
@@ -154,8 +160,13 @@ pub async fn authenticate(
     csrf::check(&app.config, &request, &presented)?;
     let origin = Origin::of(request.extensions(), request.headers());
     let caller: Caller = session::authenticate_from(&app, &presented, origin).await?;
+    let holder = memory::of(&request).map(|holder| holder.of_user(&app.memory, caller.user.id));
     request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    let Some(holder) = holder else { return Ok(next.run(request).await) };
+    request.extensions_mut().insert(holder.clone());
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(holder);
+    Ok(response)
 }
 
 /// Refuses what pages of other origins send to routes that need no session: to log somebody in as somebody else, or to

@@ -35,7 +35,7 @@ pub async fn show(State(app): State<App>, origin: Origin, headers: HeaderMap) ->
 pub async fn make(State(app): State<App>, request: Request) -> Result<Response, Error> {
     let headers = request.headers().clone();
     let origin = Origin::of(request.extensions(), &headers);
-    let form = Form::read(request.into_body()).await?;
+    let form = Form::read(request).await?;
     let Some(visitor) = super::visitor(&app, &headers, origin).await else {
         return Ok(Redirect::to(SIGN_IN).into_response());
     };

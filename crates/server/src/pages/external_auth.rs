@@ -136,7 +136,7 @@ pub async fn submit(State(app): State<App>, names: Names, request: Request) -> R
     let (provider, talk) = provider(&app, names)?;
     let headers = request.headers().clone();
     let origin = Origin::of(request.extensions(), &headers);
-    let form = Form::read(request.into_body()).await?;
+    let form = Form::read(request).await?;
     let caller = match visitor(&app, &headers, origin, provider).await {
         Ok(caller) => caller,
         Err(response) => return Ok(response),

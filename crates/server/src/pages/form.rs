@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use axum::body::Body;
+use axum::extract::Request;
 
 use crate::http::{Error, body};
 
@@ -11,8 +11,8 @@ pub(super) struct Form(HashMap<String, String>);
 
 impl Form {
     /// Reads a form of at most 64 KiB.
-    pub(super) async fn read(body: Body) -> Result<Self, Error> {
-        let bytes = body::read(body, body::PUBLIC_BYTES).await?;
+    pub(super) async fn read(request: Request) -> Result<Self, Error> {
+        let bytes = body::read(request, body::PUBLIC_BYTES).await?;
         Ok(Self(url::form_urlencoded::parse(&bytes).into_owned().collect()))
     }
 

@@ -41,7 +41,7 @@ pub async fn show(
 pub async fn submit(State(app): State<App>, request: Request) -> Result<Response, Error> {
     let headers = request.headers().clone();
     let origin = Origin::of(request.extensions(), &headers);
-    let form = Form::read(request.into_body()).await?;
+    let form = Form::read(request).await?;
     let (email, redirect) = (form.get("email"), local_or_start(form.get("redirect")));
     let outcome = if super::is_own_form(&headers, form.get("csrf_token")) {
         login::sign_in(&app, email, Secret::new(form.get("password")), &origin).await

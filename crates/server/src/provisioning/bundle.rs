@@ -1,41 +1,72 @@
 //! Templates too long for the message of a job: the modules and providers that a bundle brings along are handed out as
 //! its module archive, which travels in pieces (wire-protocol 5.9).
 
-use std::io::Read as _;
+use std::io::{self, Read, Write};
 
+use bytes::Bytes;
 use coder_domain::ids::TemplateVersionId;
-use coder_store::{transaction, version_details};
+use coder_store::{files, transaction, version_details};
+use coder_wire::drpc::MESSAGE;
 use coder_wire::messages::provisioner::Metadata;
 use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job};
 
-use super::files;
+use super::files as modules;
 use super::payload::Error;
 use super::serve::Session;
+use crate::spool::Spool;
+use crate::stored;
 
 /// What a bundle has beside the template's own files, by the beginnings of the names.
 const BROUGHT_ALONG: [&[u8]; 2] = [b".terraform/", b"terraform.d/plugins/"];
 
-/// Takes modules and providers out of the message's archive, and names them as the file to download. Nothing happens
-/// when there are none, or when the message is about no template.
+/// The template's sources as they are read: in memory, or part by part where they are long.
+pub(super) enum Sources {
+    Short(Bytes),
+    Long(files::Info),
+}
+
+/// Takes modules and providers out of the template's archive, and names them as the file to download; the message gets the
+/// rest, when it is short enough for a message. Nothing happens when there is nothing to take out, or when the message is
+/// about no template.
 pub(super) async fn take_out(
     session: &Session,
     version: TemplateVersionId,
+    sources: Sources,
     message: &mut AcquiredJob,
 ) -> Result<(), Error> {
-    let archive = message.template_source_archive.clone();
-    let split = tokio::task::spawn_blocking(move || {
-        let Ok(Split { own, brought: Some(brought) }) = split(&archive) else { return None };
-        let hash = coder_store::files::hash(&brought);
-        Some((own, brought, hash))
-    });
-    let split = split.await.map_err(|error| Error::Unsendable(error.to_string()))?;
+    let app = &session.app;
+    let size = match &sources {
+        Sources::Short(data) => data.len(),
+        Sources::Long(file) => usize::try_from(file.size_bytes).unwrap_or(usize::MAX),
+    };
+    let mut brought = Spool::new(&session.holds, &app.memory);
+    // Headers may become longer.
+    brought.reserve(size.saturating_mul(2)).await;
+    let unsendable = |error: &dyn std::error::Error| Error::Unsendable(error.to_string());
+    let split = match sources {
+        Sources::Short(data) => tokio::task::spawn_blocking(move || split(&data[..], brought))
+            .await
+            .map_err(|error| unsendable(&error))?,
+        Sources::Long(file) => {
+            let work = move |archive| split(archive, brought);
+            match stored::read(stored::From::Store(&app.store), &file, work).await {
+                Ok(split) => split,
+                Err(stored::Error::Store(error)) => return Err(error.into()),
+                Err(error) => return Err(unsendable(&error)),
+            }
+        }
+    };
     // An archive that cannot be read is for the daemon to complain about, if it fits.
-    let Some((own, brought, hash)) = split else { return Ok(()) };
-    let now = session.app.now();
-    let file = transaction!(session.app.store, Error, |tx| {
-        let file = match files::find(tx, &hash).await? {
+    let Ok(Split { own, brought: Some(mut brought) }) = split else { return Ok(()) };
+    let (now, hash) = (app.now(), brought.hash());
+    let file = transaction!(app.store, Error, |tx| {
+        let file = match modules::find(tx, &hash, now).await? {
             Some(file) => file,
-            None => files::store(tx, &hash, brought.clone(), now).await?,
+            None => {
+                let size = brought.size() as u64;
+                let content = brought.read().map_err(|error| Error::Unsendable(error.to_string()))?;
+                modules::store(tx, hash.clone(), size, content, now).await?
+            }
         };
         if version_details::find_module_file(tx, version).await? != Some(file) {
             version_details::update_module_file(tx, version, file, now).await?;
@@ -60,12 +91,29 @@ fn metadata(job: &mut acquired_job::Type) -> Option<&mut Metadata> {
 struct Split {
     own: Vec<u8>,
     /// None when the archive has nothing of that kind.
-    brought: Option<Vec<u8>>,
+    brought: Option<Spool>,
 }
 
-fn split(archive: &[u8]) -> std::io::Result<Split> {
-    let mut own = tar::Builder::new(Vec::new());
-    let mut brought = tar::Builder::new(Vec::new());
+/// What a message cannot carry is not gathered.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.0.len() + data.len() > MESSAGE {
+            return Err(io::Error::other("the template's own files are longer than a message"));
+        }
+        self.0.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn split(archive: impl Read, brought: Spool) -> io::Result<Split> {
+    let mut own = tar::Builder::new(Bounded(Vec::new()));
+    let mut brought = tar::Builder::new(brought);
     let mut has_brought = false;
     for entry in tar::Archive::new(archive).entries()? {
         let mut entry = entry?;
@@ -73,20 +121,23 @@ fn split(archive: &[u8]) -> std::io::Result<Split> {
         let plain = name.strip_prefix(b"./").unwrap_or(&name);
         let is_brought = BROUGHT_ALONG.iter().any(|beginning| plain.starts_with(beginning));
         has_brought |= is_brought;
-        let target = if is_brought { &mut brought } else { &mut own };
-        let mut header = entry.header().clone();
-        let path = entry.path()?.into_owned();
-        let link = entry.link_name()?.map(std::borrow::Cow::into_owned);
-        match link {
-            Some(link) => target.append_link(&mut header, path, link)?,
-            None => {
-                let size = entry.size();
-                target.append_data(&mut header, path, entry.by_ref().take(size))?;
-            }
-        }
+        if is_brought { append(&mut brought, &mut entry)? } else { append(&mut own, &mut entry)? }
     }
     let brought = if has_brought { Some(brought.into_inner()?) } else { None };
-    Ok(Split { own: own.into_inner()?, brought })
+    Ok(Split { own: own.into_inner()?.0, brought })
+}
+
+fn append(target: &mut tar::Builder<impl Write>, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
+    let mut header = entry.header().clone();
+    let path = entry.path()?.into_owned();
+    let link = entry.link_name()?.map(std::borrow::Cow::into_owned);
+    match link {
+        Some(link) => target.append_link(&mut header, path, link),
+        None => {
+            let size = entry.size();
+            target.append_data(&mut header, path, entry.by_ref().take(size))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -104,9 +155,14 @@ mod tests {
         tar.into_inner().unwrap()
     }
 
+    fn spool() -> Spool {
+        let memory = crate::memory::Memory::new(&crate::config::Limits::default());
+        Spool::new(&memory.holder(1), &memory)
+    }
+
     fn content(archive: &[u8]) -> Vec<(String, String, u32)> {
         let mut archive = tar::Archive::new(archive);
-        let entry = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+        let entry = |entry: io::Result<tar::Entry<'_, &[u8]>>| {
             let mut entry = entry.unwrap();
             let mut text = String::new();
             entry.read_to_string(&mut text).unwrap();
@@ -120,19 +176,22 @@ mod tests {
         let long = format!("terraform.d/plugins/{}/x.zip", "long-name/".repeat(20));
         let names =
             ["main.tf", ".terraform/modules/m/main.tf", &long, "terraform.d/other", ".terraform.lock.hcl"];
-        let split = split(&tar_of(&names)).unwrap();
+        let split = split(&tar_of(&names)[..], spool()).unwrap();
         let entries = |names: &[&str]| -> Vec<_> {
             names.iter().map(|name| ((*name).to_owned(), (*name).to_owned(), 0o755)).collect()
         };
         assert_eq!(content(&split.own), entries(&["main.tf", "terraform.d/other", ".terraform.lock.hcl"]));
-        assert_eq!(content(&split.brought.unwrap()), entries(&[".terraform/modules/m/main.tf", &long]));
+        assert_eq!(
+            content(&split.brought.unwrap().content().unwrap()),
+            entries(&[".terraform/modules/m/main.tf", &long])
+        );
     }
 
     #[test]
     fn an_ordinary_template_has_nothing_to_take_out() {
-        assert!(split(&tar_of(&["main.tf", "modules/a/main.tf"])).unwrap().brought.is_none());
+        assert!(split(&tar_of(&["main.tf", "modules/a/main.tf"])[..], spool()).unwrap().brought.is_none());
         assert!(
-            split(b"no archive, however long one looks at it, and longer than a block of five hundred bytes")
+            split(&b"no archive, however long one looks at it, and longer than a block of five hundred bytes"[..], spool())
                 .is_err()
         );
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::build::Transition;
 use coder_domain::ids::{FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
@@ -53,7 +54,7 @@ struct Import {
 enum Modules {
     None,
     /// The archive itself, with its hash.
-    Inline(String, Vec<u8>),
+    Inline(String, Bytes),
     /// The hash of an archive uploaded before.
     Uploaded(String),
 }
@@ -232,7 +233,7 @@ fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
         listed.map(|auth| ExternalAuth { provider_id: auth.id, optional: auth.optional }).collect()
     };
     let modules = if !found.module_files.is_empty() {
-        Modules::Inline(coder_store::files::hash(&found.module_files), found.module_files.to_vec())
+        Modules::Inline(coder_store::files::hash(&found.module_files), found.module_files)
     } else if found.module_files_hash.is_empty() {
         Modules::None
     } else {
@@ -360,7 +361,10 @@ async fn store_import(
     version_details::insert_external_auth(tx, version, &import.external_auth).await?;
     let module_file_id: Option<FileId> = match &import.modules {
         Modules::None => None,
-        Modules::Inline(hash, data) => Some(files::store(tx, hash, data.clone(), now).await?),
+        Modules::Inline(hash, data) => {
+            let (size, mut content) = (data.len() as u64, &data[..]);
+            Some(files::store(tx, hash.clone(), size, &mut content, now).await?)
+        }
         Modules::Uploaded(hash) => Some(uploaded(tx, job, version, hash).await?),
     };
     if let (Some(plan), None) = (&import.plan, module_file_id) {

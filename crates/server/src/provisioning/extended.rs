@@ -8,16 +8,17 @@ use coder_store::jobs::{self, Holder};
 use coder_store::{daemons, job_logs, transaction};
 use coder_wire::drpc::Status;
 use coder_wire::extension::messages::{
-    AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalReceipt, LogsRequest,
-    LogsResponse, ProgramReport, SlotsReport,
+    AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalHeader, JournalReceipt,
+    LogsRequest, LogsResponse, ProgramReport, SlotsReport,
 };
-use coder_wire::extension::{Journal, NoticeSender, PROBLEM, PROBLEM_DETAIL, SLOTS, Service};
+use coder_wire::extension::{NoticeSender, PROBLEM, PROBLEM_DETAIL, SLOTS, Service};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::refuse::{self, Refusal};
 use super::serve::{Session, answer};
 use super::{attach, logs, notices, states};
+use crate::spool::Spool;
 
 /// Most lines of a batch, and most bytes of their texts.
 const LINES: usize = 500;
@@ -30,6 +31,8 @@ const PRODUCTS: [&str; 2] = ["terraform", "opentofu"];
 const VERSION_BYTES: usize = 64;
 
 impl Service for Session {
+    type State = Spool;
+
     async fn attach(
         &self,
         request: AttachRequest,
@@ -46,12 +49,27 @@ impl Service for Session {
         answer!(self, "Logs", canceled, append(self, &request))
     }
 
-    async fn journal(&self, journal: Journal, canceled: CancellationToken) -> Result<JournalReceipt, Status> {
-        answer!(self, "Journal", canceled, states::journal(self, &journal))
+    async fn begin_state(&self, header: &JournalHeader, salvaged: bool) -> Result<Spool, Status> {
+        let canceled = CancellationToken::new();
+        answer!(self, "Journal", canceled, states::begin(self, header, salvaged))
     }
 
-    async fn salvage(&self, journal: Journal, canceled: CancellationToken) -> Result<JournalReceipt, Status> {
-        answer!(self, "Salvage", canceled, states::salvage(self, &journal))
+    async fn journal(
+        &self,
+        header: JournalHeader,
+        mut state: Spool,
+        canceled: CancellationToken,
+    ) -> Result<JournalReceipt, Status> {
+        answer!(self, "Journal", canceled, states::journal(self, &header, &mut state))
+    }
+
+    async fn salvage(
+        &self,
+        header: JournalHeader,
+        mut state: Spool,
+        canceled: CancellationToken,
+    ) -> Result<JournalReceipt, Status> {
+        answer!(self, "Salvage", canceled, states::salvage(self, &header, &mut state))
     }
 
     async fn report_slots(&self, report: SlotsReport, canceled: CancellationToken) -> Result<(), Status> {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use coder_domain::build::Transition;
 use coder_domain::ids::{JobId, TemplateId, TemplateVersionId, UserId};
 use coder_domain::job::Type;
 use coder_store::assignments::{self, Around, Assignment};
 use coder_store::version_details::{self, ExternalAuth, Variable};
-use coder_store::{Tx, jobs, templates};
+use coder_store::{Tx, files, jobs, templates};
 use coder_wire::drpc::MESSAGE as MAX_MESSAGE;
 use coder_wire::messages::provisioner::{
     ExternalAuthProvider, Metadata, RichParameterValue, Role, VariableValue, WorkspaceTransition,
@@ -19,6 +20,7 @@ use prost::Message;
 use serde::Deserialize;
 use uuid::Uuid;
 
+use super::bundle::Sources;
 use super::serve::Session;
 use super::{bundle, session_token, update};
 use crate::context::App;
@@ -96,6 +98,13 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
     session.app.metrics.handed_out(job.organization_id, &job.tags, waited.unwrap_or_default());
     let initiator = initiator.ok_or(Error::Missing("initiator"))?;
     let archive = archive.ok_or(Error::Missing("source archive"))?;
+    let sources = match archive.data {
+        Some(data) => Sources::Short(data.into()),
+        None if archive.size > MAX_MESSAGE as i64 => {
+            Sources::Long(files::find(&mut tx, job.file_id).await?.ok_or(Error::Missing("source archive"))?)
+        }
+        None => Sources::Short(files::get_data(&mut tx, job.file_id).await?.into()),
+    };
     let input = Input::deserialize(&job.input.0)?;
     let arm = match job.kind {
         Type::TemplateVersionImport => import(session, &mut tx, &job, input).await?,
@@ -110,16 +119,22 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
         created_at: job.created_at.as_millisecond(),
         provisioner: job.provisioner,
         user_name: initiator,
-        template_source_archive: archive.into(),
+        template_source_archive: match &sources {
+            Sources::Short(data) => data.clone(),
+            Sources::Long(_) => Bytes::new(),
+        },
         trace_metadata: job.trace_metadata,
         r#type: Some(arm),
     };
-    if message.encoded_len() > MAX_MESSAGE
+    let is_long = matches!(sources, Sources::Long(_));
+    if (is_long || message.encoded_len() > MAX_MESSAGE)
         && let Some(version) = job.template_version_id
     {
-        bundle::take_out(session, version, &mut message).await?;
+        bundle::take_out(session, version, sources, &mut message).await?;
     }
-    let size = message.encoded_len();
+    // What was not taken out is not in the message, but belongs to it.
+    let missing = if is_long && message.template_source_archive.is_empty() { archive.size } else { 0 };
+    let size = message.encoded_len() + usize::try_from(missing).unwrap_or_default();
     if size > MAX_MESSAGE {
         return Err(Error::TooBig { size, limit: MAX_MESSAGE });
     }

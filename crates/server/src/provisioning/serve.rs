@@ -8,13 +8,13 @@ use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
 use coder_store::daemons::{self, Join, Joined};
-use coder_store::jobs::Holder;
+use coder_store::jobs::Holder as JobHolder;
 use coder_store::{jobs, transaction};
 use coder_wire::bytes::ByteStream;
 use coder_wire::daemon::{self, Acquire, GivenUp, Limits, Service};
 use coder_wire::drpc::{self, Status};
 use coder_wire::extension::{Extension, Extensions};
-use coder_wire::file::File;
+use coder_wire::file::Header;
 use coder_wire::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
     UpdateJobRequest, UpdateJobResponse,
@@ -35,6 +35,9 @@ use super::waiting::Domain;
 use super::{complete, fail, files, key_end, lost, payload, presence, quota, update};
 use crate::context::App;
 use crate::events::hint::Hint;
+use crate::memory::Holder;
+use crate::spool::Spool;
+use crate::stored::Stored;
 
 /// How long a call waits for a database that is away; daemons give an update 30 s and repeat the others for ever.
 const DATABASE_AWAY: Duration = Duration::from_secs(60);
@@ -66,6 +69,8 @@ pub struct Session {
     /// The session that its process gets at its first Attach; any when none is given.
     pub(super) preset: Option<Bytes>,
     pub(super) connection: Connection,
+    /// Whom its memory counts against.
+    pub(super) holds: Holder,
     /// What its row calls this connection.
     row_connection: Option<Arc<str>>,
     domain: Arc<Domain>,
@@ -99,6 +104,10 @@ impl Session {
         };
         let connection = app.scheduler.connected().add(who, close.clone(), Arc::clone(&hand));
         let domain = Domain::new(join.organization_id, join.provisioners.clone(), join.tags.clone());
+        let holds = app.memory.holder(match admitted.user {
+            Some(user) => user.0.as_u128(),
+            None => join.key_id.0.as_u128(),
+        });
         Self {
             app,
             daemon,
@@ -111,6 +120,7 @@ impl Session {
             organization: join.organization_id,
             preset: None,
             connection,
+            holds,
             row_connection: None,
             domain: Arc::new(domain),
             close,
@@ -153,7 +163,9 @@ impl Session {
     /// Serves the daemon until it leaves, its key ends, or the server stops.
     pub async fn run(self, io: impl ByteStream) {
         let (daemon, close, stop) = (self.daemon, self.close.clone(), self.app.lifecycle.soft().clone());
-        let session = mux::Session::server(io, mux::Config::default());
+        let holder = self.holds.connection();
+        let session =
+            mux::Session::accounted(io, mux::Config::default(), holder.memory().clone(), holder.unread());
         let this = Arc::new(self);
         let serving = async {
             let limits = Limits::default();
@@ -229,7 +241,7 @@ impl Session {
 
     /// Who this connection is to the database when it speaks of a job.
     #[must_use]
-    pub fn holder(&self, job: JobId) -> Holder {
+    pub fn holder(&self, job: JobId) -> JobHolder {
         self.hand.holder(self.daemon, job)
     }
 
@@ -365,6 +377,9 @@ macro_rules! answer {
 pub(super) use answer;
 
 impl Service for Session {
+    type Upload = Spool;
+    type Download = Stored;
+
     async fn acquire(&self, call: &mut Acquire) -> Result<(), Status> {
         let taker = Taker { daemon: self.daemon, session: self.hand.session() };
         loop {
@@ -431,15 +446,25 @@ impl Service for Session {
         answer!(self, "CompleteJob", canceled, complete::complete(self, &job))
     }
 
-    async fn upload_file(&self, file: File, canceled: CancellationToken) -> Result<(), Status> {
-        answer!(self, "UploadFile", canceled, files::upload(self, &file))
+    async fn begin_upload(&self, header: &Header) -> Result<Spool, Status> {
+        let canceled = CancellationToken::new();
+        answer!(self, "UploadFile", canceled, files::begin_upload(self, header))
+    }
+
+    async fn upload_file(
+        &self,
+        header: Header,
+        mut file: Spool,
+        canceled: CancellationToken,
+    ) -> Result<(), Status> {
+        answer!(self, "UploadFile", canceled, files::upload(self, &header, &mut file))
     }
 
     async fn download_file(
         &self,
         request: FileRequest,
         canceled: CancellationToken,
-    ) -> Result<Bytes, Status> {
+    ) -> Result<(usize, [u8; 32], Stored), Status> {
         answer!(self, "DownloadFile", canceled, files::download(self, &request))
     }
 }

@@ -5,22 +5,55 @@ use coder_domain::job::Type;
 use coder_domain::job::life::DAEMON_LOST;
 use coder_domain::key::Hashed;
 use coder_store::jobs::{self, Held, Job, While};
-use coder_store::journals::{self, Entry, Outcome, Version};
+use coder_store::journals::{self, Outcome, Version};
 use coder_store::{Tx, builds, transaction};
-use coder_wire::extension::Journal;
-use coder_wire::extension::messages::JournalReceipt;
+use coder_wire::extension::messages::{JournalHeader, JournalReceipt};
 use serde::Deserialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::attach::hash;
 use super::extended::{by_token, note_use};
+use super::files::disk;
 use super::give_up::give_up;
 use super::refuse::{self, Refusal};
 use super::serve::Session;
+use crate::spool::Spool;
+
+/// States of so many bytes are long; they are worked on one after the other, since a state has to be in memory several times
+/// to be encrypted and stored.
+const LONG: usize = 1 << 20;
+static LONG_STATES: Semaphore = Semaphore::const_new(1);
+
+/// Waits until a state of this length may be in memory.
+async fn turn(state: &Spool) -> Option<SemaphorePermit<'static>> {
+    // The semaphore is never closed.
+    if state.size() > LONG { LONG_STATES.acquire().await.ok() } else { None }
+}
+
+/// Whether the daemon may send a state of this job. Asked before any byte of the state is read.
+pub(super) async fn begin(
+    session: &Session,
+    header: &JournalHeader,
+    salvaged: bool,
+) -> Result<Spool, Refusal> {
+    version(header)?;
+    if salvaged {
+        salvageable(session, header).await?;
+    } else {
+        by_token(session, &header.job_id, &header.token)?;
+    }
+    Ok(Spool::new(&session.holds, &session.app.memory))
+}
 
 /// Keeps a state of a job that runs.
-pub(super) async fn journal(session: &Session, journal: &Journal) -> Result<JournalReceipt, Refusal> {
-    let (job, holder) = by_token(session, &journal.job_id, &journal.token)?;
-    let (entry, now) = (entry(journal)?, session.app.now());
+pub(super) async fn journal(
+    session: &Session,
+    header: &JournalHeader,
+    state: &mut Spool,
+) -> Result<JournalReceipt, Refusal> {
+    let (job, holder) = by_token(session, &header.job_id, &header.token)?;
+    let (version, now) = (version(header)?, session.app.now());
+    let _turn = turn(state).await;
     let outcome = transaction!(session.app.store, Refusal, |tx| {
         // First the fence, which is also a sign of life.
         if let Err(error) = jobs::update_alive(tx, job, holder, now).await {
@@ -28,7 +61,8 @@ pub(super) async fn journal(session: &Session, journal: &Journal) -> Result<Jour
         }
         let build = build_of(&jobs::get(tx, job).await?)?;
         let base = base(tx, job, build).await?;
-        Ok(journals::put(tx, job, &entry, base.as_ref(), now).await?)
+        let state = state.content().map_err(disk)?;
+        Ok(journals::put(tx, job, &version, state, base.as_ref(), now).await?)
     })?;
     note_use(session, job, holder).await?;
     receipt(outcome)
@@ -42,14 +76,28 @@ fn proves(held: &Held, token: &[u8]) -> bool {
     is(held.token_hash) || is(held.previous_token_hash)
 }
 
+fn not_the_last() -> Refusal {
+    Refusal::invalid("the state is of no use any more: the token is not the job's last")
+}
+
+/// The job that a state is of, if its sender is where the job's last holder was.
+async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, Held), Refusal> {
+    let job = refuse::job_id(&header.job_id)?;
+    let held = jobs::find_held(&mut session.app.store.reader().await?, job, session.daemon).await?;
+    let held = held.filter(|held| proves(held, &header.token)).ok_or_else(not_the_last)?;
+    Ok((job, held))
+}
+
 /// Takes what a killed process left.
-pub(super) async fn salvage(session: &Session, journal: &Journal) -> Result<JournalReceipt, Refusal> {
-    let refusal = || Refusal::invalid("the state is of no use any more: the token is not the job's last");
+pub(super) async fn salvage(
+    session: &Session,
+    header: &JournalHeader,
+    state: &mut Spool,
+) -> Result<JournalReceipt, Refusal> {
     let app = &session.app;
-    let job = refuse::job_id(&journal.job_id)?;
-    let held = jobs::find_held(&mut app.store.reader().await?, job, session.daemon).await?;
-    let held = held.filter(|held| proves(held, &journal.token)).ok_or_else(refusal)?;
-    let entry = entry(journal)?;
+    let (job, held) = salvageable(session, header).await?;
+    let version = version(header)?;
+    let _turn = turn(state).await;
     if held.completed_at.is_none() {
         let said = "Coder: the process of the provisioner daemon that had the job is gone.";
         give_up(app, job, While::HeldBy(session.daemon), DAEMON_LOST, said).await?;
@@ -58,8 +106,8 @@ pub(super) async fn salvage(session: &Session, journal: &Journal) -> Result<Jour
     let (outcome, workspace) = transaction!(app.store, Refusal, |tx| {
         let row = jobs::get(tx, job).await?;
         let held = jobs::find_held(tx, job, session.daemon).await?;
-        if row.completed_at.is_none() || !held.is_some_and(|held| proves(&held, &journal.token)) {
-            return Err(refusal());
+        if row.completed_at.is_none() || !held.is_some_and(|held| proves(&held, &header.token)) {
+            return Err(not_the_last());
         }
         let build = builds::get(tx, build_of(&row)?).await?;
         let latest = builds::find_latest(tx, build.workspace_id).await?;
@@ -67,7 +115,8 @@ pub(super) async fn salvage(session: &Session, journal: &Journal) -> Result<Jour
             return Err(Refusal::invalid("the workspace has been built again since"));
         }
         let base = base(tx, job, build.id).await?;
-        let outcome = journals::put(tx, job, &entry, base.as_ref(), now).await?;
+        let state = state.content().map_err(disk)?;
+        let outcome = journals::put(tx, job, &version, state, base.as_ref(), now).await?;
         if outcome.kept {
             journals::apply(tx, job, build.id).await?;
         }
@@ -85,10 +134,12 @@ fn build_of(job: &Job) -> Result<BuildId, Refusal> {
     build.ok_or_else(|| Refusal::invalid("only a workspace build has a state"))
 }
 
-fn entry(journal: &Journal) -> Result<Entry, Refusal> {
-    let serial = i64::try_from(journal.serial).map_err(|_| Refusal::invalid("no state has such a serial"))?;
-    let version = Version { serial, lineage: journal.lineage.clone(), sha256: hash(&journal.state) };
-    Ok(Entry { version, cipher: String::new(), state: journal.state.to_vec() })
+/// Which state it is; that its hash is the announced one has been checked when the state has arrived.
+fn version(header: &JournalHeader) -> Result<Version, Refusal> {
+    let serial = i64::try_from(header.serial).map_err(|_| Refusal::invalid("no state has such a serial"))?;
+    let sha256 =
+        <[u8; 32]>::try_from(&header.sha256[..]).map_err(|_| Refusal::invalid("a hash has 32 bytes"))?;
+    Ok(Version { serial, lineage: header.lineage.clone(), sha256: Hashed(sha256) })
 }
 
 fn receipt(outcome: Outcome) -> Result<JournalReceipt, Refusal> {

@@ -5,7 +5,9 @@ mod clock_jump;
 pub mod driver;
 pub mod heartbeat;
 pub mod purge;
+pub mod purge_files;
 pub mod reap_jobs;
+mod release_memory;
 pub mod replicas;
 mod unserved;
 
@@ -29,6 +31,8 @@ pub fn start(app: &App) {
         reap_jobs::ReapJobs::default(),
     );
     driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
+    driver::every(app, seconds(600), driver::First::AtOnce, purge_files::PurgeFiles::default());
+    driver::every(app, seconds(5), driver::First::Later, release_memory::ReleaseMemory::default());
     let context = app.clone();
     app.lifecycle.spawn("jobs of before the start", async move { take_over(&context).await });
     let context = app.clone();

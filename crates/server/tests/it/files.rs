@@ -117,10 +117,10 @@ on_both_engines! {
         let owner = server.owner().await;
         let mut tx = server.app.store.begin().await.unwrap();
         let data = tar(&[("main.tf", "resource {}")]);
-        let hash = coder_store::files::hash(&data);
-        let system = coder_server::provisioning::files::SYSTEM;
-        let (file, _) =
-            coder_store::files::insert(&mut tx, &hash, system, "application/x-tar", data, server.app.now()).await.unwrap();
+        let (hash, size) = (coder_store::files::hash(&data), data.len() as u64);
+        let created_by = coder_server::provisioning::files::SYSTEM;
+        let new = coder_store::files::New { hash, size, created_by, mimetype: "application/x-tar" };
+        let (file, _) = coder_store::files::insert(&mut tx, &new, &mut &data[..], server.app.now()).await.unwrap();
         tx.commit().await.unwrap();
         let request = json!({ "file_id": file.id, "provisioner": "terraform" });
         let path = format!("{ORGANIZATIONS}/default/templateversions");

@@ -11,6 +11,7 @@ mod foreign_ids;
 mod harness;
 mod limits;
 mod listeners;
+mod memory;
 mod nul;
 mod organizations;
 mod pages;

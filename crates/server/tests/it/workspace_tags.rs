@@ -207,8 +207,10 @@ data "coder_workspace_tags" "tags" {
         let owner = server.owner().await;
         let mut tx = server.app.store.begin().await.unwrap();
         let user = users::find_by_username(&mut tx, "admin").await.unwrap().unwrap();
-        let insert = async |tx: &mut coder_store::Tx, kind: &str, data: Vec<u8>| {
-            files::insert(tx, &files::hash(&data), user.id, kind, data, server.app.now()).await.unwrap().0.id
+        let insert = async |tx: &mut coder_store::Tx, mimetype: &'static str, data: Vec<u8>| {
+            let (hash, size) = (files::hash(&data), data.len() as u64);
+            let new = files::New { hash, size, created_by: user.id, mimetype };
+            files::insert(tx, &new, &mut &data[..], server.app.now()).await.unwrap().0.id
         };
         let text = insert(&mut tx, "text/plain", b"hello".to_vec()).await;
         let broken = insert(&mut tx, "application/x-tar", vec![7; 700]).await;

@@ -19,6 +19,8 @@ on_both_engines!(
     api_keys,
     a_key_ends_with_the_one_that_minted_it,
     files_are_stored_once_per_uploader,
+    files_that_nothing_references_are_purged,
+    long_files_are_read_part_by_part,
     settings_and_leases,
     audit_entries,
     nul_characters_are_replaced,
@@ -286,19 +288,95 @@ async fn api_keys(fixture: Fixture) {
     assert!(taken.is_conflict_on("api_keys", "token_name"), "{taken:?}");
 }
 
+async fn store_file(
+    tx: &mut coder_store::Tx,
+    by: UserId,
+    content: &[u8],
+    second: i64,
+) -> (files::Info, bool) {
+    let (hash, size) = (files::hash(content), content.len() as u64);
+    let new = files::New { hash, size, created_by: by, mimetype: "application/x-tar" };
+    files::insert(tx, &new, &mut &content[..], at(second)).await.unwrap()
+}
+
+async fn long_files_are_read_part_by_part(fixture: Fixture) {
+    const PART: usize = files::PART;
+    for size in [0, 1, PART - 1, PART, PART + 1, 3 * PART, 3 * PART + 7] {
+        let content: Vec<u8> = (0..size).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
+        let mut tx = fixture.store.begin().await.unwrap();
+        let (file, is_new) = store_file(&mut tx, fixture.user, &content, 1).await;
+        assert!(is_new && file.size_bytes == i64::try_from(size).unwrap());
+        assert!(!store_file(&mut tx, fixture.user, &content, 1).await.1);
+        assert!(files::get_data(&mut tx, file.id).await.unwrap() == content, "{size}");
+        let mut parts = Vec::new();
+        for position in 0.. {
+            match files::get_part(&mut tx, &file, position).await {
+                Ok(part) => parts.push(part.len()),
+                Err(error) => {
+                    assert!(error.is_not_found());
+                    break;
+                }
+            }
+        }
+        assert!(parts.iter().all(|part| *part <= PART) && parts.iter().sum::<usize>() == size, "{parts:?}");
+        tx.commit().await.unwrap();
+    }
+    // What ends early is not stored.
+    let mut tx = fixture.store.begin().await.unwrap();
+    let new = files::New {
+        hash: files::hash(b"short"),
+        size: 6,
+        created_by: fixture.user,
+        mimetype: "application/x-tar",
+    };
+    assert!(files::insert(&mut tx, &new, &mut &b"short"[..], at(1)).await.is_err());
+}
+
+async fn files_that_nothing_references_are_purged(fixture: Fixture) {
+    let mut tx = fixture.store.begin().await.unwrap();
+    let long = vec![7; files::PART + 1];
+    let (old, _) = store_file(&mut tx, fixture.user, b"old", 1).await;
+    let (large, _) = store_file(&mut tx, fixture.user, &long, 1).await;
+    let (again, _) = store_file(&mut tx, fixture.user, b"again", 1).await;
+    let (young, _) = store_file(&mut tx, fixture.user, b"young", 100).await;
+    store_file(&mut tx, fixture.user, b"again", 100).await;
+    tx.commit().await.unwrap();
+    let used = fixture.job(&coder_domain::tags::TagSet::untagged()).await;
+    let mut tx = fixture.store.single().await.unwrap();
+    let bytes = files::unreferenced_bytes(&mut tx, fixture.user, at(0)).await.unwrap();
+    assert_eq!(bytes, 3 + 5 + 5 + long.len() as i64, "without the file of the job {used}");
+    assert_eq!(files::unreferenced_bytes(&mut tx, fixture.user, at(50)).await.unwrap(), 10);
+    assert_eq!(files::unreferenced_bytes(&mut tx, UserId::PREBUILDS, at(0)).await.unwrap(), 0);
+    let (mut after, mut removed, mut passes) = (None, 0, 0);
+    loop {
+        let purged = files::purge(&mut tx, after, 2, at(50)).await.unwrap();
+        (after, removed, passes) = (purged.next, removed + purged.removed, passes + 1);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((removed, passes), (2, 3));
+    for (file, stays) in [(&old, false), (&large, false), (&again, true), (&young, true)] {
+        assert_eq!(files::find(&mut tx, file.id).await.unwrap().is_some(), stays);
+    }
+    assert!(files::find(&mut tx, fixture.file).await.unwrap().is_some(), "a job uses it");
+    assert!(files::get_part(&mut tx, &large, 1).await.unwrap_err().is_not_found());
+    assert_eq!(
+        files::purge(&mut tx, None, 100, at(50)).await.unwrap(),
+        files::Purged { removed: 0, next: None }
+    );
+}
+
 async fn files_are_stored_once_per_uploader(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
+    let (first, is_new) = store_file(&mut tx, fixture.user, b"content", 1).await;
+    let (again, is_newer) = store_file(&mut tx, fixture.user, b"content", 2).await;
+    assert_eq!((&first, is_new, is_newer), (&again, true, false));
+    let (other, is_new) = store_file(&mut tx, UserId::PREBUILDS, b"content", 3).await;
+    assert!(is_new && other.id != first.id);
     let hash = files::hash(b"content");
-    let data = || b"content".to_vec();
-    let (first, new) =
-        files::insert(&mut tx, &hash, fixture.user, "application/x-tar", data(), at(1)).await.unwrap();
-    let (again, newer) =
-        files::insert(&mut tx, &hash, fixture.user, "application/x-tar", data(), at(2)).await.unwrap();
-    assert_eq!((first.id, new, newer), (again.id, true, false));
-    let (other, new) =
-        files::insert(&mut tx, &hash, UserId::PREBUILDS, "application/x-tar", data(), at(3)).await.unwrap();
-    assert!(new && other.id != first.id);
-    assert_eq!(files::find_by_hash(&mut tx, &hash, fixture.user).await.unwrap().unwrap(), first);
+    assert_eq!(files::touch(&mut tx, &hash, fixture.user, at(4)).await.unwrap().unwrap(), first);
+    assert_eq!(files::touch(&mut tx, &files::hash(b"other"), fixture.user, at(4)).await.unwrap(), None);
     assert_eq!(files::find(&mut tx, first.id).await.unwrap().unwrap().size_bytes, 7);
     assert_eq!(files::get_data(&mut tx, first.id).await.unwrap(), b"content");
     let missing = files::get_data(&mut tx, coder_domain::ids::FileId::random()).await.unwrap_err();

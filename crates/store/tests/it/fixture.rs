@@ -63,8 +63,9 @@ impl Fixture {
         store
             .write(async |tx| {
                 users::insert(tx, &user).await?;
-                let data = b"tar".to_vec();
-                files::insert(tx, &files::hash(&data), user.id, "application/x-tar", data, at(0)).await
+                let (hash, size) = (files::hash(b"tar"), 3);
+                let new = files::New { hash, size, created_by: user.id, mimetype: "application/x-tar" };
+                files::insert(tx, &new, &mut &b"tar"[..], at(0)).await
             })
             .await
             .unwrap();
@@ -77,10 +78,10 @@ impl Fixture {
     }
 
     async fn with(store: Store) -> Self {
-        let mut tx = store.reader().await.unwrap();
+        let mut tx = store.single().await.unwrap();
         let organization = organizations::get_default(&mut tx).await.unwrap().id;
         let user = users::find_by_username(&mut tx, "ada").await.unwrap().unwrap().id;
-        let file = files::find_by_hash(&mut tx, &files::hash(b"tar"), user).await.unwrap().unwrap().id;
+        let file = files::touch(&mut tx, &files::hash(b"tar"), user, at(0)).await.unwrap().unwrap().id;
         drop(tx);
         Self { store, database: None, organization, user, file, seconds: AtomicI64::new(1) }
     }

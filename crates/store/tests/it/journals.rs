@@ -6,13 +6,24 @@ use coder_domain::key::Hashed;
 use coder_domain::tags::TagSet;
 use coder_store::job_logs::{self, Level, NewLine, Source};
 use coder_store::journals::{self, Entry, Outcome, Version};
-use coder_store::{Error, builds, jobs};
+use coder_store::{Error, Tx, builds, jobs};
+use jiff::Timestamp;
 
 use crate::fixture::{Fixture, at, on_both_engines};
 use crate::templates::{new_template, new_version};
 use crate::workspaces::{end, new_build, new_workspace};
 
 on_both_engines!(the_newest_state_is_kept, a_repeated_batch_is_stored_once);
+
+async fn put(
+    tx: &mut Tx,
+    job: JobId,
+    entry: &Entry,
+    base: Option<&Version>,
+    now: Timestamp,
+) -> coder_store::Result<Outcome> {
+    journals::put(tx, job, &entry.version, entry.state.clone(), base, now).await
+}
 
 fn entry(serial: i64, lineage: &str, text: &str) -> Entry {
     let version = Version { serial, lineage: lineage.to_owned(), sha256: Hashed::of(text) };
@@ -40,7 +51,7 @@ async fn the_newest_state_is_kept(fixture: Fixture) {
         (entry(4, "l", "late"), old(5)),
         (entry(9, "other", "x"), old(5)),
     ] {
-        assert_eq!(journals::put(&mut tx, job, &entry, Some(&base), at(5)).await.unwrap(), want, "{entry:?}");
+        assert_eq!(put(&mut tx, job, &entry, Some(&base), at(5)).await.unwrap(), want, "{entry:?}");
     }
     let found = journals::find(&mut tx, job).await.unwrap().unwrap();
     assert_eq!(found, entry(5, "l", "newer"));
@@ -50,8 +61,8 @@ async fn the_newest_state_is_kept(fixture: Fixture) {
     journals::delete(&mut tx, job).await.unwrap();
     assert_eq!(journals::find(&mut tx, job).await.unwrap(), None);
     // A job that began without a state takes any lineage first, and then that one.
-    assert_eq!(journals::put(&mut tx, job, &entry(1, "new", "a"), None, at(6)).await.unwrap(), kept(1));
-    assert_eq!(journals::put(&mut tx, job, &entry(8, "l", "b"), None, at(6)).await.unwrap(), old(1));
+    assert_eq!(put(&mut tx, job, &entry(1, "new", "a"), None, at(6)).await.unwrap(), kept(1));
+    assert_eq!(put(&mut tx, job, &entry(8, "l", "b"), None, at(6)).await.unwrap(), old(1));
     tx.commit().await.unwrap();
     end(&fixture, job).await;
     let mut tx = fixture.store.single().await.unwrap();

@@ -52,6 +52,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0011_daemon_presence",
         "0012_external_auth",
         "0013_encryption_keys",
+        "0016_file_parts",
     ]
     .iter()
     .flat_map(|name| {

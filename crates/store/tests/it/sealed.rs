@@ -74,7 +74,7 @@ async fn states_are_encrypted_at_rest_and_follow_their_builds(fixture: Fixture) 
     builds::copy_state(&mut tx, second, first).await.unwrap();
     assert!(is_state(&builds::find_state(&mut tx, second).await.unwrap()));
     builds::update_state(&mut tx, second, Vec::new()).await.unwrap();
-    assert!(journals::put(&mut tx, job, &entry(), None, at(5)).await.unwrap().kept);
+    assert!(journals::put(&mut tx, job, &entry().version, entry().state, None, at(5)).await.unwrap().kept);
     let found = journals::find(&mut tx, job).await.unwrap().unwrap();
     assert!(found.state == STATE && found.cipher.starts_with("aes-256-gcm "));
     assert!(journals::apply(&mut tx, job, second).await.unwrap());
@@ -108,7 +108,7 @@ async fn a_rotation_brings_all_states_under_the_first_key_and_back(fixture: Fixt
     let mut tx = fixture.store.begin().await.unwrap();
     builds::update_state(&mut tx, first, STATE.to_vec()).await.unwrap();
     builds::copy_state(&mut tx, second, first).await.unwrap();
-    journals::put(&mut tx, job, &entry(), None, at(5)).await.unwrap();
+    journals::put(&mut tx, job, &entry().version, entry().state, None, at(5)).await.unwrap();
     tx.commit().await.unwrap();
     let old = with_keys(&fixture, &[1]).await;
     assert!(is_state(&state(&old, first).await.unwrap()), "plain states stay readable");

@@ -111,6 +111,7 @@ struct Written {
     import: JobId,
     resource: ResourceId,
     file: FileId,
+    long_file: FileId,
     user: UserId,
 }
 
@@ -162,9 +163,13 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     let plan = Plan { plan: CANARY.into(), module_file_id: None, provisioner_version: String::new() };
     version_details::update_plan(&mut tx, version.id, plan, at(1)).await.unwrap();
     let data = format!("{name} {CANARY}").into_bytes();
-    let file =
-        files::insert(&mut tx, &files::hash(&data), fixture.user, "application/x-tar", data, at(1)).await;
+    let (hash, size) = (files::hash(&data), data.len() as u64);
+    let new = files::New { hash, size, created_by: fixture.user, mimetype: "application/x-tar" };
+    let file = files::insert(&mut tx, &new, &mut &data[..], at(1)).await;
     let file = file.unwrap().0.id;
+    let long = data.repeat(files::PART / data.len() + 1);
+    let new = files::New { hash: files::hash(&long), size: long.len() as u64, ..new };
+    let long_file = files::insert(&mut tx, &new, &mut &long[..], at(1)).await.unwrap().0.id;
     let user = new_user(name);
     users::insert(&mut tx, &user).await.unwrap();
     let pair = GitSshKey {
@@ -186,7 +191,9 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     jobs::update_input(&mut tx, job, &input("build")).await.unwrap();
     let version_of_state = Version { serial: 1, lineage: "l".to_owned(), sha256: Hashed::of("x") };
     let entry = Entry { version: version_of_state, cipher: String::new(), state: CANARY.into() };
-    assert!(journals::put(&mut tx, job, &entry, None, at(5)).await.unwrap().kept);
+    assert!(
+        journals::put(&mut tx, job, &entry.version, entry.state.clone(), None, at(5)).await.unwrap().kept
+    );
     let resource = Resource {
         id: ResourceId::random(),
         job_id: job,
@@ -219,7 +226,7 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     };
     agents::insert_apps(&mut tx, &[app]).await.unwrap();
     tx.commit().await.unwrap();
-    Written { build, job, version: version.id, import, resource: resource.id, file, user: user.id }
+    Written { build, job, version: version.id, import, resource: resource.id, file, long_file, user: user.id }
 }
 
 /// Reads all of it, everywhere where it is read.
@@ -234,7 +241,8 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     assert!(version_details::find_plan(&mut tx, written.version).await?.unwrap().plan == CANARY.as_bytes());
     let data = format!("{name} {CANARY}").into_bytes();
     assert!(files::get_data(&mut tx, written.file).await? == data);
-    assert!(files::find_with_data(&mut tx, written.file).await?.unwrap().1 == data);
+    let long = data.repeat(files::PART / data.len() + 1);
+    assert!(files::get_data(&mut tx, written.long_file).await? == long);
     let pair = users::find_git_ssh_key(&mut tx, written.user).await?.unwrap();
     assert_eq!(pair.private_key.expose(), CANARY);
     assert_eq!(links::find(&mut tx, written.user, "github").await?.unwrap().tokens, tokens());
@@ -246,7 +254,9 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     assert!(builds::find_state(&mut tx, written.build).await?.unwrap() == CANARY.as_bytes());
     assert!(journals::find(&mut tx, written.job).await?.unwrap().state == CANARY.as_bytes());
     let assignment = assignments::get(&mut tx, written.job).await?;
-    assert!(assignment.state.unwrap() == CANARY.as_bytes() && assignment.archive.unwrap() == b"tar");
+    assert!(
+        assignment.state.unwrap() == CANARY.as_bytes() && assignment.archive.unwrap().data.unwrap() == b"tar"
+    );
     assert_eq!(assignments::list_parameters(&mut tx, &assignment.around.unwrap()).await?.0, parameters());
     let resources = resources::list(&mut tx, &[written.job]).await?;
     assert_eq!(resources[0].metadata[0].value, CANARY);

@@ -12,6 +12,7 @@ use super::Limits;
 use crate::drpc::frame::FrameError;
 use crate::drpc::server::{Event, Exchange};
 use crate::drpc::{Error, Status};
+use crate::elements::Request;
 
 /// One of the places of a connection for calls at work. A call that only waits gives its place up.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl Called<'_> {
     /// Runs a call of one message and one answer.
     pub(crate) async fn unary<Q, A, F>(mut self, handler: impl FnOnce(Q, CancellationToken) -> F) -> Outcome
     where
-        Q: Message + Default,
+        Q: Request,
         A: Message,
         F: Future<Output = Result<A, Status>>,
     {
@@ -94,12 +95,14 @@ impl Called<'_> {
             Ok(request) => request,
             Err(error) => return self.broken(error).await,
         };
+        // Until the answer is sent.
+        let _reserved = self.exchange.take_reservation();
         let answer = watched(&mut self.exchange, |token| handler(request, token)).await;
         self.answer(answer).await
     }
 
     /// The one message of a request.
-    pub(crate) async fn request<Q: Message + Default>(&mut self) -> Result<Q, Error> {
+    pub(crate) async fn request<Q: Request>(&mut self) -> Result<Q, Error> {
         let request = self.exchange.request().await?;
         request.ok_or(Error::Protocol("a call ends without its request"))
     }
@@ -107,7 +110,7 @@ impl Called<'_> {
     /// A request that does not decode or is too long spoils its own call only; everything else spoils the byte stream.
     pub(crate) async fn broken(self, error: Error) -> Outcome {
         match error {
-            Error::Decode(_) | Error::Frame(FrameError::TooLarge { .. }) => {
+            Error::Decode(_) | Error::TooMany { .. } | Error::Frame(FrameError::TooLarge { .. }) => {
                 let status = Status::chain(&error);
                 self.finish(async |exchange| exchange.fail(&status).await).await
             }

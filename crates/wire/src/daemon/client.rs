@@ -73,6 +73,7 @@ impl Client {
             // Found before a stream is opened for nothing.
             return Err(drpc::Error::TooLarge { size, limit: drpc::MESSAGE }.into());
         }
+        let _turn = self.session.turn(size).await;
         let stream = self.session.open().await.map_err(drpc::Error::from)?;
         Ok(drpc::client::unary(stream, rpc, request).await?)
     }
@@ -142,6 +143,7 @@ impl Client {
     /// How the call ended. An official server reports success even when it could not keep the file; then the
     /// CompleteJob that names the file fails.
     pub async fn upload_file(&self, kind: DataUploadType, data: Bytes) -> Result<(), Error> {
+        let _turn = self.session.turn(data.len()).await;
         let pieces = file::pieces(kind, data)?;
         let mut call = self.call(rpc::UPLOAD_FILE).await?;
         for piece in pieces {

@@ -4,20 +4,21 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::called::{Called, Outcome, Seat, watched};
 use super::rpc;
 use super::service::{Acquire, Service};
+use crate::budget::Account;
 use crate::bytes::BoxedStream;
 use crate::drpc::server::Exchange;
 use crate::drpc::{Error, Status};
 use crate::extension::{self, Extensions, NoService};
-use crate::file::{self, Receiver};
+use crate::file::{self, CHUNK, Pieces, Sink as _, Source, Step};
 use crate::messages::provisioner::file_upload::Type;
-use crate::messages::provisioner::{FailedFile, FileUpload};
+use crate::messages::provisioner::{DataUploadType, FailedFile, FileUpload};
 use crate::messages::provisionerd::Empty;
 use crate::mux::{self, Session};
 
@@ -74,7 +75,7 @@ pub async fn serve_extended<S: Service, E: extension::Service>(
 pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: Limits) {
     let services =
         Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };
-    services.stream(io, limits, Seat::alone()).await;
+    services.stream(io, limits, Seat::alone(), None).await;
 }
 
 async fn run<S: Service, E: extension::Service>(
@@ -94,7 +95,10 @@ async fn run<S: Service, E: extension::Service>(
             (place, stream) = next => match stream {
                 Ok(stream) if calls.len() < limits.calls + limits.waiting => {
                     let (services, seat) = (Arc::clone(&services), Seat::new(Arc::clone(&places), place));
-                    calls.spawn(async move { services.stream(Box::new(stream), limits, seat).await });
+                    let account = session.account().cloned();
+                    calls.spawn(async move {
+                        services.stream(Box::new(stream), limits, seat, account.as_ref()).await;
+                    });
                 }
                 Ok(stream) => {
                     let status = Status::new("too many calls at once on this connection; wait for one to end");
@@ -132,8 +136,11 @@ struct Services<S, E> {
 }
 
 impl<S: Service, E: extension::Service> Services<S, E> {
-    async fn stream(&self, io: BoxedStream, limits: Limits, mut seat: Seat) {
+    async fn stream(&self, io: BoxedStream, limits: Limits, mut seat: Seat, account: Option<&Account>) {
         let mut exchange = Exchange::new(io);
+        if let Some(account) = account {
+            exchange.set_account(account);
+        }
         exchange.set_write_patience(Some(limits.patience));
         loop {
             exchange.set_patience(Some(limits.patience));
@@ -196,20 +203,38 @@ async fn acquire<S: Service>(mut called: Called<'_>, service: &S, start: fn(Exch
 }
 
 async fn upload<S: Service>(mut called: Called<'_>, service: &S) -> Outcome {
-    let mut receiver = Receiver::new(called.limits.file_bytes);
+    let (mut pieces, mut begun) = (Pieces::new(called.limits.file_bytes), None);
     let received = loop {
-        match called.exchange.request::<FileUpload>().await {
-            Ok(Some(message)) => match receiver.take(message) {
-                Ok(None) => {}
-                Ok(Some(file)) => break Ok(file),
-                Err(error) => break Err(Status::chain(&error)),
-            },
+        let message = match called.exchange.request::<FileUpload>().await {
+            Ok(Some(message)) => message,
             Ok(None) => break Err(Status::chain(&file::Error::Ended)),
             Err(error) => return called.broken(error).await,
+        };
+        let taken = async {
+            match pieces.take(message).map_err(|error| Status::chain(&error))? {
+                Step::Header(header) => {
+                    let file = service.begin_upload(&header).await?;
+                    begun = Some((header, file));
+                }
+                Step::Data(data) => {
+                    let (_, file) = begun.as_mut().ok_or_else(|| Status::chain(&file::Error::NoHeader))?;
+                    file.write(data).await?;
+                }
+            }
+            pieces.is_complete().map_err(|error| Status::chain(&error))
+        };
+        let taken = taken.await;
+        called.exchange.release();
+        match taken {
+            Ok(false) => {}
+            Ok(true) => break begun.take().ok_or_else(|| Status::chain(&file::Error::NoHeader)),
+            Err(status) => break Err(status),
         }
     };
     let answer = match received {
-        Ok(file) => watched(&mut called.exchange, |token| empty(service.upload_file(file, token))).await,
+        Ok((header, file)) => {
+            watched(&mut called.exchange, |token| empty(service.upload_file(header, file, token))).await
+        }
         Err(status) => Err(status),
     };
     called.answer(answer).await
@@ -220,6 +245,8 @@ async fn download<S: Service>(mut called: Called<'_>, service: &S) -> Outcome {
         Ok(request) => request,
         Err(error) => return called.broken(error).await,
     };
+    // A piece, and the message that is made of it.
+    called.exchange.reserve(2 * CHUNK).await;
     let answer = watched(&mut called.exchange, |token| service.download_file(request, token)).await;
     called.finish(async |exchange| send_file(exchange, answer).await).await
 }
@@ -229,19 +256,52 @@ async fn empty(result: impl Future<Output = Result<(), Status>>) -> Result<Empty
 }
 
 /// Sends a file, or the reason why there is none in the form daemons expect (wire-protocol 3.7).
-async fn send_file(exchange: &mut Exchange, file: Result<Bytes, Status>) -> Result<(), Error> {
-    let kind = crate::messages::provisioner::DataUploadType::UploadTypeModuleFiles;
-    let pieces = file.and_then(|data| file::pieces(kind, data).map_err(|error| Status::chain(&error)));
-    match pieces {
-        Ok(pieces) => {
-            for piece in pieces {
-                exchange.send(&piece).await?;
-            }
+async fn send_file<D: Source>(
+    exchange: &mut Exchange,
+    file: Result<(usize, [u8; 32], D), Status>,
+) -> Result<(), Error> {
+    let announced = file.and_then(|(size, hash, content)| {
+        let header = file::announce(DataUploadType::UploadTypeModuleFiles, size, hash);
+        Ok((header.map_err(|error| Status::chain(&error))?, hash, content))
+    });
+    let sent = match announced {
+        Ok((header, hash, content)) => {
+            exchange.send(&header).await?;
+            send_content(exchange, content, Bytes::copy_from_slice(&hash)).await?
         }
-        Err(status) => {
-            let failed = FailedFile { error: status.text };
-            exchange.send(&FileUpload { r#type: Some(Type::Error(failed)) }).await?;
-        }
+        Err(status) => Err(status),
+    };
+    if let Err(status) = sent {
+        let failed = FailedFile { error: status.text };
+        exchange.send(&FileUpload { r#type: Some(Type::Error(failed)) }).await?;
     }
     exchange.close_send().await
+}
+
+/// Sends the content of a file in pieces, each while it is read.
+async fn send_content<D: Source>(
+    exchange: &mut Exchange,
+    mut content: D,
+    hash: Bytes,
+) -> Result<Result<(), Status>, Error> {
+    let (mut piece, mut index) = (BytesMut::new(), 0);
+    loop {
+        let mut data = match content.read().await {
+            Ok(Some(data)) => data,
+            Ok(None) => break,
+            Err(status) => return Ok(Err(status)),
+        };
+        while !data.is_empty() {
+            let part = data.split_to(data.len().min(CHUNK - piece.len()));
+            piece.extend_from_slice(&part);
+            if piece.len() == CHUNK {
+                exchange.send(&file::piece(piece.split().freeze(), &hash, index)).await?;
+                index += 1;
+            }
+        }
+    }
+    if !piece.is_empty() {
+        exchange.send(&file::piece(piece.freeze(), &hash, index)).await?;
+    }
+    Ok(Ok(()))
 }

@@ -3,13 +3,12 @@
 use std::future::Future;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::drpc::server::{Event, Exchange};
 use crate::drpc::{Error, MESSAGE, Status};
-use crate::file::File;
+use crate::file::{Header, Sink, Source};
 use crate::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
     UpdateJobRequest, UpdateJobResponse,
@@ -24,6 +23,11 @@ const OLD_ACQUIRE: Duration = Duration::from_secs(5);
 /// future itself is never dropped, so that a handler decides for itself what may be left half done. An error goes to
 /// the daemon as text and is not retried by it.
 pub trait Service: Send + Sync + 'static {
+    /// Where a file goes while it arrives.
+    type Upload: Sink;
+    /// Where a file comes from while it is sent.
+    type Download: Source;
+
     /// Waits for a job and delivers it; returns without delivering when the daemon gave up (an empty answer follows).
     fn acquire(&self, call: &mut Acquire) -> impl Future<Output = Result<(), Status>> + Send;
 
@@ -55,19 +59,24 @@ pub trait Service: Send + Sync + 'static {
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
+    /// Looks at the announcement of an UploadFile before any byte of the file is read. It has to find out whether the
+    /// daemon may send it: whatever it refuses costs no memory.
+    fn begin_upload(&self, header: &Header) -> impl Future<Output = Result<Self::Upload, Status>> + Send;
+
     /// UploadFile, once the whole file is there and its hash has been checked.
     fn upload_file(
         &self,
-        file: File,
+        header: Header,
+        file: Self::Upload,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// DownloadFile.
+    /// DownloadFile: the length and the hash of the file, and its content.
     fn download_file(
         &self,
         request: FileRequest,
         canceled: CancellationToken,
-    ) -> impl Future<Output = Result<Bytes, Status>> + Send;
+    ) -> impl Future<Output = Result<(usize, [u8; 32], Self::Download), Status>> + Send;
 }
 
 /// Why a daemon no longer waits for a job (wire-protocol 5.2).

@@ -87,6 +87,14 @@ pub enum Error {
     /// The peer's packet makes no sense here.
     #[error("the peer broke the call protocol: {0}")]
     Protocol(&'static str),
+    /// The peer's message has more parts than any that makes sense; it was not decoded.
+    #[error("a message of {found} parts is not taken; the limit is {limit} parts")]
+    TooMany {
+        /// Parts of the message.
+        found: usize,
+        /// Parts that are allowed.
+        limit: usize,
+    },
     /// The peer's message does not decode.
     #[error("the peer's message does not decode")]
     Decode(#[from] prost::DecodeError),

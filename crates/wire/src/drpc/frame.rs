@@ -116,6 +116,8 @@ pub struct Decoder {
     packet: Option<Partial>,
     /// The smallest pair of ids that may come next.
     ids: (u64, u64),
+    /// The data of calls up to this one is thrown away as it arrives.
+    over: u64,
 }
 
 impl Default for Decoder {
@@ -128,13 +130,29 @@ impl Decoder {
     /// A decoder for packets of at most `limit` data bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, at: 0, header: Header::default(), frame: None, packet: None, ids: (1, 1) }
+        Self { limit, at: 0, header: Header::default(), frame: None, packet: None, ids: (1, 1), over: 0 }
     }
 
     /// Whether the stream may end here without cutting a packet.
     #[must_use]
     pub const fn between_packets(&self) -> bool {
         self.packet.is_none() && self.header.fields == 0
+    }
+
+    /// Bytes of the current packet that are kept.
+    #[must_use]
+    pub fn gathered(&self) -> usize {
+        self.packet.as_ref().map_or(0, |packet| packet.data.len())
+    }
+
+    /// Keeps no data of calls up to this one any more; their packets are empty.
+    pub fn discard(&mut self, stream: u64) {
+        self.over = self.over.max(stream);
+        if self.ids.0 <= self.over
+            && let Some(packet) = &mut self.packet
+        {
+            packet.data = BytesMut::new();
+        }
     }
 
     /// Takes bytes until a packet is complete; none when all bytes are taken before.
@@ -157,6 +175,7 @@ impl Decoder {
                     let count = usize::try_from(remaining).unwrap_or(usize::MAX).min(chunk.len());
                     if let Some(packet) = &mut self.packet
                         && packet.size <= self.limit as u64
+                        && self.ids.0 > self.over
                     {
                         packet.data.extend_from_slice(&chunk[..count]);
                     }

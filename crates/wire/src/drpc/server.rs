@@ -8,7 +8,16 @@ use prost::Message;
 use super::error::{Error, Status};
 use super::frame::{Kind, Packet};
 use super::stream::Stream;
+use crate::budget::{Account, Reservation};
 use crate::bytes::BoxedStream;
+use crate::elements::{self, Request};
+
+/// What a message costs while it is worked on, in multiples of its size: it is decoded, turned into rows, and written.
+const COPIES: usize = 6;
+/// What each of its parts costs besides, in bytes.
+const PART: usize = 1024;
+/// Messages that cost less need no reservation.
+const UNRESERVED: usize = 256 << 10;
 
 /// What a caller says after the Invoke of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +47,30 @@ impl Exchange {
         Self { stream: Box::new(Stream::new(io, 0)), stashed: None, over: true }
     }
 
+    /// Counts what is received against an account.
+    pub fn set_account(&mut self, account: &Account) {
+        self.stream.reservation = Some(account.reserve());
+    }
+
+    /// What was received so far is of no use any more: it counts no longer.
+    pub fn release(&mut self) {
+        self.stream.release();
+    }
+
+    /// Reserves `bytes` in all for what is sent.
+    pub async fn reserve(&mut self, bytes: usize) {
+        if let Some(reservation) = &mut self.stream.reservation {
+            reservation.grow(bytes).await;
+        }
+    }
+
+    /// Takes what is reserved, for whoever works on what was received; further messages count on their own.
+    pub(crate) fn take_reservation(&mut self) -> Option<Reservation> {
+        let reservation = self.stream.reservation.as_mut()?;
+        let fresh = reservation.sibling();
+        Some(std::mem::replace(reservation, fresh))
+    }
+
     /// Sets the longest time a caller may take nothing of its answer; none for ever.
     pub const fn set_write_patience(&mut self, patience: Option<Duration>) {
         self.stream.write_patience = patience;
@@ -53,6 +86,8 @@ impl Exchange {
     /// # Errors
     /// How the byte stream failed.
     pub async fn next(&mut self) -> Result<Option<String>, Error> {
+        self.stream.discard();
+        self.stream.release();
         loop {
             let packet = match self.stashed.take() {
                 Some(packet) => packet,
@@ -109,12 +144,28 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Error::Canceled`] when the caller gave up, else how the call was broken.
-    pub async fn request<M: Message + Default>(&mut self) -> Result<Option<M>, Error> {
+    pub async fn request<M: Request>(&mut self) -> Result<Option<M>, Error> {
         match self.recv().await? {
-            Event::Message(data) => Ok(Some(M::decode(data)?)),
+            Event::Message(data) => {
+                self.weigh::<M>(&data).await?;
+                Ok(Some(M::decode(data)?))
+            }
             Event::CloseSend => Ok(None),
             Event::GivenUp => Err(Error::Canceled),
         }
+    }
+
+    /// Counts the parts of a message, and reserves what it becomes.
+    async fn weigh<M: Request>(&mut self, data: &Bytes) -> Result<(), Error> {
+        let found = elements::count::<M>(data);
+        if found > elements::LIMIT {
+            return Err(Error::TooMany { found, limit: elements::LIMIT });
+        }
+        let cost = COPIES * data.len() + PART * found;
+        if cost > UNRESERVED {
+            self.reserve(cost).await;
+        }
+        Ok(())
     }
 
     /// Sends a message; nothing happens when the call is over.

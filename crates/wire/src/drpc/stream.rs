@@ -10,10 +10,12 @@ use std::time::Duration;
 use bytes::BytesMut;
 use prost::Message;
 use tokio::io::ReadBuf;
+use tokio::time::Instant;
 
 use super::MESSAGE;
 use super::error::{Error, Status};
 use super::frame::{self, Decoder, Kind, Packet};
+use crate::budget::Reservation;
 use crate::bytes::ByteStream;
 
 /// Bytes read at once, on the stack: a call that waits owns no buffer.
@@ -22,6 +24,12 @@ const READ: usize = 16 << 10;
 const INPUT: usize = 64 << 10;
 /// Packets up to this size are gathered into one write.
 const GATHER: usize = 4096;
+/// Bytes of a packet that need no reservation.
+const UNRESERVED: usize = 16 << 10;
+/// Reservations grow by so many bytes.
+const STEP: usize = 64 << 10;
+/// A packet that arrives more slowly than this, in bytes a second, is given up.
+const SLOWEST: usize = 8 << 10;
 
 #[derive(Debug)]
 pub(super) struct Stream<T> {
@@ -32,6 +40,10 @@ pub(super) struct Stream<T> {
     /// The call.
     pub(super) id: u64,
     next_message: u64,
+    /// What packets and what is made of them take of a budget; none where nobody counts.
+    pub(super) reservation: Option<Reservation>,
+    /// When the current packet began.
+    packet_since: Option<Instant>,
     /// Longest silence while reading.
     pub(super) patience: Option<Duration>,
     /// Longest time in which the peer takes nothing of what is written.
@@ -47,6 +59,8 @@ impl<T: ByteStream> Stream<T> {
             output: Vec::new(),
             id,
             next_message: 1,
+            reservation: None,
+            packet_since: None,
             patience: None,
             write_patience: None,
         }
@@ -62,14 +76,56 @@ impl<T: ByteStream> Stream<T> {
     pub(super) async fn recv(&mut self) -> Result<Option<Packet>, Error> {
         loop {
             if let Some(packet) = self.decoder.decode(&mut self.input)? {
+                self.packet_since = None;
                 return Ok(Some(packet));
             }
             self.input = BytesMut::new();
+            self.reserve().await;
+            let patience = self.patience_left()?;
             let read = poll_fn(|cx| poll_read(&mut self.io, &mut self.input, cx).map_err(Error::transport));
-            if within(self.patience, read).await? == 0 {
+            if within(patience, read).await? == 0 {
                 return Ok(None);
             }
         }
+    }
+
+    /// Waits until there is room for what is gathered, before more is read.
+    async fn reserve(&mut self) {
+        let gathered = self.decoder.gathered();
+        if let Some(reservation) = &mut self.reservation
+            && gathered > UNRESERVED
+        {
+            let asked = Instant::now();
+            // A buffer that grows has up to twice the size of its content.
+            reservation.grow((2 * gathered).next_multiple_of(STEP)).await;
+            // The peer is not slow while it is us who wait.
+            self.packet_since = self.packet_since.map(|since| since + asked.elapsed());
+        }
+    }
+
+    /// How long the next bytes may take: a packet has to arrive at a rate, too.
+    fn patience_left(&mut self) -> Result<Option<Duration>, Error> {
+        let Some(patience) = self.patience.filter(|_| !self.decoder.between_packets()) else {
+            return Ok(self.patience);
+        };
+        let now = Instant::now();
+        let since = *self.packet_since.get_or_insert(now);
+        let seconds = u64::try_from(self.decoder.gathered() / SLOWEST).unwrap_or(u64::MAX);
+        let end = since + patience + Duration::from_secs(seconds);
+        let left = end.checked_duration_since(now).filter(|left| !left.is_zero()).ok_or(Error::Stalled)?;
+        Ok(Some(left.min(patience)))
+    }
+
+    /// What was received so far is of no use any more.
+    pub(super) fn release(&mut self) {
+        if let Some(reservation) = &mut self.reservation {
+            reservation.shrink(0);
+        }
+    }
+
+    /// Throws away what still arrives of the current call.
+    pub(super) fn discard(&mut self) {
+        self.decoder.discard(self.id);
     }
 
     /// Takes a packet into the next write.

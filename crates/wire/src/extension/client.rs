@@ -35,6 +35,7 @@ impl Client {
         if size > MESSAGE {
             return Err(Error::TooLarge { size, limit: MESSAGE });
         }
+        let _turn = self.session.turn(size).await;
         unary(self.session.open().await?, rpc, request).await
     }
 
@@ -79,6 +80,7 @@ impl Client {
     }
 
     async fn state(&self, rpc: &str, journal: &Journal) -> Result<JournalReceipt, Error> {
+        let _turn = self.session.turn(journal.state.len()).await;
         let mut call = Call::new(self.session.open().await?, rpc);
         for piece in pieces(journal) {
             call.send(&piece).await?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::TOKEN;
@@ -15,18 +15,18 @@ pub const CHUNK: usize = 1 << 20;
 /// Longest lineage, in bytes; Terraform's are UUIDs.
 const LINEAGE: usize = 128;
 
-/// A state that arrived as announced.
+/// A state as it is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Journal {
-    /// Whose it is; not checked yet.
+    /// Whose it is.
     pub job_id: String,
-    /// By which right it is sent; not checked yet.
+    /// By which right it is sent.
     pub token: Bytes,
     /// Terraform's number of it.
     pub serial: u64,
     /// Terraform's name of the sequence of states it belongs to.
     pub lineage: String,
-    /// The state; its hash has been checked.
+    /// The state.
     pub state: Bytes,
 }
 
@@ -69,40 +69,64 @@ pub enum Error {
     Ended,
 }
 
-/// Puts a state together. Nothing is allocated for what was only announced.
-#[derive(Debug)]
-pub struct Receiver {
-    limit: usize,
-    header: Option<(JournalHeader, usize)>,
-    data: BytesMut,
+/// What a message of a transfer brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The announcement, which comes first.
+    Header(JournalHeader),
+    /// The next bytes.
+    Data(Bytes),
 }
 
-impl Receiver {
-    /// A receiver of one state of at most `limit` bytes.
+/// Checks the messages of a transfer one by one, and keeps none of the state.
+#[derive(Debug)]
+pub struct Pieces {
+    limit: usize,
+    /// The announced length, and the announced hash.
+    header: Option<(usize, Bytes)>,
+    found: usize,
+    sum: Sha256,
+}
+
+impl Pieces {
+    /// For one state of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, header: None, data: BytesMut::new() }
+        Self { limit, header: None, found: 0, sum: Sha256::new() }
     }
 
-    /// Takes the next message; returns the state with its last piece.
+    /// Takes the next message.
     ///
     /// # Errors
     /// [`Error`]; the transfer is over then.
-    pub fn take(&mut self, message: JournalPiece) -> Result<Option<Journal>, Error> {
+    pub fn take(&mut self, message: JournalPiece) -> Result<Step, Error> {
         match (message.piece, &self.header) {
-            (Some(Piece::Header(header)), None) => self.header = Some(self.checked(header)?),
-            (Some(Piece::Data(data)), Some((_, size))) => {
-                if data.len() > CHUNK || data.is_empty() || data.len() > size - self.data.len() {
+            (Some(Piece::Header(header)), None) => {
+                let (header, size) = self.checked(header)?;
+                self.header = Some((size, header.sha256.clone()));
+                Ok(Step::Header(header))
+            }
+            (Some(Piece::Data(data)), Some((size, _))) => {
+                if data.len() > CHUNK || data.is_empty() || data.len() > size - self.found {
                     return Err(Error::TooMuch);
                 }
-                self.data.extend_from_slice(&data);
+                self.sum.update(&data);
+                self.found += data.len();
+                Ok(Step::Data(data))
             }
-            _ => return Err(Error::Order),
+            _ => Err(Error::Order),
         }
-        match self.header.take_if(|(_, size)| *size == self.data.len()) {
-            Some((header, _)) => self.finish(header).map(Some),
-            None => Ok(None),
-        }
+    }
+
+    /// Whether the state has arrived; then its hash has been checked.
+    ///
+    /// # Errors
+    /// [`Error::Hash`].
+    pub fn is_complete(&mut self) -> Result<bool, Error> {
+        let Some((_, hash)) = self.header.as_ref().filter(|(size, _)| *size == self.found) else {
+            return Ok(false);
+        };
+        if self.sum.finalize_reset()[..] != hash[..] { Err(Error::Hash) } else { Ok(true) }
     }
 
     fn checked(&self, header: JournalHeader) -> Result<(JournalHeader, usize), Error> {
@@ -118,15 +142,6 @@ impl Receiver {
         let size = usize::try_from(header.size_bytes).ok().filter(|size| *size <= self.limit);
         let size = size.ok_or(Error::Size { size: header.size_bytes, limit: self.limit })?;
         Ok((header, size))
-    }
-
-    fn finish(&mut self, header: JournalHeader) -> Result<Journal, Error> {
-        let state = std::mem::take(&mut self.data).freeze();
-        if Sha256::digest(&state)[..] != header.sha256[..] {
-            return Err(Error::Hash);
-        }
-        let JournalHeader { job_id, token, serial, lineage, .. } = header;
-        Ok(Journal { job_id, token, serial, lineage, state })
     }
 }
 
@@ -156,16 +171,22 @@ mod tests {
         Journal { job_id: "j".to_owned(), token: "t".into(), serial: 7, lineage: "l".to_owned(), state }
     }
 
-    fn send(pieces: impl IntoIterator<Item = JournalPiece>, limit: usize) -> Result<Option<Journal>, Error> {
-        let mut receiver = Receiver::new(limit);
-        let mut result = Ok(None);
-        for piece in pieces {
-            result = receiver.take(piece);
-            if !matches!(result, Ok(None)) {
-                break;
+    fn send(
+        messages: impl IntoIterator<Item = JournalPiece>,
+        limit: usize,
+    ) -> Result<Option<Journal>, Error> {
+        let (mut pieces, mut header, mut state) = (Pieces::new(limit), JournalHeader::default(), Vec::new());
+        for message in messages {
+            match pieces.take(message)? {
+                Step::Header(first) => header = first,
+                Step::Data(data) => state.extend_from_slice(&data),
+            }
+            if pieces.is_complete()? {
+                let JournalHeader { job_id, token, serial, lineage, .. } = header;
+                return Ok(Some(Journal { job_id, token, serial, lineage, state: state.into() }));
             }
         }
-        result
+        Ok(None)
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::fmt;
 use http::{HeaderMap, HeaderValue};
 
 pub use self::client::{Client, Notices};
-pub use self::journal::{CHUNK, Error as JournalError, Journal, Receiver, pieces};
+pub use self::journal::{CHUNK, Error as JournalError, Journal, Pieces, Step, pieces};
 pub(crate) use self::service::NoService;
 pub use self::service::{NoticeSender, Service};
 pub use crate::messages::provisionerext::v1 as messages;
@@ -25,7 +25,7 @@ pub const HEADER: &str = "coder-provisioner-extensions";
 pub const SLOTS: usize = 256;
 
 /// Longest state in a journal, in bytes. States over 4 MiB cannot end a job by the official call, but are not lost.
-pub const STATE: usize = 64 << 20;
+pub const STATE: usize = 32 << 20;
 
 /// Longest token, in bytes.
 pub const TOKEN: usize = 64;

@@ -2,12 +2,15 @@
 
 use std::future::Future;
 
-use super::journal::{Error, Journal, Receiver};
-use super::messages::{HealthReceipt, JournalPiece, JournalReceipt, ProgramReceipt, SlotsReceipt};
+use super::journal::{Error, Pieces, Step};
+use super::messages::{
+    HealthReceipt, JournalHeader, JournalPiece, JournalReceipt, ProgramReceipt, SlotsReceipt,
+};
 use super::service::{NoticeSender, Service};
 use super::{Extension, Extensions, rpc};
 use crate::daemon::called::{Called, Outcome, watched};
 use crate::drpc::Status;
+use crate::file::Sink as _;
 use tokio_util::sync::CancellationToken;
 
 /// Whether a connection with these extensions may make a call.
@@ -41,8 +44,13 @@ pub(crate) async fn call<E: Service>(
         rpc::ATTACH => called.unary(|request, token| service.attach(request, token)).await,
         rpc::HOLD => called.unary(|request, token| service.hold(request, token)).await,
         rpc::LOGS => called.unary(|request, token| service.logs(request, token)).await,
-        rpc::JOURNAL => journal(called, |journal, token| service.journal(journal, token)).await,
-        rpc::SALVAGE => journal(called, |journal, token| service.salvage(journal, token)).await,
+        rpc::JOURNAL => {
+            journal(called, service, false, |header, state, token| service.journal(header, state, token))
+                .await
+        }
+        rpc::SALVAGE => {
+            journal(called, service, true, |header, state, token| service.salvage(header, state, token)).await
+        }
         rpc::REPORT_SLOTS => {
             let report =
                 async |report, token| service.report_slots(report, token).await.map(|()| SlotsReceipt {});
@@ -63,24 +71,45 @@ pub(crate) async fn call<E: Service>(
     }
 }
 
-async fn journal<F>(mut called: Called<'_>, handler: impl FnOnce(Journal, CancellationToken) -> F) -> Outcome
+async fn journal<E: Service, F>(
+    mut called: Called<'_>,
+    service: &E,
+    salvaged: bool,
+    handler: impl FnOnce(JournalHeader, E::State, CancellationToken) -> F,
+) -> Outcome
 where
     F: Future<Output = Result<JournalReceipt, Status>>,
 {
-    let mut receiver = Receiver::new(called.limits.state_bytes);
+    let (mut pieces, mut begun) = (Pieces::new(called.limits.state_bytes), None);
     let received = loop {
-        match called.exchange.request::<JournalPiece>().await {
-            Ok(Some(piece)) => match receiver.take(piece) {
-                Ok(None) => {}
-                Ok(Some(journal)) => break Ok(journal),
-                Err(error) => break Err(Status::chain(&error)),
-            },
+        let piece = match called.exchange.request::<JournalPiece>().await {
+            Ok(Some(piece)) => piece,
             Ok(None) => break Err(Status::chain(&Error::Ended)),
             Err(error) => return called.broken(error).await,
+        };
+        let taken = async {
+            match pieces.take(piece).map_err(|error| Status::chain(&error))? {
+                Step::Header(header) => {
+                    let state = service.begin_state(&header, salvaged).await?;
+                    begun = Some((header, state));
+                }
+                Step::Data(data) => {
+                    let (_, state) = begun.as_mut().ok_or_else(|| Status::chain(&Error::Order))?;
+                    state.write(data).await?;
+                }
+            }
+            pieces.is_complete().map_err(|error| Status::chain(&error))
+        };
+        let taken = taken.await;
+        called.exchange.release();
+        match taken {
+            Ok(false) => {}
+            Ok(true) => break begun.take().ok_or_else(|| Status::chain(&Error::Order)),
+            Err(status) => break Err(status),
         }
     };
     let answer = match received {
-        Ok(journal) => watched(&mut called.exchange, |token| handler(journal, token)).await,
+        Ok((header, state)) => watched(&mut called.exchange, |token| handler(header, state, token)).await,
         Err(status) => Err(status),
     };
     called.answer(answer).await

@@ -4,13 +4,13 @@ use std::future::Future;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Journal;
 use super::messages::{
-    AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalReceipt, LogsRequest,
-    LogsResponse, Notice, ProgramReport, SlotsReport,
+    AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalHeader, JournalReceipt,
+    LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport,
 };
 use crate::drpc::server::{Event, Exchange};
 use crate::drpc::{Error, Status};
+use crate::file::Sink;
 
 /// Answers the extension calls of one connection; docs/extensions.md says what each must do and check.
 ///
@@ -18,6 +18,17 @@ use crate::drpc::{Error, Status};
 /// gives up or its connection is gone, futures are never dropped, and an error is final for the daemon. Only calls of
 /// granted extensions arrive.
 pub trait Service: Send + Sync + 'static {
+    /// Where a state goes while it arrives.
+    type State: Sink;
+
+    /// Looks at the announcement of a Journal, or of a Salvage, before any byte of the state is read. It has to find out
+    /// whether the daemon may send it: whatever it refuses costs no memory.
+    fn begin_state(
+        &self,
+        header: &JournalHeader,
+        salvaged: bool,
+    ) -> impl Future<Output = Result<Self::State, Status>> + Send;
+
     /// Attach.
     fn attach(
         &self,
@@ -42,14 +53,16 @@ pub trait Service: Send + Sync + 'static {
     /// Journal, once the whole state is there and its hash has been checked.
     fn journal(
         &self,
-        journal: Journal,
+        header: JournalHeader,
+        state: Self::State,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<JournalReceipt, Status>> + Send;
 
     /// Salvage, once the whole state is there and its hash has been checked.
     fn salvage(
         &self,
-        journal: Journal,
+        header: JournalHeader,
+        state: Self::State,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<JournalReceipt, Status>> + Send;
 
@@ -113,6 +126,12 @@ impl NoticeSender {
 pub(crate) enum NoService {}
 
 impl Service for NoService {
+    type State = bytes::BytesMut;
+
+    async fn begin_state(&self, _: &JournalHeader, _: bool) -> Result<Self::State, Status> {
+        match *self {}
+    }
+
     async fn attach(&self, _: AttachRequest, _: CancellationToken) -> Result<AttachResponse, Status> {
         match *self {}
     }
@@ -125,11 +144,21 @@ impl Service for NoService {
         match *self {}
     }
 
-    async fn journal(&self, _: Journal, _: CancellationToken) -> Result<JournalReceipt, Status> {
+    async fn journal(
+        &self,
+        _: JournalHeader,
+        _: Self::State,
+        _: CancellationToken,
+    ) -> Result<JournalReceipt, Status> {
         match *self {}
     }
 
-    async fn salvage(&self, _: Journal, _: CancellationToken) -> Result<JournalReceipt, Status> {
+    async fn salvage(
+        &self,
+        _: JournalHeader,
+        _: Self::State,
+        _: CancellationToken,
+    ) -> Result<JournalReceipt, Status> {
         match *self {}
     }
 

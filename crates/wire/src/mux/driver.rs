@@ -97,7 +97,9 @@ impl<T: ByteStream> Driver<T> {
             if let Err(error) = self.poll_clock(cx) {
                 return Poll::Ready(error);
             }
-            again |= idle && self.link.lock().has_output();
+            let mut state = self.link.lock();
+            again |= (idle && state.has_output()) || std::mem::take(&mut state.again);
+            drop(state);
             if !again {
                 return Poll::Pending;
             }

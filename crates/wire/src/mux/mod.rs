@@ -13,17 +13,24 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use self::driver::Driver;
 pub use self::error::Error;
 use self::state::{Role, State};
 pub use self::stream::Stream;
+use crate::budget::{Account, Reservation};
 use crate::bytes::ByteStream;
 
 /// Credit of each direction of a new stream, in bytes; never enlarged (wire-protocol 2.2).
 pub const WINDOW: u32 = 256 << 10;
+
+/// Large messages and files that a peer sends at once: its other end reads a bounded number of calls, and what it does not
+/// read takes its memory.
+const LARGE_AT_ONCE: usize = 8;
+/// Messages of more bytes are large.
+const LARGE: usize = 64 << 10;
 
 /// How long queued frames and the closing handshake may take when a session ends.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -71,6 +78,8 @@ struct Handle {
 /// What the handles and the driver share.
 struct Link {
     state: Mutex<State>,
+    account: Option<Account>,
+    large: Semaphore,
     /// Something happened that callers of `open`, `accept`, `closed` or `close` may wait for.
     news: Notify,
 }
@@ -91,17 +100,31 @@ impl Drop for Handle {
 impl Session {
     /// The daemon's end: its streams have odd ids. Must be called within a Tokio runtime, which runs the session.
     pub fn client(io: impl ByteStream, config: Config) -> Self {
-        Self::start(io, Role::Client, config)
+        Self::start(io, Role::Client, config, None)
     }
 
     /// The server's end.
     pub fn server(io: impl ByteStream, config: Config) -> Self {
-        Self::start(io, Role::Server, config)
+        Self::start(io, Role::Server, config, None)
     }
 
-    fn start(io: impl ByteStream, role: Role, config: Config) -> Self {
-        let state = Mutex::new(State::new(role, config, Instant::now()));
-        let link = Arc::new(Link { state, news: Notify::new() });
+    /// The server's end, whose memory counts: the messages of its calls against `messages`, and what arrived and was not
+    /// read yet against `unread`. The two are of different budgets, since a message that waits for memory can end only
+    /// when its connection is read.
+    pub fn accounted(io: impl ByteStream, config: Config, messages: Account, unread: &Account) -> Self {
+        Self::start(io, Role::Server, config, Some((messages, unread.reserve())))
+    }
+
+    fn start(
+        io: impl ByteStream,
+        role: Role,
+        config: Config,
+        accounted: Option<(Account, Reservation)>,
+    ) -> Self {
+        let (account, unread) = accounted.unzip();
+        let state = Mutex::new(State::new(role, config, unread, Instant::now()));
+        let link =
+            Arc::new(Link { state, account, large: Semaphore::new(LARGE_AT_ONCE), news: Notify::new() });
         tokio::spawn(Driver::new(io, Arc::clone(&link)).run());
         Self { handle: Arc::new(Handle { link }) }
     }
@@ -147,6 +170,23 @@ impl Session {
     pub async fn close(&self) {
         self.link().lock().close(Instant::now() + FAREWELL);
         self.wait(|state| state.shut.then_some(())).await;
+    }
+
+    /// Waits until a message of so many bytes may be sent.
+    pub(crate) async fn turn(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        if bytes > LARGE { self.link().large.acquire().await.ok() } else { None }
+    }
+
+    /// What the session's memory counts against.
+    pub(crate) fn account(&self) -> Option<&Account> {
+        self.link().account.as_ref()
+    }
+
+    /// Bytes that arrived and were not read yet, over all streams.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.link().lock().unread.bytes()
     }
 
     /// Streams that exist: open, or closed on one side only.

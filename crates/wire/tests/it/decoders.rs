@@ -173,14 +173,17 @@ fn uploaded(bytes: &[u8]) {
 
 fn journal(bytes: &[u8]) {
     const LIMIT: usize = 1 << 16;
-    let mut receiver = extension::Receiver::new(LIMIT);
+    let (mut pieces, mut found) = (extension::Pieces::new(LIMIT), 0);
     for message in several::<ext::JournalPiece>(bytes) {
-        match receiver.take(message) {
-            Ok(None) => {}
-            Ok(Some(journal)) => {
-                assert!(journal.state.len() <= LIMIT && journal.token.len() <= extension::TOKEN);
-                return;
-            }
+        match pieces.take(message) {
+            Ok(extension::Step::Header(header)) => assert!(header.token.len() <= extension::TOKEN),
+            Ok(extension::Step::Data(data)) => found += data.len(),
+            Err(error) => return drop(error.to_string()),
+        }
+        assert!(found <= LIMIT);
+        match pieces.is_complete() {
+            Ok(false) => {}
+            Ok(true) => return,
             Err(error) => return drop(error.to_string()),
         }
     }
@@ -234,6 +237,30 @@ macro_rules! mute {
 }
 
 impl Service for Mute {
+    type Upload = bytes::BytesMut;
+    type Download = Option<Bytes>;
+
+    async fn begin_upload(&self, _: &file::Header) -> Result<Self::Upload, Status> {
+        Ok(Self::Upload::default())
+    }
+
+    async fn upload_file(
+        &self,
+        _: file::Header,
+        _: Self::Upload,
+        _: CancellationToken,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn download_file(
+        &self,
+        _: pd::FileRequest,
+        _: CancellationToken,
+    ) -> Result<(usize, [u8; 32], Self::Download), Status> {
+        Ok((0, file::hash(b""), None))
+    }
+
     async fn acquire(&self, call: &mut coder_wire::daemon::Acquire) -> Result<(), Status> {
         let _ = call.given_up().await;
         Ok(())
@@ -244,8 +271,6 @@ impl Service for Mute {
         update_job(pd::UpdateJobRequest) -> pd::UpdateJobResponse;
         fail_job(pd::FailedJob) -> ();
         complete_job(pd::CompletedJob) -> ();
-        upload_file(file::File) -> ();
-        download_file(pd::FileRequest) -> Bytes;
     }
 }
 

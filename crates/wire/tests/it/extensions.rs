@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use coder_wire::daemon::{self, Limits, serve_extended};
 use coder_wire::drpc::{self, Status};
 use coder_wire::extension::messages::notice::Notice as Kind;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, Drain, HealthReport, HeldJob, HoldRequest, HoldResponse, JobVerdict,
-    JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport, Verdict,
+    JournalHeader, JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport, Verdict,
 };
 use coder_wire::extension::{CHUNK, Client, Extension, Extensions, Journal, NoticeSender, Service};
 use coder_wire::messages::provisionerd::{Log, UpdateJobRequest};
@@ -31,6 +31,12 @@ struct Echo {
 }
 
 impl Service for Echo {
+    type State = BytesMut;
+
+    async fn begin_state(&self, header: &JournalHeader, _: bool) -> Result<BytesMut, Status> {
+        if header.token == "forged" { Err(Status::new("not yours")) } else { Ok(BytesMut::new()) }
+    }
+
     async fn attach(&self, request: AttachRequest, _: CancellationToken) -> Result<AttachResponse, Status> {
         let verdict = |job: HeldJob| JobVerdict {
             job_id: job.job_id,
@@ -55,12 +61,22 @@ impl Service for Echo {
         Ok(LogsResponse { next_sequence, canceled: false, overflowed: false })
     }
 
-    async fn journal(&self, journal: Journal, _: CancellationToken) -> Result<JournalReceipt, Status> {
-        Ok(JournalReceipt { serial: journal.serial + journal.state.len() as u64, kept: true })
+    async fn journal(
+        &self,
+        header: JournalHeader,
+        state: BytesMut,
+        _: CancellationToken,
+    ) -> Result<JournalReceipt, Status> {
+        Ok(JournalReceipt { serial: header.serial + state.len() as u64, kept: true })
     }
 
-    async fn salvage(&self, journal: Journal, _: CancellationToken) -> Result<JournalReceipt, Status> {
-        Ok(JournalReceipt { serial: journal.serial, kept: false })
+    async fn salvage(
+        &self,
+        header: JournalHeader,
+        _: BytesMut,
+        _: CancellationToken,
+    ) -> Result<JournalReceipt, Status> {
+        Ok(JournalReceipt { serial: header.serial, kept: false })
     }
 
     async fn report_slots(&self, report: SlotsReport, _: CancellationToken) -> Result<(), Status> {
@@ -122,6 +138,11 @@ async fn every_call_arrives_and_is_answered() {
     assert_eq!(large, JournalReceipt { serial: 5 + 5 * (CHUNK as u64) + 1, kept: true });
     assert_eq!(client.journal(&journal(0)).await.unwrap().serial, 5);
     assert!(!client.salvage(&journal(10)).await.unwrap().kept);
+    let forged = Journal { token: "forged".into(), ..journal(3 * CHUNK) };
+    for refused in [client.journal(&forged).await, client.salvage(&forged).await] {
+        assert!(refused.unwrap_err().to_string().contains("not yours"), "at the announcement");
+    }
+    assert!(client.journal(&journal(1)).await.unwrap().kept, "the connection goes on");
 
     let report = SlotsReport { slots: 4, busy: 1, draining: false };
     client.report_slots(&report).await.unwrap();

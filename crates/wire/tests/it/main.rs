@@ -10,6 +10,7 @@ mod go_client;
 mod go_mux;
 mod go_server;
 mod growth;
+mod memory;
 mod mux;
 mod rig;
 mod socket;

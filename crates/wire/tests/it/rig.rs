@@ -6,11 +6,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use coder_requirements::Requirement;
 use coder_wire::daemon::{Acquire, GivenUp, Limits, Service, serve};
 use coder_wire::drpc::Status;
-use coder_wire::file::File;
+use coder_wire::file::{self, Header};
 use coder_wire::messages::provisioner::VariableValue;
 use coder_wire::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
@@ -23,6 +23,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+/// The length of a file that is refused when it is announced.
+pub(crate) const REFUSED: usize = 5_000_001;
 
 pub(crate) const JOB: &str = "5d0a3a52-7a1c-4c0f-9a83-2f9d8d1e6b10";
 
@@ -47,6 +50,11 @@ impl Script {
         self.diary.send_modify(|diary| diary.push(entry.into()));
     }
 
+    /// Whether there is an entry.
+    pub(crate) fn has_noted(&self, entry: &str) -> bool {
+        self.diary.borrow().iter().any(|noted| noted == entry)
+    }
+
     /// Waits for an entry.
     pub(crate) async fn noted(&self, entry: &str) {
         let mut diary = self.diary.subscribe();
@@ -57,6 +65,9 @@ impl Script {
 }
 
 impl Service for Script {
+    type Upload = BytesMut;
+    type Download = Option<Bytes>;
+
     async fn acquire(&self, call: &mut Acquire) -> Result<(), Status> {
         self.note("acquire");
         let job = async {
@@ -123,14 +134,24 @@ impl Service for Script {
         Ok(())
     }
 
-    async fn upload_file(&self, file: File, _: CancellationToken) -> Result<(), Status> {
-        self.note(format!("uploaded {}", file.data.len()));
+    async fn begin_upload(&self, header: &Header) -> Result<BytesMut, Status> {
+        self.note(format!("announced {}", header.size));
+        if header.size == REFUSED { Err(Status::new("not now")) } else { Ok(BytesMut::new()) }
+    }
+
+    async fn upload_file(&self, _: Header, file: BytesMut, _: CancellationToken) -> Result<(), Status> {
+        self.note(format!("uploaded {}", file.len()));
         Ok(())
     }
 
-    async fn download_file(&self, request: FileRequest, _: CancellationToken) -> Result<Bytes, Status> {
+    async fn download_file(
+        &self,
+        request: FileRequest,
+        _: CancellationToken,
+    ) -> Result<(usize, [u8; 32], Option<Bytes>), Status> {
         let size = request.file_id.parse().map_err(|_| Status::new("no such file"))?;
-        Ok(content(size))
+        let content = content(size);
+        Ok((size, file::hash(&content), Some(content)))
     }
 }
 

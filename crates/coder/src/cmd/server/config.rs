@@ -174,7 +174,12 @@ fn sessions(args: &Args) -> anyhow::Result<Sessions> {
 fn limits(network: &Network) -> Limits {
     // As in the official server, anything but a positive number means no limit.
     let api_per_minute = u32::try_from(network.api_rate_limit).unwrap_or(0);
-    Limits { rate_limits: !network.dangerous_disable_rate_limits, api_per_minute, ..Limits::default() }
+    Limits {
+        rate_limits: !network.dangerous_disable_rate_limits,
+        api_per_minute,
+        release_memory: Some(crate::runtime::release_memory),
+        ..Limits::default()
+    }
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
     for flag in &args.ignored.given {
         tracing::warn!(target: "coderd", "flag --{flag} is accepted but has no effect yet");
     }
-    let config = config::validate(&args)?;
+    let mut config = config::validate(&args)?;
     if args.database.state_encryption_keys.is_empty() {
         tracing::warn!(
             target: "coderd",
@@ -61,6 +61,8 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
         );
     }
     let (store, _lock) = database::open(&args.database).await?;
+    // Beside the database is more room than a folder for temporary files may have, which may even be memory.
+    config.limits.spool_directory = database::directory(&args.database)?;
     let deps = Deps {
         store: store.clone(),
         clock: Arc::new(SystemClock),

@@ -37,8 +37,7 @@ pub async fn load(
     let Some(info) = files::find(tx, file).await? else {
         return Err(Error::bad_request("The source of the template version is missing; push it again."));
     };
-    let archive = source::Archive { data: files::get_data(tx, file).await?, mimetype: info.mimetype };
-    let template = source::read(archive).await?;
+    let template = source::read(tx, &info).await?;
     if !template.has_workspace_tags() && !template.has_dependent_parameters() && template.broken().is_empty()
     {
         remember_plain(file);

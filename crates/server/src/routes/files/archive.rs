@@ -1,6 +1,8 @@
 //! Converting between zip and tar, with bounds on what an archive may expand to.
 
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Entries an archive may hold.
 const MAX_ENTRIES: usize = 10_000;
@@ -8,6 +10,18 @@ const MAX_ENTRIES: usize = 10_000;
 const MAX_RATIO: u64 = 200;
 /// Archives below this size may have any ratio; empty files compress well.
 const RATIO_FREE_BYTES: u64 = 1 << 20;
+
+/// Header and content of a tar are in blocks.
+const BLOCK: u64 = 512;
+/// Longest name or extended header of a tar; paths have at most 4096 bytes.
+const MAX_HEADER_BYTES: u64 = 16 << 10;
+/// The record of an extended header that overrides an entry's length.
+const SIZE_RECORD: &[u8] = b" size=";
+/// Longest list of the entries of a zip.
+const MAX_LIST_BYTES: u32 = 8 << 20;
+/// The last record of a zip without its comment, and the longest with one.
+const END_BYTES: usize = 22;
+const MAX_END: u64 = 22 + 65_535;
 
 /// Why an archive was not converted.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +32,9 @@ pub(super) enum Error {
     /// More entries than allowed.
     #[error("the archive holds more than {MAX_ENTRIES} entries")]
     TooManyEntries,
+    /// Headers that no archive of a template has.
+    #[error("the archive's names or headers are too long")]
+    LongHeader,
     /// Content above the limit.
     #[error("the archive's content is larger than {0} bytes")]
     TooLarge(usize),
@@ -41,14 +58,90 @@ impl From<zip::result::ZipError> for Error {
     }
 }
 
+/// Archives that are worked on at once: their lists of entries are in memory.
+static WORKING: Semaphore = Semaphore::const_new(2);
+
+/// Waits until an archive may be worked on.
+pub(super) async fn place() -> Option<SemaphorePermit<'static>> {
+    // The semaphore is never closed.
+    WORKING.acquire().await.ok()
+}
+
+/// Refuses a tar whose headers alone would take much memory wherever it is read: long names and extended headers are read
+/// whole. Whatever else is wrong with it, daemons say.
+pub(super) fn check_tar(tar: &mut (impl Read + Seek)) -> Result<(), Error> {
+    let end = tar.seek(SeekFrom::End(0))?;
+    let mut at = 0;
+    let mut header = tar::Header::new_old();
+    while at + BLOCK <= end {
+        tar.seek(SeekFrom::Start(at))?;
+        tar.read_exact(header.as_mut_bytes())?;
+        let Ok(size) = header.entry_size() else { return Ok(()) };
+        at += BLOCK;
+        let kind = header.entry_type();
+        if kind.is_gnu_longname() || kind.is_gnu_longlink() || is_extended(kind) {
+            if size > MAX_HEADER_BYTES {
+                return Err(Error::LongHeader);
+            }
+            let mut content = vec![0; usize::try_from(size).unwrap_or_default()];
+            if tar.read_exact(&mut content).is_err() {
+                return Ok(());
+            }
+            // Two readers that disagree about a length would see different entries.
+            if is_extended(kind) && content.windows(SIZE_RECORD.len()).any(|text| text == SIZE_RECORD) {
+                return Err(Error::LongHeader);
+            }
+        }
+        at = at.saturating_add(size.div_ceil(BLOCK).saturating_mul(BLOCK));
+    }
+    Ok(())
+}
+
+fn is_extended(kind: tar::EntryType) -> bool {
+    kind.is_pax_local_extensions() || kind.is_pax_global_extensions()
+}
+
+/// Refuses a zip whose list of entries would take much memory: the list is read whole before anything can be said about it.
+fn check_zip(zip: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
+    let tail = size.min(MAX_END);
+    zip.seek(SeekFrom::Start(size - tail))?;
+    let mut bytes = vec![0; usize::try_from(tail).unwrap_or_default()];
+    zip.read_exact(&mut bytes)?;
+    // Whichever of these the reader takes for the end of the archive.
+    for at in ends(&bytes) {
+        let record = &bytes[at..];
+        let Some(fixed) = record.get(..END_BYTES) else { continue };
+        let entries = u16::from_le_bytes([fixed[10], fixed[11]]);
+        let length = u32::from_le_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]);
+        if usize::from(entries) > MAX_ENTRIES {
+            return Err(Error::TooManyEntries);
+        }
+        if length > MAX_LIST_BYTES {
+            return Err(Error::LongHeader);
+        }
+    }
+    Ok(())
+}
+
+/// Where records of the end of a zip may begin.
+fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    bytes.windows(4).enumerate().filter(|(_, text)| *text == b"PK\x05\x06").map(|(at, _)| at)
+}
+
 /// Writes a zip's content as a tar of at most `limit` bytes. The same zip always gives the same tar.
-pub(super) fn zip_to_tar(zip: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
-    let mut archive = zip::ZipArchive::new(Cursor::new(zip))?;
+pub(super) fn zip_to_tar(
+    zip: &mut (impl Read + Seek),
+    size: u64,
+    limit: usize,
+    tar: &mut impl Write,
+) -> Result<(), Error> {
+    check_zip(zip, size)?;
+    let mut archive = zip::ZipArchive::new(zip)?;
     if archive.len() > MAX_ENTRIES {
         return Err(Error::TooManyEntries);
     }
-    let mut budget = Budget::new(zip.len() as u64, limit);
-    let mut tar = tar::Builder::new(Vec::new());
+    let mut budget = Budget::new(size, limit);
+    let mut tar = tar::Builder::new(tar);
     tar.mode(tar::HeaderMode::Deterministic);
     for index in 0..archive.len() {
         let entry = archive.by_index(index)?;
@@ -59,27 +152,52 @@ pub(super) fn zip_to_tar(zip: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
             return Err(Error::Malformed(format!("{:?} is neither a file nor a directory", entry.name())));
         }
         let modified = entry.last_modified();
-        let mut content = Vec::new();
-        if !directory {
-            // One byte more than allowed tells "exactly at the limit" from "above".
-            entry.take(budget.left() + 1).read_to_end(&mut content)?;
-            budget.spend(content.len() as u64)?;
-        }
+        let declared = if directory { 0 } else { entry.size() };
+        budget.spend(declared)?;
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(if directory { tar::EntryType::Directory } else { tar::EntryType::Regular });
         header.set_mode(mode);
-        header.set_size(content.len() as u64);
+        header.set_size(declared);
         header.set_mtime(modified.map_or(0, |at| unix_seconds(&at)));
-        tar.append_data(&mut header, path, content.as_slice())?;
+        if directory {
+            tar.append_data(&mut header, path, io::empty())?;
+            continue;
+        }
+        let mut content = Exactly { content: entry, left: declared };
+        tar.append_data(&mut header, path, &mut content)?;
+        if content.left > 0 || content.content.read(&mut [0])? > 0 {
+            return Err(Error::Malformed("an entry is not as long as it says".to_owned()));
+        }
     }
-    Ok(tar.into_inner()?)
+    tar.finish()?;
+    Ok(())
+}
+
+/// What an entry declares to be its content, and how much of that is still to come.
+struct Exactly<R> {
+    content: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Exactly<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        let count = self.content.read(&mut into[..most])?;
+        self.left -= count as u64;
+        Ok(count)
+    }
 }
 
 /// Writes a stored tar's content as a zip.
-pub(super) fn tar_to_zip(tar: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
+pub(super) fn tar_to_zip(
+    tar: impl Read,
+    size: u64,
+    limit: usize,
+    zip: &mut (impl Write + Seek),
+) -> Result<(), Error> {
     let mut archive = tar::Archive::new(tar);
-    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    let mut budget = Budget::new(tar.len() as u64, limit);
+    let mut zip = zip::ZipWriter::new(zip);
+    let mut budget = Budget::new(size, limit);
     for (index, entry) in archive.entries()?.enumerate() {
         if index >= MAX_ENTRIES {
             return Err(Error::TooManyEntries);
@@ -93,17 +211,17 @@ pub(super) fn tar_to_zip(tar: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
         match entry.header().entry_type() {
             tar::EntryType::Directory => zip.add_directory(name.trim_end_matches('/'), options)?,
             tar::EntryType::Regular | tar::EntryType::Continuous => {
-                let mut content = Vec::new();
-                entry.take(budget.left() + 1).read_to_end(&mut content)?;
-                budget.spend(content.len() as u64)?;
                 zip.start_file(name, options)?;
-                zip.write_all(&content)?;
+                // One byte more than allowed tells "exactly at the limit" from "above".
+                let mut content = entry.take(budget.left() + 1);
+                budget.spend(io::copy(&mut content, &mut zip)?)?;
             }
             // Links and devices have no place in a template; the daemon refuses them with the entry's name.
             _ => {}
         }
     }
-    Ok(zip.finish()?.into_inner())
+    zip.finish()?;
+    Ok(())
 }
 
 struct Budget {
@@ -148,6 +266,8 @@ fn unix_seconds(at: &zip::DateTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::*;
 
     fn zip_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
@@ -166,13 +286,56 @@ mod tests {
         archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect()
     }
 
+    fn to_tar(zip: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
+        let mut tar = Vec::new();
+        zip_to_tar(&mut Cursor::new(zip), zip.len() as u64, limit, &mut tar).map(|()| tar)
+    }
+
+    fn to_zip(tar: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
+        let mut zip = Cursor::new(Vec::new());
+        tar_to_zip(tar, tar.len() as u64, limit, &mut zip).map(|()| zip.into_inner())
+    }
+
+    /// A tar of one header of a kind with so much content.
+    fn header(kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        tar.append(&header, content).unwrap();
+        tar.into_inner().unwrap()
+    }
+
+    #[test]
+    fn headers_that_take_much_memory_are_refused() {
+        let check = |tar: Vec<u8>| check_tar(&mut Cursor::new(tar));
+        let long = vec![b'x'; 20 << 10];
+        for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
+            assert!(matches!(check(header(kind, &long)), Err(Error::LongHeader)), "{kind:?}");
+            check(header(kind, b"short")).unwrap();
+        }
+        let lie = check(header(tar::EntryType::XHeader, b"12 size=1024\n"));
+        assert!(matches!(lie, Err(Error::LongHeader)));
+        check(header(tar::EntryType::Regular, &long)).unwrap();
+        check(b"no tar at all".repeat(100)).unwrap();
+
+        let mut list = zip_of(&[("x", b"")]);
+        let end = list.len() - END_BYTES;
+        list[end + 15] = 1;
+        assert!(matches!(to_tar(&list, 10), Err(Error::LongHeader)));
+        list[end + 15] = 0;
+        list[end + 10..end + 12].copy_from_slice(&[0xff, 0xff]);
+        assert!(matches!(to_tar(&list, 10), Err(Error::TooManyEntries)));
+    }
+
     #[test]
     fn zip_to_tar_and_back_keeps_the_content() {
         let zip = zip_of(&[("main.tf", b"resource"), ("modules/a/b.tf", b"x")]);
-        let tar = zip_to_tar(&zip, 1 << 20).unwrap();
+        let tar = to_tar(&zip, 1 << 20).unwrap();
         assert_eq!(names(&tar), ["main.tf", "modules/a/b.tf"]);
-        assert_eq!(tar, zip_to_tar(&zip, 1 << 20).unwrap(), "the same zip gives the same tar");
-        let again = tar_to_zip(&tar, 1 << 20).unwrap();
+        assert_eq!(tar, to_tar(&zip, 1 << 20).unwrap(), "the same zip gives the same tar");
+        let again = to_zip(&tar, 1 << 20).unwrap();
         let mut archive = zip::ZipArchive::new(Cursor::new(again)).unwrap();
         let mut content = String::new();
         archive.by_name("main.tf").unwrap().read_to_string(&mut content).unwrap();
@@ -181,20 +344,20 @@ mod tests {
 
     #[test]
     fn bad_archives_are_refused() {
-        assert!(matches!(zip_to_tar(b"not a zip", 10), Err(Error::Malformed(_))));
-        assert!(matches!(zip_to_tar(&zip_of(&[("../x", b"")]), 10), Err(Error::Outside(_))));
-        assert!(matches!(zip_to_tar(&zip_of(&[("/x", b"")]), 10), Ok(_) | Err(Error::Outside(_))));
-        assert!(matches!(zip_to_tar(&zip_of(&[("x", &[1; 11])]), 10), Err(Error::TooLarge(10))));
+        assert!(matches!(to_tar(b"not a zip", 10), Err(Error::Malformed(_))));
+        assert!(matches!(to_tar(&zip_of(&[("../x", b"")]), 10), Err(Error::Outside(_))));
+        assert!(matches!(to_tar(&zip_of(&[("/x", b"")]), 10), Ok(_) | Err(Error::Outside(_))));
+        assert!(matches!(to_tar(&zip_of(&[("x", &[1; 11])]), 10), Err(Error::TooLarge(10))));
         let zeros = vec![0; 8 << 20];
-        assert!(matches!(zip_to_tar(&zip_of(&[("x", &zeros)]), 100 << 20), Err(Error::Bomb)));
+        assert!(matches!(to_tar(&zip_of(&[("x", &zeros)]), 100 << 20), Err(Error::Bomb)));
         let many: Vec<_> = (0..=MAX_ENTRIES).map(|n| n.to_string()).collect();
         let many: Vec<_> = many.iter().map(|name| (name.as_str(), &b""[..])).collect();
-        assert!(matches!(zip_to_tar(&zip_of(&many), 10), Err(Error::TooManyEntries)));
+        assert!(matches!(to_tar(&zip_of(&many), 10), Err(Error::TooManyEntries)));
     }
 
     #[test]
     fn an_absolute_entry_stays_inside() {
-        if let Ok(tar) = zip_to_tar(&zip_of(&[("/etc/passwd", b"x")]), 10) {
+        if let Ok(tar) = to_tar(&zip_of(&[("/etc/passwd", b"x")]), 10) {
             assert_eq!(names(&tar), ["etc/passwd"]);
         }
     }

@@ -5,11 +5,18 @@ mod dry_run;
 mod follow;
 mod version;
 
+use std::collections::VecDeque;
+
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use coder_api::jobs::{LogLevel, LogSource, ProvisionerJobLog};
 use coder_domain::ids::JobId;
 use coder_store::job_logs::{self, Line};
+use coder_store::{Result as StoreResult, Store};
+use futures_util::stream;
+use http::header::{self, HeaderValue};
 
 pub use build::build;
 pub use dry_run::dry_run;
@@ -17,14 +24,14 @@ pub use version::version;
 
 use crate::context::App;
 use crate::http::params::Query;
-use crate::http::{Error, Json, Result};
+use crate::http::{Json, Result};
 use crate::provisioning::upgrade;
 
 /// Lines and bytes read from the database at once.
 const PAGE_LINES: usize = 1000;
 const PAGE_BYTES: i64 = 1 << 20;
-/// Largest answer in array form; the rest is had with `after`.
-const ARRAY_BYTES: usize = 64 << 20;
+/// The same for an answer in array form, of which one page is in memory while the peer reads.
+const ARRAY_PAGE_BYTES: i64 = 256 << 10;
 
 /// How a line looks on the wire; instants have millisecond precision.
 fn view(line: Line) -> ProvisionerJobLog {
@@ -75,20 +82,63 @@ async fn answer(
         });
         return Ok(response);
     }
-    let mut tx = app.store.reader().await?;
-    let (mut lines, mut after, mut bytes) = (Vec::new(), wanted.after, 0);
-    loop {
-        let page = job_logs::list(&mut tx, job, after, PAGE_LINES, PAGE_BYTES).await?;
-        let Some(last) = page.last() else { break };
-        after = last.id;
-        bytes += page.iter().map(|line| line.line.output.len()).sum::<usize>();
-        lines.extend(page.into_iter().map(view));
-        if bytes > ARRAY_BYTES {
-            return Err(Error::bad_request(
-                "The log is too long for one answer, follow it or ask for a part with after.",
-            )
-            .detail(format!("The first {ARRAY_BYTES} bytes end at line {after}.")));
-        }
+    let first = page(&app.store, job, wanted.after).await?;
+    let Some(last) = first.last() else { return Ok(Json::<_>(first).into_response()) };
+    let second = page(&app.store, job, last.id).await?;
+    if second.is_empty() {
+        return Ok(Json::<_>(first).into_response());
     }
-    Ok(Json::<_>(lines).into_response())
+    let kind = HeaderValue::from_static("application/json; charset=utf-8");
+    Ok(([(header::CONTENT_TYPE, kind)], array(app.store.clone(), job, [first, second])).into_response())
+}
+
+async fn page(store: &Store, job: JobId, after: i64) -> StoreResult<Vec<ProvisionerJobLog>> {
+    let page = job_logs::list(&mut store.reader().await?, job, after, PAGE_LINES, ARRAY_PAGE_BYTES).await?;
+    Ok(page.into_iter().map(view).collect())
+}
+
+/// A log as a JSON array, read page by page as the peer reads: a log may be longer than what fits into memory often.
+fn array(store: Store, job: JobId, first: [Vec<ProvisionerJobLog>; 2]) -> Body {
+    let begun = Array { store, job, ready: first.into(), after: None, is_begun: false, is_ended: false };
+    Body::from_stream(stream::unfold(begun, |mut array| async move {
+        let text = array.next().await.transpose()?;
+        Some((text, array))
+    }))
+}
+
+struct Array {
+    store: Store,
+    job: JobId,
+    /// Pages that were read already.
+    ready: VecDeque<Vec<ProvisionerJobLog>>,
+    /// The last line that was sent.
+    after: Option<i64>,
+    is_begun: bool,
+    is_ended: bool,
+}
+
+impl Array {
+    /// The next piece of text; none after the end.
+    async fn next(&mut self) -> StoreResult<Option<Bytes>> {
+        if self.is_ended {
+            return Ok(None);
+        }
+        let lines = match (self.ready.pop_front(), self.after) {
+            (Some(page), _) => page,
+            (None, Some(after)) => page(&self.store, self.job, after).await?,
+            (None, None) => Vec::new(),
+        };
+        let mut text = Vec::new();
+        for line in &lines {
+            text.push(if self.is_begun { b',' } else { b'[' });
+            self.is_begun = true;
+            self.after = Some(line.id);
+            serde_json::to_writer(&mut text, line).expect("a line is made of texts and numbers");
+        }
+        if lines.is_empty() {
+            self.is_ended = true;
+            text.extend_from_slice(if self.is_begun { b"]\n" } else { b"[]\n" });
+        }
+        Ok(Some(text.into()))
+    }
 }

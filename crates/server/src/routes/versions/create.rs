@@ -44,7 +44,7 @@ pub async fn create(
         None => caller.require(Action::Create, templates::find::object(organization))?,
     }
     check(&request)?;
-    let (file, data) = source(&mut tx, &caller, &request).await?;
+    let file = source(&mut tx, &caller, &request).await?;
     let mut template = None;
     if let Some(id) = request.template_id {
         let found = templates::find::by_id(&mut tx, &caller, id, Action::Update).await?;
@@ -58,11 +58,11 @@ pub async fn create(
     let flow = source_tags::flow(template.as_ref());
     let variables = source_tags::variables(&mut tx, template.as_ref(), &request.user_variable_values).await?;
     let file_id = file.id;
-    let archive = source_tags::Archive { data, mimetype: file.mimetype };
+    let read = source_tags::read(&mut tx, &file).await?;
     // Evaluating takes its time; no connection waits for it.
     drop(tx);
     let requester = (caller.user.id, owners::caller(&caller, organization));
-    let tags = source_tags::for_import(archive, flow, variables, requester, &request.tags, now).await?;
+    let tags = source_tags::for_import(read, flow, variables, requester, &request.tags, now).await?;
     let mut job = NewJob {
         id: JobId::random(),
         organization_id: organization,
@@ -115,6 +115,8 @@ pub async fn create(
                 }
                 version.name = random_name::generate();
             }
+            // It was purged a moment ago: nothing had used it for long.
+            Err(coder_store::Error::Reference(_)) => return Err(no_file()),
             Err(error) => return Err(error.into()),
         }
     }
@@ -206,11 +208,7 @@ fn check(request: &CreateTemplateVersionRequest) -> Result<()> {
     tags::validate(&request.tags).map_err(|e| Error::invalid("tags", e))
 }
 
-async fn source(
-    tx: &mut Tx,
-    caller: &Caller,
-    request: &CreateTemplateVersionRequest,
-) -> Result<(files::Info, Vec<u8>)> {
+async fn source(tx: &mut Tx, caller: &Caller, request: &CreateTemplateVersionRequest) -> Result<files::Info> {
     if !request.example_id.is_empty() {
         return Err(Error::bad_request("Example not found.").field(
             "example_id",
@@ -218,9 +216,7 @@ async fn source(
         ));
     }
     let id = request.file_id.ok_or_else(|| Error::invalid("file_id", "A file is required."))?;
-    let file = usable(tx, caller, id).await?.ok_or_else(no_file)?;
-    let data = files::get_data(tx, file.id).await?;
-    Ok((file, data))
+    usable(tx, caller, id).await?.ok_or_else(no_file)
 }
 
 fn no_file() -> Error {

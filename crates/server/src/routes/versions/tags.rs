@@ -10,22 +10,19 @@ use coder_domain::ids::UserId;
 use coder_domain::tags::{self, TagSet};
 use coder_source::{Flow, Inputs, Owner, ReadError, TagError, Template};
 use coder_store::templates::Template as Row;
-use coder_store::{Tx, version_details as details};
+use coder_store::{Tx, files, version_details as details};
+use tokio::sync::Semaphore;
 
 use crate::http::{Error, Result};
+use crate::stored;
 
 /// How many wrong tags an answer names.
 const MOST_NAMED: usize = 100;
 /// How much of a tag's key an answer repeats, in characters.
 const LONGEST_NAMED: usize = 256;
 
-/// An uploaded archive.
-pub struct Archive {
-    /// Its bytes.
-    pub data: Vec<u8>,
-    /// What it was uploaded as.
-    pub mimetype: String,
-}
+/// Sources that are read at once: what is made of one may take many times its length.
+static READING: Semaphore = Semaphore::const_new(2);
 
 /// What a source says about its tags.
 pub struct Evaluated {
@@ -35,11 +32,14 @@ pub struct Evaluated {
     pub broken: Vec<String>,
 }
 
-/// Reads a source off the async threads.
-pub async fn read(archive: Archive) -> Result<Template> {
-    let work = move || Template::read(&archive.data, &archive.mimetype);
-    let found = tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("Internal error.", e))?;
-    found.map_err(|error| match error {
+/// Reads a stored source off the async threads, part by part.
+pub async fn read(tx: &mut Tx, file: &files::Info) -> Result<Template> {
+    // The semaphore is never closed.
+    let _place = READING.acquire().await.ok();
+    let mimetype = file.mimetype.clone();
+    let work = move |archive| Template::read_from(archive, &mimetype);
+    let found = stored::read(stored::From::Tx(tx), file, work).await;
+    found.map_err(|e| Error::internal("Internal error.", e))?.map_err(|error| match error {
         ReadError::Kind(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
         error => refused().field("file_id", error),
     })
@@ -87,7 +87,7 @@ pub async fn stored_variables(
 /// The tags of an import. What the request sets need not be known (TAG-14); a source that is no configuration asks for
 /// nothing, its job will say why.
 pub async fn for_import(
-    archive: Archive,
+    source: Template,
     flow: Flow,
     variables: BTreeMap<String, String>,
     (requester, owner): (UserId, Owner),
@@ -96,7 +96,7 @@ pub async fn for_import(
 ) -> Result<TagSet> {
     let overridden = request.keys().filter(|key| !tags::needs_source(key, request)).cloned().collect();
     let inputs = Inputs { flow, variables, parameters: BTreeMap::new(), overridden, owner: Some(owner), now };
-    let found = evaluate(Arc::new(read(archive).await?), inputs).await?;
+    let found = evaluate(Arc::new(source), inputs).await?;
     let asked = match found.tags {
         Ok(tags) => tags,
         Err(_) if !found.broken.is_empty() => BTreeMap::new(),

@@ -93,4 +93,30 @@ on_both_engines! {
         let said = refused(daemon.calls.complete_job(&with(posted, &hash)).await);
         assert!(said.contains("not uploaded"), "{said}");
     }
+
+    async fn a_refused_upload_takes_no_memory(server: TestServer) {
+        let daemon = Daemon::untagged(&server, "d").await;
+        let uploads = (0..16).map(|_| daemon.calls.upload_file(MODULES, vec![7; 8 << 20].into()));
+        for refused in futures_util::future::join_all(uploads).await {
+            assert!(super::refused(refused).contains("none is in hand"));
+        }
+        let (peak, _) = server.app.memory.take_peaks();
+        assert!(peak <= 4 << 20, "{peak}");
+    }
+
+    async fn a_long_archive_is_stored_and_handed_out_as_it_was(server: TestServer) {
+        let owner = server.owner().await;
+        let data: bytes::Bytes = (0..5_000_000_u32).map(|byte| (byte % 251) as u8).collect();
+        let (version, posted) = import(&server, &owner, json!({})).await;
+        let daemon = Daemon::untagged(&server, "d").await;
+        daemon.take(posted).await;
+        daemon.calls.upload_file(MODULES, data.clone()).await.unwrap();
+        daemon.calls.complete_job(&with(posted, &coder_wire::file::hash(&data))).await.unwrap();
+        let path = format!("/api/v2/templateversions/{version}/dry-run");
+        server.post(&owner, &path, json!({ "workspace_name": "w" })).await.expect(201);
+        daemon.acquire().await;
+        let file = modules_of(&server, version).await.unwrap().to_string();
+        assert!(daemon.calls.download_file(&file, MODULES).await.unwrap() == data);
+        eventually("everything is given back", || server.app.memory.used() == 0).await;
+    }
 }

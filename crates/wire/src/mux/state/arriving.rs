@@ -24,9 +24,9 @@ pub(in crate::mux) struct Payload {
 }
 
 impl State {
-    /// Whether so much waits to be written that nothing may be read.
-    pub(in crate::mux) fn congested(&self) -> bool {
-        self.control.len() > CONTROL_LIMIT
+    /// Whether so much waits, to be written or to be read, that nothing may be read from the connection.
+    pub(in crate::mux) fn congested(&mut self) -> bool {
+        self.control.len() > CONTROL_LIMIT || self.unread.is_full()
     }
 
     /// Takes a header; the payload of a Data frame follows.
@@ -88,11 +88,14 @@ impl State {
         }
         if header.flags.has(Flags::RST) {
             entry.reset = true;
-            (entry.recv, entry.send) = (BytesMut::new(), BytesMut::new());
+            let unread = std::mem::take(&mut entry.recv).len();
+            entry.send = BytesMut::new();
             entry.wake();
+            let detached = entry.detached;
+            self.forget(unread);
             let unaccepted = self.backlog.iter().position(|waiting| *waiting == id);
             unaccepted.map(|at| self.backlog.remove(at));
-            if entry.detached || unaccepted.is_some() {
+            if detached || unaccepted.is_some() {
                 self.remove(id);
             }
             return Ok(Payload { stream: None, remaining, fin: false });
@@ -139,6 +142,7 @@ impl State {
             return;
         }
         entry.recv.extend_from_slice(bytes);
+        self.unread.arrived(bytes.len());
         if let Some(waker) = entry.reader.take() {
             waker.wake();
         }

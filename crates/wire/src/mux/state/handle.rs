@@ -42,6 +42,7 @@ impl State {
             // An idle stream owns no buffer.
             entry.recv = BytesMut::new();
         }
+        self.forget(count);
         self.consume(id, count);
         Some(Ok(()))
     }
@@ -123,7 +124,9 @@ impl State {
         entry.detached = true;
         (entry.reader, entry.writer) = (None, None);
         let unread = std::mem::take(&mut entry.recv).len();
-        if session_over || entry.finished() {
+        let finished = entry.finished();
+        self.forget(unread);
+        if session_over || finished {
             self.remove(id);
         } else {
             self.consume(id, unread);

@@ -8,6 +8,7 @@ mod entry;
 mod handle;
 mod leaving;
 mod timers;
+mod unread;
 
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
@@ -18,9 +19,11 @@ use tokio::time::Instant;
 pub(super) use self::arriving::Payload;
 use self::entry::Entry;
 pub(super) use self::leaving::BATCH;
+use self::unread::Unread;
 use super::error::Error;
 use super::frame::{Flags, Header, Kind};
 use super::{Config, WINDOW};
+use crate::budget::Reservation;
 
 /// Pings of callers that may be on their way at once.
 const PINGS: usize = 16;
@@ -63,13 +66,18 @@ pub(in crate::mux) struct State {
     /// The connection has been shut down, too.
     pub(in crate::mux) shut: bool,
     pub(in crate::mux) driver: Option<Waker>,
+    pub(in crate::mux) unread: Unread,
+    /// Whether something may be read now has to be looked at again.
+    pub(in crate::mux) again: bool,
     /// Waiting callers of `open` or `accept` have something to look at.
     pub(in crate::mux) news: bool,
 }
 
 impl State {
-    pub(in crate::mux) fn new(role: Role, config: Config, now: Instant) -> Self {
+    pub(in crate::mux) fn new(role: Role, config: Config, unread: Option<Reservation>, now: Instant) -> Self {
         Self {
+            unread: Unread::new(unread),
+            again: false,
             ping_at: now + config.keepalive_interval,
             unanswered: None,
             heard_at: now,
@@ -169,13 +177,21 @@ impl State {
     }
 
     fn remove(&mut self, id: u32) {
-        if let Some(entry) = self.streams.remove(&id)
-            && entry.ours
-            && !entry.acknowledged
-        {
-            self.unacknowledged -= 1;
+        if let Some(entry) = self.streams.remove(&id) {
+            self.forget(entry.recv.len());
+            if entry.ours && !entry.acknowledged {
+                self.unacknowledged -= 1;
+            }
         }
         self.news = true;
+    }
+
+    /// Bytes that had arrived were read, or are of no use any more.
+    fn forget(&mut self, count: usize) {
+        if self.unread.gone(count) {
+            self.again = true;
+            self.wake_driver();
+        }
     }
 
     /// The session is over.
@@ -184,7 +200,7 @@ impl State {
             self.closed = Some(error);
         }
         for id in std::mem::take(&mut self.backlog) {
-            self.streams.remove(&id);
+            self.remove(id);
         }
         self.pings.clear();
         self.control = VecDeque::new();
@@ -197,7 +213,7 @@ impl State {
         // Streams without a handle have nobody left to remove them.
         let unread: Vec<u32> = self.streams.iter().filter(|(_, e)| e.detached).map(|(id, _)| *id).collect();
         for id in unread {
-            self.streams.remove(&id);
+            self.remove(id);
         }
     }
 }

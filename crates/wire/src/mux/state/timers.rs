@@ -24,11 +24,12 @@ impl State {
         let streams =
             [&self.opening, &self.closing].into_iter().filter_map(|queue| Some(queue.front()?.0)).min();
         let keepalive = self.unanswered.map_or(self.ping_at, |(_, due)| due);
-        [streams, self.close_by].into_iter().flatten().fold(keepalive, Instant::min)
+        [streams, self.close_by, self.unread.deadline()].into_iter().flatten().fold(keepalive, Instant::min)
     }
 
     /// Ends what took too long.
     pub(in crate::mux) fn expire(&mut self, now: Instant) -> Result<(), Error> {
+        self.again |= self.unread.expire(now);
         while self.closing.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, id)) = self.closing.pop_front() else { break };
             let Some(entry) = self.streams.get_mut(&id) else { continue };
@@ -37,9 +38,11 @@ impl State {
             }
             // The peer never ended its side: the stream is given up, as the Go library does.
             entry.reset = true;
-            (entry.recv, entry.send) = (BytesMut::new(), BytesMut::new());
+            let unread = std::mem::take(&mut entry.recv).len();
+            entry.send = BytesMut::new();
             entry.wake();
             let finished = entry.finished();
+            self.forget(unread);
             self.control.push_back(Header::new(Kind::WindowUpdate, Flags::RST, id, 0));
             if finished {
                 self.remove(id);

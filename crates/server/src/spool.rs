@@ -1,0 +1,139 @@
+//! Files on their way: on the disk as they arrive, so that none takes its length in memory. A spool has no name and is
+//! gone with its handle, however the process ends.
+
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use coder_wire::budget::Reservation;
+use coder_wire::drpc::Status;
+use coder_wire::file::Sink;
+use sha2::{Digest as _, Sha256};
+use tempfile::SpooledTempFile;
+
+use crate::memory::{Holder, Memory, SMALL};
+
+/// What a spool on the disk reserves at least and grows by, which bounds how many there are.
+const STEP: usize = 4 << 20;
+/// What is read at once when a spool is sent.
+const BLOCK: usize = 64 << 10;
+
+/// A file that grows.
+pub struct Spool {
+    file: SpooledTempFile,
+    size: usize,
+    sum: Sha256,
+    memory: Reservation,
+    disk: Reservation,
+}
+
+impl Spool {
+    /// An empty file.
+    #[must_use]
+    pub fn new(holder: &Holder, memory: &Memory) -> Self {
+        Self {
+            file: tempfile::spooled_tempfile_in(SMALL, &memory.directory),
+            size: 0,
+            sum: Sha256::new(),
+            memory: holder.memory().reserve(),
+            disk: holder.disk().reserve(),
+        }
+    }
+
+    /// Waits until there is room for a file of `size` bytes in all.
+    pub async fn reserve(&mut self, size: usize) {
+        if size > SMALL {
+            self.disk.grow(size.next_multiple_of(STEP)).await;
+            self.memory.shrink(0);
+        } else if self.size > 0 || size > 0 {
+            self.memory.grow(SMALL).await;
+        }
+    }
+
+    /// Writes at the end.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub async fn append(&mut self, data: &[u8]) -> io::Result<()> {
+        self.reserve(self.size + data.len()).await;
+        self.write_all(data)
+    }
+
+    /// Bytes written.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The identity of the content, as files are keyed by it.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        self.sum.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The content from its beginning.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn read(&mut self) -> io::Result<&mut SpooledTempFile> {
+        self.file.seek(SeekFrom::Start(0))?;
+        Ok(&mut self.file)
+    }
+
+    /// The file itself, to be written in any order; its hash is that of nothing then.
+    pub const fn file(&mut self) -> &mut SpooledTempFile {
+        &mut self.file
+    }
+
+    /// The whole content in memory.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn content(&mut self) -> io::Result<Vec<u8>> {
+        let mut content = Vec::with_capacity(self.size);
+        self.read()?.read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    /// The content as the body of a response, read as the peer reads.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn into_body(mut self) -> io::Result<Body> {
+        self.read()?;
+        let blocks = futures_util::stream::unfold(self, |mut spool| async move {
+            let mut block = BytesMut::zeroed(BLOCK);
+            match spool.file.read(&mut block) {
+                Ok(0) => None,
+                Ok(count) => {
+                    block.truncate(count);
+                    Some((Ok::<Bytes, io::Error>(block.freeze()), spool))
+                }
+                Err(error) => Some((Err(error), spool)),
+            }
+        });
+        Ok(Body::from_stream(blocks))
+    }
+}
+
+impl Write for Spool {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(data)?;
+        self.sum.update(&data[..count]);
+        self.size += count;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Sink for Spool {
+    async fn write(&mut self, data: Bytes) -> Result<(), Status> {
+        self.append(&data).await.map_err(|error| {
+            tracing::error!(%error, "a file that arrives cannot be written to the disk");
+            Status::new("the server could not write the file to its disk, see its log")
+        })
+    }
+}

@@ -1,0 +1,309 @@
+//! A bound on what peers make this process hold: bytes in flight, or anything else that is counted. It is one bound for
+//! all of them, and shared: nobody may hold more than what is still free, so that there is always room for somebody new.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// A bound for all holders together. Clones share it.
+#[derive(Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    total: usize,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    used: usize,
+    /// The most that was in use since somebody asked.
+    peak: usize,
+    by_holder: HashMap<u128, usize>,
+    next_id: u64,
+    /// Reservations that wait to grow, the oldest first.
+    waiting: BTreeSet<u64>,
+    /// The one reservation that may exceed the bounds: without it, reservations that wait for each other would wait for ever.
+    exceeding: Option<u64>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is completed under one lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Budget {
+    /// A budget of `total`.
+    #[must_use]
+    pub fn new(total: usize) -> Self {
+        Self { shared: Arc::new(Shared { total, state: Mutex::default(), freed: Notify::new() }) }
+    }
+
+    /// What one holder reserves: a user, a key, an address. Accounts with the same number count together.
+    #[must_use]
+    pub fn account(&self, holder: u128) -> Account {
+        Account { shared: Arc::clone(&self.shared), holder, connection: None }
+    }
+
+    /// What is reserved now.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.shared.lock().used
+    }
+
+    /// The most that was reserved at once since this was asked last.
+    #[must_use]
+    pub fn take_peak(&self) -> usize {
+        let mut state = self.shared.lock();
+        let used = state.used;
+        std::mem::replace(&mut state.peak, used)
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget")
+            .field("total", &self.shared.total)
+            .field("used", &self.used())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One holder's part of a [`Budget`].
+#[derive(Clone)]
+pub struct Account {
+    shared: Arc<Shared>,
+    holder: u128,
+    connection: Option<Arc<Connection>>,
+}
+
+struct Connection {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+impl Account {
+    /// The same holder's account for one connection, which may reserve `limit` at most.
+    #[must_use]
+    pub fn connection(&self, limit: usize) -> Self {
+        let connection = Connection { limit, used: AtomicUsize::new(0) };
+        Self { connection: Some(Arc::new(connection)), ..self.clone() }
+    }
+
+    /// A reservation of nothing.
+    #[must_use]
+    pub fn reserve(&self) -> Reservation {
+        let mut state = self.shared.lock();
+        let id = state.next_id;
+        state.next_id += 1;
+        drop(state);
+        Reservation { account: self.clone(), id, amount: 0 }
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("total", &self.shared.total).finish_non_exhaustive()
+    }
+}
+
+/// What one request or message has reserved. Dropping it gives everything back.
+pub struct Reservation {
+    account: Account,
+    id: u64,
+    amount: usize,
+}
+
+impl Reservation {
+    /// What is reserved.
+    #[must_use]
+    pub const fn amount(&self) -> usize {
+        self.amount
+    }
+
+    /// Another reservation of the same account, of nothing.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        self.account.reserve()
+    }
+
+    /// Waits until `to` is reserved in all. The oldest that waits may exceed the bounds if nobody else does, so waiting
+    /// ends once those that came before have ended.
+    pub async fn grow(&mut self, to: usize) {
+        if self.try_grow(to) {
+            return;
+        }
+        let shared = Arc::clone(&self.account.shared);
+        let _waiting = Waiting::begin(&shared, self.id);
+        loop {
+            let mut freed = pin!(shared.freed.notified());
+            // Registered before looking, so that nothing is missed in between.
+            freed.as_mut().enable();
+            if self.take(to, true) {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    /// Reserves `to` in all if that is possible now.
+    pub fn try_grow(&mut self, to: usize) -> bool {
+        to <= self.amount || self.take(to, false)
+    }
+
+    fn take(&mut self, to: usize, has_waited: bool) -> bool {
+        let more = to - self.amount;
+        let Account { shared, holder, connection } = &self.account;
+        let mut state = shared.lock();
+        let free = shared.total.saturating_sub(state.used);
+        let own = state.by_holder.get(holder).copied().unwrap_or_default();
+        let fits_connection = connection
+            .as_ref()
+            .is_none_or(|one| one.used.load(Ordering::Relaxed).saturating_add(more) <= one.limit);
+        let fits = own.saturating_add(more) <= free && fits_connection;
+        if !fits && state.exceeding != Some(self.id) {
+            if !has_waited || state.exceeding.is_some() || state.waiting.first() != Some(&self.id) {
+                return false;
+            }
+            state.exceeding = Some(self.id);
+        }
+        state.used = state.used.saturating_add(more);
+        state.peak = state.peak.max(state.used);
+        *state.by_holder.entry(*holder).or_default() += more;
+        if let Some(connection) = connection {
+            connection.used.fetch_add(more, Ordering::Relaxed);
+        }
+        self.amount = to;
+        true
+    }
+
+    /// Gives back what is reserved beyond `to`.
+    pub fn shrink(&mut self, to: usize) {
+        let less = self.amount.saturating_sub(to);
+        if less == 0 {
+            return;
+        }
+        self.amount = to;
+        let Account { shared, holder, connection } = &self.account;
+        let mut state = shared.lock();
+        state.used -= less;
+        if let Some(own) = state.by_holder.get_mut(holder) {
+            *own -= less;
+            if *own == 0 {
+                state.by_holder.remove(holder);
+            }
+        }
+        if let Some(connection) = connection {
+            connection.used.fetch_sub(less, Ordering::Relaxed);
+        }
+        if to == 0 && state.exceeding == Some(self.id) {
+            state.exceeding = None;
+        }
+        drop(state);
+        shared.freed.notify_waiters();
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("amount", &self.amount).finish_non_exhaustive()
+    }
+}
+
+/// A reservation in the queue of those that wait; it leaves the queue however its wait ends.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(shared: &'a Shared, id: u64) -> Self {
+        shared.lock().waiting.insert(id);
+        Self { shared, id }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().waiting.remove(&self.id);
+        self.shared.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn nobody_holds_more_than_what_is_free() {
+        let budget = Budget::new(120);
+        let take = |holder: u128| {
+            let mut reservation = budget.account(holder).reserve();
+            while reservation.try_grow(reservation.amount() + 1) {}
+            reservation
+        };
+        let first = take(1);
+        assert_eq!(first.amount(), 60);
+        assert_eq!(take(1).amount(), 0, "reservations of one holder count together");
+        let second = take(2);
+        assert_eq!(second.amount(), 30, "there is room for somebody new");
+        assert_eq!(budget.used(), 90);
+        drop((first, second));
+        assert_eq!((budget.used(), budget.take_peak(), budget.take_peak()), (0, 90, 0));
+        assert!(budget.shared.lock().by_holder.is_empty());
+    }
+
+    #[test]
+    fn a_connection_has_a_bound_of_its_own() {
+        let account = Budget::new(100).account(1);
+        let connection = account.connection(10);
+        let (mut first, mut second) = (connection.reserve(), connection.reserve());
+        assert!(first.try_grow(6) && !second.try_grow(5) && second.try_grow(4));
+        first.shrink(0);
+        assert!(second.try_grow(10) && account.reserve().try_grow(20));
+    }
+
+    #[test]
+    fn those_that_wait_for_each_other_go_on_one_by_one() {
+        let account = Budget::new(20).account(1);
+        let (mut first, mut second) = (account.reserve(), account.reserve());
+        assert!(first.try_grow(5) && second.try_grow(5));
+        let mut later = Box::pin(second.grow(15));
+        first.grow(15).now_or_never().expect("the oldest that waits may exceed the bound");
+        assert!(later.as_mut().now_or_never().is_none(), "one at a time");
+        drop(first);
+        later.now_or_never().expect("the bound is free again");
+    }
+
+    #[test]
+    fn a_wait_that_is_given_up_is_in_nobodys_way() {
+        let account = Budget::new(20).account(1);
+        let (mut first, mut second, mut third) = (account.reserve(), account.reserve(), account.reserve());
+        assert!(first.try_grow(10));
+        assert!(second.grow(10).now_or_never().is_some(), "the one that may exceed");
+        let mut given_up = account.reserve();
+        {
+            let mut wait = Box::pin(given_up.grow(10));
+            assert!(wait.as_mut().now_or_never().is_none());
+        }
+        drop(second);
+        assert!(third.grow(10).now_or_never().is_some());
+    }
+}

@@ -1,0 +1,198 @@
+//! How much a message becomes once it is decoded: an empty part takes two bytes on the wire and hundreds in memory, so
+//! parts are counted first, without decoding anything.
+
+use prost::Message;
+
+use crate::extension::messages as ext;
+use crate::messages::provisioner as pb;
+use crate::messages::provisionerd as pd;
+
+/// Most parts of one message. Four MiB of real log lines are fewer.
+pub const LIMIT: usize = 100_000;
+
+/// The fields of a message that can hold many parts, by their numbers, with what is in each.
+pub(crate) struct Shape(&'static [(u64, &'static Shape)]);
+
+const PLAIN: &Shape = &Shape(&[]);
+const SCHEDULING: &Shape = &Shape(&[(2, PLAIN)]);
+const PREBUILD: &Shape = &Shape(&[(3, SCHEDULING)]);
+const PRESET: &Shape = &Shape(&[(2, PLAIN), (3, PREBUILD)]);
+const PARAMETER: &Shape = &Shape(&[(7, PLAIN)]);
+const REPLACEMENT: &Shape = &Shape(&[(2, PLAIN)]);
+const MONITORING: &Shape = &Shape(&[(2, PLAIN)]);
+const AGENT: &Shape =
+    &Shape(&[(3, PLAIN), (8, PLAIN), (18, PLAIN), (21, PLAIN), (22, PLAIN), (24, MONITORING), (25, PLAIN)]);
+const RESOURCE: &Shape = &Shape(&[(3, AGENT), (4, PLAIN)]);
+const FAILED_BUILD: &Shape = &Shape(&[(2, PLAIN)]);
+const FAILED: &Shape = &Shape(&[(3, FAILED_BUILD)]);
+const BUILT: &Shape = &Shape(&[(2, RESOURCE), (3, PLAIN), (4, PLAIN), (5, REPLACEMENT), (6, PLAIN)]);
+const IMPORTED: &Shape = &Shape(&[
+    (1, RESOURCE),
+    (2, RESOURCE),
+    (3, PARAMETER),
+    (4, PLAIN),
+    (5, PLAIN),
+    (6, PLAIN),
+    (7, PLAIN),
+    (8, PRESET),
+]);
+const DRY_RUN: &Shape = &Shape(&[(1, RESOURCE), (2, PLAIN)]);
+const COMPLETED: &Shape = &Shape(&[(2, BUILT), (3, IMPORTED), (4, DRY_RUN)]);
+const UPDATE: &Shape = &Shape(&[(2, PLAIN), (4, PLAIN), (5, PLAIN), (7, PLAIN)]);
+const ATTACH: &Shape = &Shape(&[(2, PLAIN)]);
+const LOGS: &Shape = &Shape(&[(4, PLAIN)]);
+
+/// A message that daemons send.
+pub trait Request: Message + Default {
+    /// Its message's full name and shape.
+    #[doc(hidden)]
+    #[expect(private_interfaces, reason = "requests are known here only")]
+    const SHAPE: (&'static str, &'static Shape);
+}
+
+macro_rules! requests {
+    ($($request:ty, $name:literal => $shape:expr;)*) => {
+        $(impl Request for $request {
+            #[expect(private_interfaces, reason = "requests are known here only")]
+            const SHAPE: (&'static str, &'static Shape) = ($name, $shape);
+        })*
+
+        #[cfg(test)]
+        const ALL: &[(&str, &Shape)] = &[$(<$request as Request>::SHAPE),*];
+    };
+}
+
+requests! {
+    pd::CommitQuotaRequest, "provisionerd.CommitQuotaRequest" => PLAIN;
+    pd::UpdateJobRequest, "provisionerd.UpdateJobRequest" => UPDATE;
+    pd::FailedJob, "provisionerd.FailedJob" => FAILED;
+    pd::CompletedJob, "provisionerd.CompletedJob" => COMPLETED;
+    pd::FileRequest, "provisionerd.FileRequest" => PLAIN;
+    pb::FileUpload, "provisioner.FileUpload" => PLAIN;
+    ext::AttachRequest, "provisionerext.v1.AttachRequest" => ATTACH;
+    ext::HoldRequest, "provisionerext.v1.HoldRequest" => PLAIN;
+    ext::LogsRequest, "provisionerext.v1.LogsRequest" => LOGS;
+    ext::JournalPiece, "provisionerext.v1.JournalPiece" => PLAIN;
+    ext::SlotsReport, "provisionerext.v1.SlotsReport" => PLAIN;
+    ext::ProgramReport, "provisionerext.v1.ProgramReport" => PLAIN;
+    ext::HealthReport, "provisionerext.v1.HealthReport" => PLAIN;
+    ext::NoticesRequest, "provisionerext.v1.NoticesRequest" => PLAIN;
+}
+
+/// The parts of an encoded request. What does not decode has any number of them.
+pub(crate) fn count<R: Request>(data: &[u8]) -> usize {
+    parts(data, R::SHAPE.1)
+}
+
+fn parts(mut data: &[u8], shape: &Shape) -> usize {
+    let mut found = 0;
+    while !shape.0.is_empty()
+        && let Some((number, content)) = field(&mut data)
+    {
+        if let Some(content) = content
+            && let Some((_, inner)) = shape.0.iter().find(|(known, _)| *known == number)
+        {
+            found += 1 + parts(content, inner);
+        }
+    }
+    found
+}
+
+/// The next field: its number, and its content when it has a length. None at the end, and where the bytes are none.
+fn field<'a>(data: &mut &'a [u8]) -> Option<(u64, Option<&'a [u8]>)> {
+    let key = varint(data)?;
+    let skip = match key & 7 {
+        0 => {
+            varint(data)?;
+            return Some((key >> 3, None));
+        }
+        1 => 8,
+        2 => usize::try_from(varint(data)?).ok()?,
+        5 => 4,
+        // Groups are in no message; the decoder skips what is unknown, and so need not be followed.
+        3 | 4 => 0,
+        _ => return None,
+    };
+    let (content, rest) = data.split_at_checked(skip)?;
+    *data = rest;
+    Some((key >> 3, (key & 7 == 2).then_some(content)))
+}
+
+fn varint(data: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for (index, byte) in data.iter().enumerate().take(10) {
+        number |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            *data = &data[index + 1..];
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
+
+    use super::*;
+
+    /// Whether a message can hold many parts, itself or in what it holds.
+    fn holds_many(message: &MessageDescriptor) -> bool {
+        message.fields().any(|field| match field.kind() {
+            _ if field.is_list() || field.is_map() => true,
+            Kind::Message(inner) => holds_many(&inner),
+            _ => false,
+        })
+    }
+
+    fn compare(message: &MessageDescriptor, shape: &Shape) {
+        let name = message.full_name();
+        for field in message.fields() {
+            let inner = match field.kind() {
+                Kind::Message(inner) if !field.is_map() => Some(inner),
+                _ => None,
+            };
+            let counts = field.is_list() || field.is_map() || inner.as_ref().is_some_and(holds_many);
+            let known = shape.0.iter().find(|(number, _)| *number == u64::from(field.number()));
+            assert_eq!(known.is_some(), counts, "{name}.{}", field.name());
+            if let (Some((_, shape)), Some(inner)) = (known, inner) {
+                compare(&inner, shape);
+            }
+        }
+        assert!(
+            shape.0.iter().all(|(number, _)| message.get_field(u32::try_from(*number).unwrap()).is_some()),
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn shapes_are_those_of_the_messages() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
+        let files = protox::compile(["provisionerd.proto", "provisionerext.proto"], [folder]).unwrap();
+        let pool = DescriptorPool::from_file_descriptor_set(files).unwrap();
+        for (name, shape) in ALL {
+            compare(&pool.get_message_by_name(name).unwrap(), shape);
+        }
+    }
+
+    #[test]
+    fn parts_are_counted_at_every_depth() {
+        let agent = pb::Agent { scripts: vec![pb::Script::default(); 3], ..Default::default() };
+        let resource = pb::Resource { agents: vec![agent.clone(), agent], ..Default::default() };
+        let built = pd::completed_job::WorkspaceBuild {
+            resources: vec![resource; 2],
+            state: b"\x12\x00\x12\x00".to_vec().into(),
+            ..Default::default()
+        };
+        let job = pd::CompletedJob {
+            job_id: "j".to_owned(),
+            r#type: Some(pd::completed_job::Type::WorkspaceBuild(built)),
+        };
+        // The arm, two resources, in each two agents of three scripts.
+        assert_eq!(count::<pd::CompletedJob>(&job.encode_to_vec()), 1 + 2 * (1 + 2 * (1 + 3)));
+        let update = pd::UpdateJobRequest { logs: vec![pd::Log::default(); 1000], ..Default::default() };
+        let data = update.encode_to_vec();
+        assert_eq!((data.len(), count::<pd::UpdateJobRequest>(&data)), (2000, 1000));
+        assert_eq!(count::<pd::UpdateJobRequest>(&[0xff; 30]), 0);
+    }
+}

@@ -1,0 +1,154 @@
+//! What a peer can make a session hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_wire::budget::Budget;
+use coder_wire::daemon::{Client, Limits, serve, serve_stream};
+use coder_wire::drpc::frame::{self, Kind as PacketKind};
+use coder_wire::messages::provisioner::DataUploadType;
+use coder_wire::messages::provisionerd::{Log, UpdateJobRequest};
+use coder_wire::mux::frame::{Flags, Header, Kind};
+use coder_wire::mux::{Config, Session, WINDOW};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::time::{Instant, timeout};
+
+use super::rig::{REFUSED, Script, content, in_memory};
+
+const LONG: Duration = Duration::from_secs(20);
+const MIB: usize = 1 << 20;
+
+/// A session whose unread bytes count against a budget, and the bare connection of its peer.
+fn accounted(budget: &Budget) -> (DuplexStream, Session) {
+    let (near, far) = tokio::io::duplex(MIB);
+    (near, Session::accounted(far, Config::default(), Budget::new(2 * MIB).account(1), &budget.account(1)))
+}
+
+#[tokio::test]
+async fn a_file_is_refused_when_it_is_announced() {
+    let script = Script::new(None);
+    let (session, serving) = in_memory(&script);
+    let client = Client::new(session);
+    let kind = DataUploadType::UploadTypeModuleFiles;
+    let refused = client.upload_file(kind, content(REFUSED)).await.unwrap_err();
+    assert!(refused.to_string().contains("not now"), "{refused}");
+    // The same connection goes on, and nothing of the refused file was handed over.
+    client.upload_file(kind, content(10)).await.unwrap();
+    script.noted("uploaded 10").await;
+    assert!(!script.has_noted(&format!("uploaded {REFUSED}")));
+    client.session().close().await;
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn large_messages_of_one_connection_take_turns() {
+    let budget = Budget::new(2 * MIB);
+    let (near, far) = tokio::io::duplex(MIB);
+    let unread = Budget::new(64 * MIB);
+    let session = Session::accounted(far, Config::default(), budget.account(1), &unread.account(1));
+    let script = Script::new(None);
+    let serving = tokio::spawn(async move { serve(&session, script, Limits::default()).await });
+    let client = Client::new(Session::client(near, Config::default()));
+    let calls = (0..16).map(|_| {
+        let client = client.clone();
+        let readme: Bytes = vec![1; 3 * MIB].into();
+        tokio::spawn(async move {
+            client.update_job(&UpdateJobRequest { readme, ..UpdateJobRequest::default() }).await.unwrap()
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        let answer = timeout(LONG, call).await.unwrap().unwrap();
+        assert_eq!(answer.variable_values[0].value, (3 * MIB).to_string());
+    }
+    // One message may exceed the budget, or none would ever fit.
+    let peak = budget.take_peak();
+    assert!((3 * MIB..=2 * MIB + 6 * 4 * MIB).contains(&peak), "{peak}");
+    client.session().close().await;
+    serving.await.unwrap();
+    assert_eq!((budget.used(), unread.used()), (0, 0));
+}
+
+/// Opens streams that nobody reads, each with all the bytes that its credit allows.
+async fn fill(mut peer: DuplexStream, streams: u32) -> DuplexStream {
+    for id in (0..streams).map(|number| 2 * number + 1) {
+        let data = Header::new(Kind::Data, Flags::SYN, id, WINDOW).encode();
+        if timeout(Duration::from_millis(500), async {
+            peer.write_all(&data).await?;
+            peer.write_all(&vec![7; WINDOW as usize]).await
+        })
+        .await
+        .is_err()
+        {
+            break;
+        }
+    }
+    peer
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_reads_is_bounded_over_all_streams() {
+    for (budget, most) in [(usize::MAX / 2, 16 * MIB + (64 << 10)), (2 * MIB, MIB + (256 << 10))] {
+        let budget = Budget::new(budget);
+        let (peer, session) = accounted(&budget);
+        let _peer = fill(peer, 100).await;
+        let unread = session.unread();
+        assert!(unread > most / 2 && unread <= most, "{unread}");
+        // What is thrown away makes room for what comes.
+        let reading = tokio::spawn({
+            let session = session.clone();
+            async move {
+                let mut found = 0;
+                while let Ok(Ok(mut stream)) = timeout(Duration::from_secs(1), session.accept()).await {
+                    let mut bytes = vec![0; WINDOW as usize];
+                    let read = timeout(Duration::from_secs(1), stream.read_exact(&mut bytes)).await;
+                    found += read.map_or(0, |read| read.unwrap());
+                }
+                found
+            }
+        });
+        assert!(reading.await.unwrap() > most, "reading goes on");
+        assert!(session.unread() < WINDOW as usize, "{}", session.unread());
+    }
+}
+
+#[tokio::test]
+async fn a_message_of_very_many_parts_is_not_decoded() {
+    let script = Script::new(None);
+    let (session, serving) = in_memory(&script);
+    let client = Client::new(session);
+    let update =
+        |lines| UpdateJobRequest { logs: vec![Log::default(); lines], ..UpdateJobRequest::default() };
+    client.update_job(&update(100_000)).await.unwrap();
+    let refused = client.update_job(&update(100_001)).await.unwrap_err();
+    assert!(refused.to_string().contains("100001 parts"), "{refused}");
+    client.update_job(&update(1)).await.unwrap();
+    client.session().close().await;
+    serving.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_packet_has_to_arrive_at_a_rate() {
+    let (mut near, far) = tokio::io::duplex(64);
+    let serving =
+        tokio::spawn(serve_stream(Box::new(far), Arc::clone(&Script::new(None)), Limits::default()));
+    let mut bytes = Vec::new();
+    frame::encode(
+        &mut bytes,
+        PacketKind::INVOKE,
+        false,
+        (1, 1),
+        b"/provisionerd.ProvisionerDaemon/UpdateJob",
+    );
+    frame::encode(&mut bytes, PacketKind::MESSAGE, false, (1, 2), &vec![0; MIB]);
+    let start = Instant::now();
+    for byte in bytes.chunks(1024) {
+        // Never silent for long, and never done.
+        if start.elapsed() < Duration::from_secs(3600) && near.write_all(byte).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(50)).await;
+    }
+    timeout(LONG, serving).await.unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
+}
