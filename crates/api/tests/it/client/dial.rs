@@ -227,7 +227,11 @@ async fn through_a_proxy_with_a_password_and_over_tls_with_a_private_authority()
 }
 
 /// Dials a server of the certificate, at a host, by a client that trusts another one's file.
-async fn dial_tls(certificate: &Authority, trusted: &Authority, host: &str) -> Result<Upgraded, Error> {
+async fn dial_tls(
+    certificate: &Authority,
+    trusted: &Authority,
+    host: &str,
+) -> (Server, Result<Upgraded, Error>) {
     let acceptor = certificate.acceptor();
     let server = Server::raw(move |stream, _| {
         let acceptor = acceptor.clone();
@@ -239,17 +243,21 @@ async fn dial_tls(certificate: &Authority, trusted: &Authority, host: &str) -> R
         }
     })
     .await;
-    dial(&format!("https://{host}:{}", server.address.port()), trusting(trusted.file()), &with_key()).await
+    let url = format!("https://{host}:{}", server.address.port());
+    let dialled = dial(&url, trusting(trusted.file()), &with_key()).await;
+    // It serves as long as it is held.
+    (server, dialled)
 }
 
 #[tokio::test]
 async fn a_self_signed_certificate_that_is_itself_trusted_is_taken_for_its_own_names_only() {
     let own = Authority::self_signed(|_| {});
     for host in ["localhost", "127.0.0.1"] {
-        assert_echo(dial_tls(&own, &own, host).await.unwrap()).await;
+        let (_server, dialled) = dial_tls(&own, &own, host).await;
+        assert_echo(dialled.unwrap()).await;
     }
     let refused = async |certificate: &Authority, trusted: &Authority, words: &str, hint: &str| {
-        let error = dial_tls(certificate, trusted, "127.0.0.1").await.unwrap_err();
+        let error = dial_tls(certificate, trusted, "127.0.0.1").await.1.unwrap_err();
         let said = std::error::Error::source(&error).unwrap().to_string();
         assert!(said.contains(words), "{said}");
         assert!(error.hint().unwrap().contains(hint), "{error:?}");
@@ -277,7 +285,8 @@ async fn a_self_signed_certificate_that_is_itself_trusted_is_taken_for_its_own_n
     refused(&signed, &signed, words, "exactly this certificate").await;
     // Without the words of an authority it was always taken.
     let leaf = Authority::self_signed(|params| params.is_ca = rcgen::IsCa::NoCa);
-    assert_echo(dial_tls(&leaf, &leaf, "localhost").await.unwrap()).await;
+    let (_server, dialled) = dial_tls(&leaf, &leaf, "localhost").await;
+    assert_echo(dialled.unwrap()).await;
     refused(&leaf, &own, "is not signed by an authority", "SSL_CERT_FILE").await;
 }
 

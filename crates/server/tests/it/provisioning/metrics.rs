@@ -158,6 +158,18 @@ async fn dashboards_and_alerts_name_existing_metrics() {
     assert!(unexplained.is_empty(), "docs/operations.md does not say what {unexplained:?} are");
 }
 
+fn joining(server: &TestServer, name: &str, version: &str, api: &str) -> Join {
+    Join {
+        organization_id: server.app.default_organization,
+        name: name.to_owned(),
+        key_id: KeyId::USER_AUTH,
+        provisioners: vec!["terraform".to_owned()],
+        tags: TagSet::untagged(),
+        version: version.to_owned(),
+        api_version: api.to_owned(),
+    }
+}
+
 #[tokio::test]
 async fn epd01_and_epd02_health_judges_the_daemons_seen_lately() {
     let server = TestServer::sqlite().await;
@@ -169,15 +181,7 @@ async fn epd01_and_epd02_health_judges_the_daemons_seen_lately() {
     assert_eq!((&report["healthy"], &daemons["severity"]), (&json!(false), &json!("error")));
     assert!(daemons["error"].as_str().unwrap().starts_with("EPD01"), "{report}");
     assert_eq!(report["database"]["reachable"], true);
-    let row = |name: &str, version: &str, api: &str| Join {
-        organization_id: server.app.default_organization,
-        name: name.to_owned(),
-        key_id: KeyId::USER_AUTH,
-        provisioners: vec!["terraform".to_owned()],
-        tags: TagSet::untagged(),
-        version: version.to_owned(),
-        api_version: api.to_owned(),
-    };
+    let row = |name: &str, version: &str, api: &str| joining(&server, name, version, api);
     let mut tx = server.app.store.single().await.unwrap();
     daemons::upsert(&mut tx, &row("same", "v2.30.7", "1.14"), server.app.now()).await.unwrap();
     daemons::upsert(&mut tx, &row("older", "v2.24.0", "1.9"), server.app.now()).await.unwrap();
@@ -238,12 +242,6 @@ async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
     let warning = &daemons["items"][0]["warnings"][0];
     assert_eq!(warning["code"], "EPD90");
     assert_eq!(warning["message"], format!("unhealthy: no Terraform: {detail}"));
-    // With another one it is a warning.
-    let _good = Line::fresh(&server.app, "good").await;
-    let report = server.get(&owner, HEALTH).await.expect(200);
-    let daemons = &report["provisioner_daemons"];
-    assert_eq!((&report["healthy"], &daemons["severity"]), (&json!(true), &json!("warning")));
-    assert_eq!((&daemons["error"], &daemons["warnings"][0]["code"]), (&Value::Null, &json!("EPD90")));
     // Who comes back has to say it again; who is well says so.
     broken.cut();
     let (broken, _) = Line::again(&server.app, "broken", &session, vec![]).await;
@@ -254,7 +252,26 @@ async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
     broken.ext.report_health(&HealthReport::default()).await.unwrap();
     unhealthy(0).await;
     let report = server.get(&owner, HEALTH).await.expect(200);
-    assert_eq!(report["provisioner_daemons"]["warnings"], json!([]));
+    assert!(!report.to_string().contains("EPD90"), "{report}");
+}
+
+#[tokio::test]
+async fn epd90_one_daemon_of_several_that_can_run_no_jobs_is_a_warning() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let mut tx = server.app.store.single().await.unwrap();
+    for name in ["broken", "good"] {
+        let id = daemons::upsert(&mut tx, &joining(&server, name, "v2.30.7", "1.14"), server.app.now()).await;
+        let problem = if name == "broken" { "no Terraform" } else { "" };
+        daemons::update_health(&mut tx, id.unwrap(), problem, problem).await.unwrap();
+    }
+    drop(tx);
+    let report = server.get(&owner, HEALTH).await.expect(200);
+    let daemons = &report["provisioner_daemons"];
+    assert_eq!((&report["healthy"], &daemons["severity"]), (&json!(true), &json!("warning")));
+    assert_eq!((&daemons["error"], &daemons["warnings"][0]["code"]), (&Value::Null, &json!("EPD90")));
+    assert_eq!(daemons["items"][0]["warnings"][0]["code"], "EPD90");
+    assert_eq!(daemons["items"][1]["warnings"], json!([]));
 }
 
 #[tokio::test]
