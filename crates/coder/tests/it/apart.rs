@@ -3,7 +3,7 @@
 use coder_requirements::Requirement;
 
 use crate::flow::write;
-use crate::program::{Home, until};
+use crate::program::{Home, finish, until};
 use crate::stack::{PATIENCE, Server, has_terraform};
 
 /// Looks for a text wherever a process or a file may show it, without printing what it found.
@@ -12,7 +12,7 @@ resource "terraform_data" "spy" {
   provisioner "local-exec" {
     command = <<-EOT
       found=0
-      for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline "$HOME/.config/coderv2/session"; do
+      for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline SESSION; do
         tr '\0' '\n' < "$file" 2>/dev/null | grep -v "grep" | grep -q "PART-A""-PART-B" && found=1
       done
       echo "spy found $found"
@@ -54,6 +54,7 @@ fn a_template_reads_neither_the_key_nor_the_session() {
     let (first, second) = key.split_at(key.len() / 2);
     let spy = SPY
         .replace("PART-A\"\"-PART-B", &format!("{first}\"\"{second}"))
+        .replace("SESSION", &session.join("session").display().to_string())
         .replace("CACHE", &cache.display().to_string());
     let directory = write(&home, "spy", &spy);
     home.run(&["templates", "push", "spy", "-y", "-d", &directory]).good();
@@ -73,6 +74,7 @@ fn states_are_encrypted_checked_and_rotated() {
     let mut place = Home::new();
     place.set("CODER_STATE_ENCRYPTION_KEYS", old);
     let server = Server::in_home(place, "127.0.0.1:0", &["--provisioner-daemons=1"]);
+    let address = server.url.trim_start_matches("http://").to_owned();
     let home = server.first_user();
     let directory =
         write(&home, "kept", "resource \"terraform_data\" \"a\" {\n  input = \"find-me-if-you-can\"\n}\n");
@@ -80,7 +82,7 @@ fn states_are_encrypted_checked_and_rotated() {
     home.run(&["create", "kept", "--template", "kept", "-y"]).good();
     let state = home.run(&["state", "pull", "kept"]).good().out;
     assert!(state.contains("find-me-if-you-can"));
-    let data = server.home().path().join(".local/share/coder");
+    let data = server.home().home().join(".local/share/coder");
     let stored = |needle: &[u8]| {
         std::fs::read_dir(&data).unwrap().any(|file| {
             std::fs::read(file.unwrap().path()).unwrap().windows(needle.len()).any(|part| part == needle)
@@ -104,8 +106,18 @@ fn states_are_encrypted_checked_and_rotated() {
         rotated.err
     );
     server.home().run(&wrong).good();
-    server.home().run(&["server", "states", "decrypt", "--state-encryption-keys", new]).good();
-    server.home().run(&["server", "check"]).good();
+    // Whatever a running server writes would be encrypted again.
+    let decrypt = ["server", "states", "decrypt", "--state-encryption-keys", new];
+    server.home().run(&decrypt).refused(&format!("another server, process {},", server.process.id()));
+    let mut server = server;
+    server.process.signal("TERM");
+    assert!(server.process.end().success());
+    server.home().run(&decrypt).good();
+    // The variable of this home names the old key; a check without any key proves that all is plain.
+    let mut without = server.home().command(&["server", "check"]);
+    without.env_remove("CODER_STATE_ENCRYPTION_KEYS");
+    finish(without, b"").good();
+    let server = server.restart(&address);
     assert_eq!(home.run(&["state", "pull", "kept"]).good().out, state);
     server
         .home()

@@ -46,7 +46,9 @@ impl Outcome {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), variables: Vec::new() }
+        let new = Self { directory: tempfile::tempdir().unwrap(), variables: Vec::new() };
+        std::fs::create_dir(new.home()).unwrap();
+        new
     }
 
     pub(crate) fn set(&mut self, name: &str, value: impl Into<String>) -> &mut Self {
@@ -54,13 +56,19 @@ impl Home {
         self
     }
 
+    /// The working directory of commands. The home lies in it, so that jobs, which have another home, see the rest.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
+    /// What `HOME` names.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.path().join("home")
+    }
+
     /// Where the session is saved.
     pub(crate) fn config(&self) -> PathBuf {
-        self.path().join(".config/coderv2")
+        self.home().join(".config/coderv2")
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
@@ -75,7 +83,7 @@ impl Home {
     }
 
     fn dress(&self, mut command: Command, args: &[&str]) -> Command {
-        command.args(args).env_clear().env("HOME", self.path()).current_dir(self.path());
+        command.args(args).env_clear().env("HOME", self.home()).current_dir(self.path());
         command.env("CODER_PROVISIONER_DAEMON_REGISTRY", self.path().join("registry"));
         for name in ["PATH", "TMPDIR", "LLVM_PROFILE_FILE"] {
             if let Some(value) = std::env::var_os(name) {

@@ -80,6 +80,10 @@ pub async fn matching_preset(
     version: TemplateVersionId,
     values: &BTreeMap<String, String>,
 ) -> Result<Option<PresetId>> {
+    // A preset without parameters is nobody's choice, so a version without any needs no look.
+    if values.is_empty() {
+        return Ok(None);
+    }
     let presets = details::list_presets(tx, version).await?;
     let fits =
         |preset: &Preset| preset.parameters.iter().all(|(name, value)| values.get(name) == Some(value));
