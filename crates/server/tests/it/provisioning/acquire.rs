@@ -178,7 +178,7 @@ async fn a_payload_over_four_mebibytes_fails_the_job_with_both_sizes() {
     assert!(failed.error.contains("4194304") && failed.error.contains("bytes"), "{}", failed.error);
 }
 
-/// Wire-protocol 5.4 and TOK-10.
+/// TOK-10 and wire-protocol 5.4.
 #[tokio::test]
 async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     let server = TestServer::sqlite().await;
