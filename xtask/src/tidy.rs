@@ -1,4 +1,6 @@
-//! House rules as tests: dependency edges, module names, file sizes, bans, links.
+//! House rules as tests: dependency edges, module names, file sizes, bans, links, references to specifications.
+
+mod references;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -66,6 +68,7 @@ fn problems() -> Result<Vec<String>> {
     problems.extend(names()?);
     problems.extend(openings()?);
     problems.extend(links()?);
+    problems.extend(references::problems()?);
     Ok(problems)
 }
 
