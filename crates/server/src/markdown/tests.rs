@@ -1,3 +1,5 @@
+//! Descriptions as plain text: as official servers render them, and within bounds whatever they contain.
+
 use serde::Deserialize;
 
 use super::plain_text;
