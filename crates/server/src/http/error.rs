@@ -7,6 +7,8 @@ use coder_api::error::{ErrorBody, Validation};
 use http::StatusCode;
 use http::header::{self, HeaderValue};
 
+use crate::stored;
+
 /// What handlers return.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -108,6 +110,15 @@ impl Error {
     #[must_use]
     pub fn message(&self) -> &str {
         &self.body.message
+    }
+}
+
+impl From<stored::Error> for Error {
+    fn from(error: stored::Error) -> Self {
+        match error {
+            stored::Error::Store(error) => error.into(),
+            stored::Error::Work(_) => Self::internal("Internal error.", error),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub async fn download(
     let convert = move |tar| archive::tar_to_zip(tar, size, limit, spool.file()).map(|()| spool);
     let zip = stored::read(stored::From::Store(&app.store), &file, convert).await;
     drop(place);
-    let zip = zip.map_err(|e| Error::internal("Internal error.", e))?;
+    let zip = zip?;
     let zip = zip.map_err(|e| Error::bad_request("The archive cannot be converted.").detail(e))?;
     Ok(([(header::CONTENT_TYPE, ZIP)], zip.into_body().map_err(disk)?).into_response())
 }

@@ -38,8 +38,7 @@ pub async fn read(tx: &mut Tx, file: &files::Info) -> Result<Template> {
     let _place = READING.acquire().await.ok();
     let mimetype = file.mimetype.clone();
     let work = move |archive| Template::read_from(archive, &mimetype);
-    let found = stored::read(stored::From::Tx(tx), file, work).await;
-    found.map_err(|e| Error::internal("Internal error.", e))?.map_err(|error| match error {
+    stored::read(stored::From::Tx(tx), file, work).await?.map_err(|error| match error {
         ReadError::Kind(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
         error => refused().field("file_id", error),
     })
