@@ -20,9 +20,13 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("POST", paths::EXTERNAL_AUTH_PAGE, ACCOUNTS),
     ("POST", paths::EXTERNAL_AUTH_DEVICE, ACCOUNTS),
     ("DELETE", paths::EXTERNAL_AUTH, ACCOUNTS),
+    ("POST", paths::ORGANIZATION_ROLES, NO_CUSTOM_ROLES),
+    ("PUT", paths::ORGANIZATION_ROLES, NO_CUSTOM_ROLES),
 ];
 
 const ACCOUNTS: &str = "accounts elsewhere are none of what is written down (scheduling-and-auth 5.4)";
+
+const NO_CUSTOM_ROLES: &str = "there are no custom roles, so it is refused with 403";
 
 const DEFAULT: &str = "/api/v2/organizations/default";
 
