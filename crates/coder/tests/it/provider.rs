@@ -177,7 +177,9 @@ fn it_ends_with_a_killed_terraform() {
     apply.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut apply = apply.spawn().unwrap();
     let pid = until(PATIENCE, || std::fs::read_to_string(mirror.home.path().join("pid")).ok()).unwrap();
-    assert!(!mirror.is_quiet(), "the plugin runs as long as something needs it");
+    // Terraform may start the command before it has started the plugin.
+    until(PATIENCE, || (!mirror.is_quiet()).then_some(()))
+        .expect("the plugin runs as long as something needs it");
     apply.kill().unwrap();
     wait(&mut apply, PATIENCE);
     until(PATIENCE, || mirror.is_quiet().then_some(())).expect("the plugin ends");
