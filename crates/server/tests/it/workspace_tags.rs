@@ -169,7 +169,7 @@ data "coder_workspace_tags" "tags" {
         let named: Vec<_> = refused["validations"].as_array().unwrap().iter()
             .map(|one| (one["field"].as_str().unwrap(), one["detail"].as_str().unwrap())).collect();
         let wanted = [("a", "var.required"), ("b", "null_resource.r.id"), ("c", "non-null string"), ("d", "a list"),
-            ("f", "no such function"), ("g", "more than once")];
+            ("f", "not available here"), ("g", "more than once")];
         assert_eq!(named.len(), wanted.len(), "{named:?}");
         for ((field, detail), (wanted, part)) in named.iter().zip(wanted) {
             assert!(*field == wanted && detail.contains(part), "{field}: {detail}");
