@@ -1,26 +1,46 @@
 //! The account of the user that this process runs as.
+//!
+//! It is read from the file and not asked of the system's library: that one loads further libraries for users that the file
+//! does not have, which ends a statically linked program. Containers often run as such a user.
 
-use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// More than any entry of an account has.
-const ENTRY_BYTES: usize = 64 * 1024;
+const ACCOUNTS: &str = "/etc/passwd";
 
-/// The home directory of the account, which programs such as OpenSSH use whatever `HOME` says.
+/// More than the accounts of any machine have.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// The home directory of the account, which programs such as OpenSSH use whatever `HOME` says. None for a user of another
+/// source of accounts, such as a directory service, or of none.
 pub(super) fn home() -> Option<PathBuf> {
-    let mut buffer = vec![0; ENTRY_BYTES];
-    let mut found = std::ptr::null_mut();
-    let user = rustix::process::geteuid().as_raw();
-    #[expect(unsafe_code, reason = "no library offers the call")]
-    // SAFETY: the entry is plain data for which all zeros are valid, and the call writes no more than the buffer's length.
-    let path = unsafe {
-        let mut entry: libc::passwd = std::mem::zeroed();
-        let code = libc::getpwuid_r(user, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found);
-        if code != 0 || found.is_null() || entry.pw_dir.is_null() {
-            return None;
-        }
-        PathBuf::from(OsStr::from_bytes(CStr::from_ptr(entry.pw_dir).to_bytes()))
-    };
-    path.is_absolute().then_some(path)
+    let mut accounts = Vec::new();
+    File::open(ACCOUNTS).ok()?.take(MOST_BYTES).read_to_end(&mut accounts).ok()?;
+    home_of(rustix::process::geteuid().as_raw(), &accounts)
+}
+
+/// The sixth field of the first line whose third is this user (passwd(5)).
+fn home_of(user: u32, accounts: &[u8]) -> Option<PathBuf> {
+    let wanted = user.to_string();
+    let mut lines = accounts.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b':'));
+    let mut fields = lines.find(|fields| fields.clone().nth(2) == Some(wanted.as_bytes()))?;
+    let home = Path::new(std::ffi::OsStr::from_bytes(fields.nth(5)?));
+    home.is_absolute().then(|| home.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_home_is_that_of_the_user_by_number() {
+        let accounts = b"root:x:0:0:root:/root:/bin/bash\nbroken\n\n1000:x:5:5::/not/this:/bin/sh\n\
+            build:x:1000:1000:Build,,,:/srv/build:/bin/sh\nagain:x:1000:1000::/srv/again:/bin/sh\nrel:x:7:7::home:/bin/sh";
+        let home = |user| home_of(user, accounts);
+        assert_eq!(home(0), Some("/root".into()));
+        assert_eq!(home(1000), Some("/srv/build".into()));
+        assert_eq!([home(7), home(54321), home_of(0, b"")], [None, None, None]);
+    }
 }
