@@ -160,7 +160,7 @@ texts!("not a word of its list", |word| word.as_str().to_owned(); job::Type, Tra
 
 /// Types whose column is a JSON document.
 macro_rules! json_column {
-    ($($kind:ty),* $(,)?) => {$(
+    (@$read:ident $($kind:ty),*) => {$(
         impl $crate::engine::Column for $kind {
             const NULL: $crate::engine::Value = $crate::engine::Value::NullText;
             fn to_value(&self) -> $crate::engine::Value {
@@ -170,29 +170,17 @@ macro_rules! json_column {
                 row: &$crate::engine::Row,
                 column: &'static str,
             ) -> $crate::Result<Option<Self>> {
-                row.raw_json(column)
+                row.$read(column)
             }
         }
     )*};
+    ($($kind:ty),* $(,)?) => { $crate::engine::json_column!(@raw_json $($kind),*); };
 }
 pub(crate) use json_column;
 
 /// As [`json_column`] for columns that hold secrets. Whoever stores one encrypts it with [`Tx::seal_in`](super::Tx::seal_in).
 macro_rules! sealed_json_column {
-    ($($kind:ty),* $(,)?) => {$(
-        impl $crate::engine::Column for $kind {
-            const NULL: $crate::engine::Value = $crate::engine::Value::NullText;
-            fn to_value(&self) -> $crate::engine::Value {
-                $crate::engine::Value::Text($crate::engine::to_json(self))
-            }
-            fn read(
-                row: &$crate::engine::Row,
-                column: &'static str,
-            ) -> $crate::Result<Option<Self>> {
-                row.open_json(column)
-            }
-        }
-    )*};
+    ($($kind:ty),* $(,)?) => { $crate::engine::json_column!(@open_json $($kind),*); };
 }
 pub(crate) use sealed_json_column;
 
