@@ -114,11 +114,7 @@ async fn an_installation_that_failed_is_tried_again() {
     let problem = unhealthy(&running).await;
     assert_eq!(problem.summary, "no Terraform");
     assert!(problem.detail.contains("index.json cannot be fetched: the server answers 404"), "{problem:?}");
-    let until = tokio::time::Instant::now() + Duration::from_secs(60);
-    while remote.count("index.json") < 3 {
-        assert!(tokio::time::Instant::now() < until, "{:?}", remote.requests());
-        tokio::time::sleep(SOON).await;
-    }
+    coder_testkit::wait::eventually("a third try", || remote.count("index.json") >= 3).await;
     assert_eq!(server.record().acquires, 0);
     std::os::unix::fs::symlink(real.join("terraform"), releases.join("terraform")).unwrap();
     let (record, _) = server.completed().await;
