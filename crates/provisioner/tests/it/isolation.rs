@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coder_provisioner::{Isolation, Level, Limits, RunError, TerraformSource};
+use coder_requirements::Requirement;
 use coder_wire::messages::provisionerd::completed_job::Type;
 
 use crate::server::Server;
@@ -18,6 +19,12 @@ pub(crate) async fn said(server: &Server, script: &str) -> Vec<String> {
     server.give(start(tar(&[("main.tf", &template)])));
     let record = server.wait_for("the end of the job", |record| ended(record) > before).await;
     record.lines().skip(lines).map(|line| line.output.clone()).collect()
+}
+
+/// How long a process sleeps that must not outlive its job: a time that no other run of these tests has, whose processes
+/// may be on this machine too.
+fn nap(number: u32) -> String {
+    format!("{}.{}", 86_400 + number, std::process::id())
 }
 
 pub(crate) fn has(lines: &[String], wanted: &str) -> bool {
@@ -143,9 +150,11 @@ mod restricted {
             // What left its group, and is known by its mark alone.
             let server = Server::new();
             let _running = Running::start(&server);
-            let lines = said(&server, "setsid sleep 271829 >/dev/null 2>&1 &\nsleep 0.1\necho begun").await;
+            let nap = nap(1);
+            let script = format!("setsid sleep {nap} >/dev/null 2>&1 &\nsleep 0.1\necho begun");
+            let lines = said(&server, &script).await;
             assert!(has(&lines, "begun"), "{lines:#?}");
-            assert!(!crate::setup::runs_with("sleep\u{0}271829"), "what a job left behind lives on");
+            assert!(!crate::setup::runs_with(&format!("sleep\u{0}{nap}")), "what a job left behind lives on");
         });
     }
 
@@ -245,7 +254,7 @@ mod restricted {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_nothing_of_theirs() {
     let Some(real) = terraform() else { return };
-    let server = Server::new();
+    let (server, nap) = (Server::new(), nap(2));
     let running = Running::with(&server, |config, dir| {
         let (other, kept) = (dir.join("cache/work/Session-other"), dir.join("cache/files/content"));
         for dir in [&other, &kept, &dir.join("cache/init/entry"), &dir.join("cache/installing/other")] {
@@ -266,7 +275,7 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_n
              touch {shown}/cache/plugins/forged 2>/dev/null && echo spied forged\n\
              echo spied installing $(ls {shown}/cache/installing | wc -l)\n\
              touch {shown}/cache/other 2>/dev/null && echo spied other\n\
-             setsid sleep 271828 & echo spied end\n\
+             setsid sleep {nap} & echo spied end\n\
              fi\nexec \"$REAL\" \"$@\""
         );
         config.terraform = TerraformSource::File(stand_in(dir, &real, &script));
@@ -283,7 +292,7 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_n
     let cache = running.dir.path().join("cache");
     assert!(!cache.join("plugins/filled").exists() && !cache.join("other").exists());
     if level == Level::Full {
-        assert!(!crate::setup::runs_with("sleep\u{0}271828"), "what init left behind lives on");
+        assert!(!crate::setup::runs_with(&format!("sleep\u{0}{nap}")), "what init left behind lives on");
     }
 }
 
@@ -305,11 +314,10 @@ async fn a_module_from_git_is_fetched_by_an_init_that_is_kept_apart() {
         command.current_dir(&repository).args(identity).args(args);
         command.output().is_ok_and(|output| output.status.success())
     };
-    if !git(&["init"]) {
-        eprintln_skip("git is not installed");
+    if !coder_requirements::has(Requirement::Git) {
         return;
     }
-    assert!(git(&["add", "main.tf"]) && git(&["commit", "-m", "a module"]));
+    assert!(git(&["init"]) && git(&["add", "main.tf"]) && git(&["commit", "-m", "a module"]));
     let main = format!("module \"m\" {{\n  source = \"git::file://{}\"\n}}\n", repository.display());
     server.give(import(tar(&[("main.tf", &main)]), &[]));
     let (_, result) = server.completed().await;
