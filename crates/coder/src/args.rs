@@ -1,23 +1,10 @@
-//! The command line as a whole: global flags, the list of commands, and the official flag habits.
+//! Flags that several commands share.
 
 use std::path::PathBuf;
 
-use clap::builder::Resettable;
-use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
+use clap::Args;
 
-use crate::{cmd, env, table};
-
-/// Coder: templates become workspaces, built by provisioners.
-#[derive(Debug, Parser)]
-#[command(name = "coder", disable_version_flag = true, arg_required_else_help = true, max_term_width = 110)]
-pub(crate) struct Cli {
-    /// Flags of every command.
-    #[command(flatten)]
-    pub(crate) global: Global,
-    /// What to do.
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
+use crate::{env, table};
 
 /// Flags of every command.
 #[derive(Clone, Debug, Args)]
@@ -49,108 +36,6 @@ pub(crate) struct Global {
     pub(crate) verbose: bool,
 }
 
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Show a running workspace in one command: server, daemon, template and workspace on this machine.
-    #[cfg(feature = "server")]
-    Quickstart(cmd::quickstart::Args),
-    /// Start the server.
-    #[cfg(feature = "server")]
-    Server(Box<cmd::server::Args>),
-    /// Log in to a server; on a fresh one this makes the first user.
-    Login(cmd::login::Args),
-    /// Log out and forget the saved session.
-    Logout(cmd::logout::Args),
-    /// Show who is logged in, and where.
-    Whoami(cmd::whoami::Args),
-    /// Run daemons that build workspaces, and manage their keys and jobs.
-    #[command(
-        alias = "provisioners",
-        alias = "provisionerd",
-        subcommand_required = true,
-        arg_required_else_help = true
-    )]
-    Provisioner {
-        /// What to do.
-        #[command(subcommand)]
-        command: Box<cmd::provisioner::Command>,
-    },
-    /// Use the Terraform provider that is part of this program with Terraform run by hand.
-    #[cfg(feature = "server")]
-    #[command(subcommand_required = true, arg_required_else_help = true)]
-    Provider {
-        /// What to do.
-        #[command(subcommand)]
-        command: cmd::provider::Command,
-    },
-    /// Commands for authors of templates and for tests; they may change.
-    #[cfg(feature = "server")]
-    #[command(subcommand_required = true, arg_required_else_help = true)]
-    Exp {
-        /// What to do.
-        #[command(subcommand)]
-        command: cmd::exp::Command,
-    },
-    /// Manage templates.
-    #[command(alias = "template", subcommand_required = true, arg_required_else_help = true)]
-    Templates {
-        /// What to do.
-        #[command(subcommand)]
-        command: cmd::templates::Command,
-    },
-    /// Create a workspace.
-    Create(cmd::create::Args),
-    /// List workspaces.
-    #[command(alias = "ls")]
-    List(cmd::list::Args),
-    /// Show a workspace's resources and agents.
-    Show(cmd::show::Args),
-    /// Start a workspace.
-    Start(cmd::start::Args),
-    /// Stop a workspace.
-    Stop(cmd::stop::Args),
-    /// Stop a workspace and start it again.
-    Restart(cmd::restart::Args),
-    /// Delete a workspace.
-    #[command(alias = "rm")]
-    Delete(cmd::delete::Args),
-    /// Show the logs of a workspace's build.
-    Logs(cmd::logs::Args),
-    /// Read or replace a workspace's Terraform state.
-    #[command(subcommand_required = true, arg_required_else_help = true)]
-    State {
-        /// What to do.
-        #[command(subcommand)]
-        command: cmd::state::Command,
-    },
-    /// Manage API tokens.
-    #[command(alias = "token", subcommand_required = true, arg_required_else_help = true)]
-    Tokens {
-        /// What to do.
-        #[command(subcommand)]
-        command: cmd::tokens::Command,
-    },
-    /// Manage users.
-    #[command(alias = "user", subcommand_required = true, arg_required_else_help = true)]
-    Users {
-        /// What to do.
-        #[command(subcommand)]
-        command: cmd::users::Command,
-    },
-    /// Manage organizations and their members.
-    #[command(aliases = ["organization", "orgs", "org"], subcommand_required = true, arg_required_else_help = true)]
-    Organizations {
-        /// What to do.
-        #[command(subcommand)]
-        command: cmd::organizations::Command,
-    },
-    /// Print the version.
-    Version(cmd::version::Args),
-    /// Print a shell completion script.
-    Completion(cmd::completion::Args),
-}
-
 /// The organization of commands that work in one.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Organization {
@@ -166,52 +51,4 @@ pub(crate) struct List {
     pub(crate) organization: Organization,
     #[command(flatten)]
     pub(crate) table: table::Options,
-}
-
-/// The whole command line.
-#[must_use]
-pub fn command() -> clap::Command {
-    official_habits(Cli::command())
-}
-
-/// Changes what clap does otherwise than the official program: switches take `=true` or `=false`, also from variables,
-/// and an empty variable counts as absent.
-fn official_habits(command: clap::Command) -> clap::Command {
-    let command = command.mut_args(|arg| {
-        let absent =
-            arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
-        // Help is the same everywhere and shows no values, some of which are secret.
-        let arg = if absent { arg.env(Resettable::Reset) } else { arg.hide_env_values(true) };
-        if !matches!(arg.get_action(), ArgAction::SetTrue) {
-            return arg;
-        }
-        arg.action(ArgAction::Set)
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .default_value("false")
-            .hide_default_value(true)
-            .value_name("BOOL")
-            .value_parser(boolean)
-    });
-    command.mut_subcommands(official_habits)
-}
-
-/// The words for yes and no that Go accepts.
-fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        other => Err(format!("{other:?} is neither true nor false")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        command().debug_assert();
-    }
 }

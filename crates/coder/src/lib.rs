@@ -5,6 +5,7 @@
 mod accounts;
 mod args;
 mod building;
+mod cli;
 mod cmd;
 mod context;
 mod duration;
@@ -44,8 +45,8 @@ use std::process::ExitCode;
 use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
 
-pub use args::command;
-use args::{Cli, Command};
+pub use cli::command;
+use cli::{Cli, Command};
 use context::Context;
 use exit::Exit;
 use output::Printer;

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command, Id};
 
-use crate::{args, env};
+use crate::{cli, env};
 
 /// The page of all commands.
 #[must_use]
 pub fn commands() -> String {
-    let mut page = "# Commands\n\nGenerated from the program; change `crates/coder/src/args.rs` and `crates/coder/src/cmd/`.\n".to_owned();
-    let mut root = args::command();
+    let mut page = "# Commands\n\nGenerated from the program; change `crates/coder/src/cli.rs` and `crates/coder/src/cmd/`.\n".to_owned();
+    let mut root = cli::command();
     root.build();
     page.push_str("\n## Global options\n\n");
     table(&mut page, root.get_arguments());

@@ -187,7 +187,7 @@ mod tests {
     use clap::FromArgMatches as _;
 
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::cli::{Cli, Command};
 
     fn check(flags: &[&str]) -> anyhow::Result<Config> {
         let words = ["coder", "server"].into_iter().chain(flags.iter().copied());
