@@ -267,7 +267,7 @@ fn not_configured(accounts: &Accounts, auth: &ExternalAuth) -> Option<String> {
     let id = &auth.provider_id;
     accounts.find(id).is_none().then(|| {
         format!(
-            "external auth provider {id:?} is not configured on this server: set it up there (docs/operations.md), or remove it from the template"
+            "external auth provider {id:?} is not configured on this server: set it up there (docs/operators/external-authentication.md), or remove it from the template"
         )
     })
 }

@@ -1,5 +1,5 @@
 //! Settings that the server stores and returns, and that nothing acts on. A response to a request that sets one warns of it,
-//! so that nobody relies on it. `docs/operations.md` lists them.
+//! so that nobody relies on it. `docs/operators/limits.md` lists them.
 
 use coder_api::templates::UpdateTemplateRequest;
 use coder_api::workspaces::CreateWorkspaceRequest;

@@ -42,7 +42,7 @@ fn dashboard_alerts_and_pages_name_metrics_that_exist() {
     for file in [
         "deploy/grafana/dashboard.json",
         "deploy/grafana/alerts.yml",
-        "docs/operations.md",
+        "docs/operators/monitoring.md",
         "docs/provisioners.md",
         "docs/extensions.md",
     ] {

@@ -149,13 +149,13 @@ async fn dashboards_and_alerts_name_existing_metrics() {
     assert!(seen.len() > 10, "{seen:?}");
     let missing: Vec<_> = seen.iter().filter(|name| !exists(name)).collect();
     assert!(missing.is_empty(), "{missing:?} do not exist\n{text}");
-    let guide = include_str!("../../../../../docs/operations.md");
+    let guide = include_str!("../../../../../docs/operators/monitoring.md");
     let ours = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "))
         .filter_map(|line| line.split(' ').next());
     let unexplained: Vec<_> = ours.filter(|name| !guide.contains(*name)).collect();
-    assert!(unexplained.is_empty(), "docs/operations.md does not say what {unexplained:?} are");
+    assert!(unexplained.is_empty(), "docs/operators/monitoring.md does not say what {unexplained:?} are");
 }
 
 fn joining(server: &TestServer, name: &str, version: &str, api: &str) -> Join {
