@@ -11,7 +11,9 @@ fn root() -> PathBuf {
 fn every_example_has_a_template_and_a_page() {
     let mut names: Vec<_> = std::fs::read_dir(root())
         .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .map(Result::unwrap)
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     names.sort();
     assert_eq!(names, ["docker", "hello", "kubernetes", "workspace-tags"]);
