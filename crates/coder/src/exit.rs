@@ -76,6 +76,6 @@ mod tests {
     fn only_a_credential_that_is_not_taken_is_a_refusal() {
         let code = |error: RunError| of(&anyhow::Error::new(error).context("words"));
         assert_eq!(code(RunError::Refused(ConnectError::Forbidden("no".to_owned()))), Exit::Refused);
-        assert_eq!(code(RunError::NotApart("why".to_owned())), Exit::Failure);
+        assert_eq!(code(RunError::NotIsolated("why".to_owned())), Exit::Failure);
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
-use coder_provisioner::{Config, Isolation, Limits};
+use coder_provisioner::{Config, IsolationMode, JobLimits};
 
 use crate::env;
 
@@ -18,7 +18,7 @@ pub(crate) struct Jobs {
     pub(crate) job_env_allow: Vec<String>,
     /// Keep jobs apart from the daemon and from each other: auto (as far as possible here), required, or none.
     #[arg(long, env = env::JOB_ISOLATION, default_value = "auto", value_name = "MODE")]
-    pub(crate) job_isolation: Isolation,
+    pub(crate) job_isolation: IsolationMode,
     /// Further files and directories that jobs must not see, such as caches of other daemons.
     #[arg(long, env = env::JOB_HIDE, value_delimiter = ',', value_name = "PATHS")]
     pub(crate) job_hide: Vec<PathBuf>,
@@ -57,7 +57,7 @@ impl Jobs {
         }
         config.home = self.job_home.clone();
         config.registry = self.daemon_registry.clone();
-        config.limits = Limits {
+        config.limits = JobLimits {
             memory_bytes: self.job_memory_mib.map(|mib| mib << 20),
             processes: self.job_processes,
             processors: self.job_processors,

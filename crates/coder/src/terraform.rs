@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use coder_provisioner::{Config, Install, TerraformSource};
+use coder_provisioner::{Config, InstallConfig, TerraformSource};
 
 use crate::env;
 
@@ -28,10 +28,10 @@ impl Terraform {
     /// Sets up a daemon. Daemons that share `installed` share what they install.
     pub(crate) fn apply(&self, config: &mut Config, installed: &Path) -> anyhow::Result<()> {
         if !self.paths.is_empty() {
-            config.terraform = TerraformSource::Places(self.paths.clone());
+            config.terraform = TerraformSource::Paths(self.paths.clone());
         }
         if self.install {
-            let install = Install::new(installed, self.mirror.as_deref());
+            let install = InstallConfig::new(installed, self.mirror.as_deref());
             config.install = Some(install.context("--terraform-mirror")?);
         }
         Ok(())

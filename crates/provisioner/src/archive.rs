@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// What an archive may cost.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct ArchiveLimits {
     /// Files and folders, with the folders that only stand in names: each takes a place on the disk.
     pub(crate) entries: usize,
     pub(crate) entry_bytes: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Limits {
     pub(crate) depth: usize,
 }
 
-impl Limits {
+impl ArchiveLimits {
     pub(crate) const TEMPLATE: Self = Self {
         entries: 5_000,
         entry_bytes: 10 * 1024 * 1024,
@@ -65,7 +65,7 @@ pub(crate) enum ArchiveError {
 
 /// Unpacks `bytes` below `dir`. What is neither a file nor a folder is passed over (terraform 1.4): official clients pack
 /// links that lie in a template's folder, and none may be followed here. Blocks, so call it off the async threads.
-pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: Limits) -> Result<(), ArchiveError> {
+pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result<(), ArchiveError> {
     let mut tar = tar::Archive::new(bytes);
     let mut total: u64 = 0;
     let mut made = Made { left: limits.entries, limit: limits.entries };
@@ -210,8 +210,8 @@ fn make_dir(path: &Path, mode: u32) -> std::io::Result<bool> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { entries: 10, entry_bytes: 100, total_bytes: 150, name_bytes: 60, depth: 4 };
+    const LIMITS: ArchiveLimits =
+        ArchiveLimits { entries: 10, entry_bytes: 100, total_bytes: 150, name_bytes: 60, depth: 4 };
 
     fn raw_entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType, bytes: &[u8]) {
         let mut header = tar::Header::new_gnu();
@@ -362,12 +362,12 @@ mod tests {
 
     #[test]
     fn the_limits_are_those_of_the_documentation() {
-        let Limits { entries, entry_bytes, total_bytes, name_bytes, depth } = Limits::TEMPLATE;
+        let ArchiveLimits { entries, entry_bytes, total_bytes, name_bytes, depth } = ArchiveLimits::TEMPLATE;
         assert_eq!(
             (entries, entry_bytes, total_bytes, name_bytes, depth),
             (5_000, 10 << 20, 64 << 20, 2_048, 64)
         );
-        let Limits { entries, entry_bytes, total_bytes, name_bytes, depth } = Limits::MODULES;
+        let ArchiveLimits { entries, entry_bytes, total_bytes, name_bytes, depth } = ArchiveLimits::MODULES;
         assert_eq!(
             (entries, entry_bytes, total_bytes, name_bytes, depth),
             (50_000, 128 << 20, 256 << 20, 2_048, 64)

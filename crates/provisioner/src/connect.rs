@@ -38,7 +38,7 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 const REFUSALS: u32 = 5;
 
 /// A byte stream to a server that has already let the daemon in, and what was agreed on with it.
-pub struct Connection {
+pub struct Transport {
     /// The bytes after the 101 and below the multiplexer: a WebSocket, or a pipe inside the server's own process.
     pub stream: BoxedStream,
     /// What the server granted of [`Extensions::ALL`]; none for an official server.
@@ -47,7 +47,7 @@ pub struct Connection {
     pub protocol: ApiVersion,
 }
 
-impl From<BoxedStream> for Connection {
+impl From<BoxedStream> for Transport {
     /// The official protocol, as new as it is known here.
     fn from(stream: BoxedStream) -> Self {
         Self { stream, extensions: Extensions::NONE, protocol: protocol::CURRENT }
@@ -55,12 +55,12 @@ impl From<BoxedStream> for Connection {
 }
 
 /// What a [`Connector`] works on.
-pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Connection, ConnectError>> + Send + 'a>>;
+pub type ConnectFuture<'a> = Pin<Box<dyn Future<Output = Result<Transport, ConnectError>> + Send + 'a>>;
 
 /// Opens connections to a server.
 pub trait Connector: Send + Sync + 'static {
     /// Dials once. The daemon decides when to try again.
-    fn connect(&self) -> Connecting<'_>;
+    fn connect(&self) -> ConnectFuture<'_>;
 }
 
 impl<F, Made> Connector for F
@@ -68,9 +68,9 @@ where
     F: Fn() -> Made + Send + Sync + 'static,
     Made: Future<Output = Result<BoxedStream, ConnectError>> + Send + 'static,
 {
-    fn connect(&self) -> Connecting<'_> {
+    fn connect(&self) -> ConnectFuture<'_> {
         let made = self();
-        Box::pin(async move { made.await.map(Connection::from) })
+        Box::pin(async move { made.await.map(Transport::from) })
     }
 }
 
@@ -131,7 +131,7 @@ impl Dialling<'_> {
     }
 
     /// Uses one connection to its end.
-    async fn serve(&self, connection: Connection, number: u64, current: &watch::Sender<Option<Line>>) {
+    async fn serve(&self, connection: Transport, number: u64, current: &watch::Sender<Option<Line>>) {
         let session = mux::Session::client(connection.stream, mux::Config::default());
         let line = Line::new(session, connection.extensions, connection.protocol, number);
         if let Err(error) = self.attach(&line).await {

@@ -17,7 +17,7 @@ use crate::cancel::{Shutdown, Stop};
 use crate::connect::{Connector, Dialling};
 use crate::hand::Hand;
 use crate::health;
-use crate::isolation::{Confinement, Found, Isolation, Level, Limits};
+use crate::isolation::{Confinement, Found, IsolationLevel, IsolationMode, JobLimits};
 use crate::job::Workshop;
 use crate::join::ConnectError;
 use crate::kept_files::{self, KeptFiles};
@@ -31,7 +31,7 @@ use crate::terraform::binary::required::Required;
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
 use crate::terraform::cache::Cache;
 use crate::terraform::environment::Environment;
-use crate::terraform::install::{Install, Installer, Progress};
+use crate::terraform::install::{InstallConfig, Installer, Progress};
 use crate::terraform::seal;
 use crate::workdir::Claim;
 
@@ -55,7 +55,7 @@ pub struct Config {
     pub cache_dir: PathBuf,
     pub terraform: TerraformSource,
     /// What to do when nothing there can run a template; none for nothing.
-    pub install: Option<Install>,
+    pub install: Option<InstallConfig>,
     /// Heartbeats of a job: 500 ms for an external daemon, 1 s for one inside the server (wire-protocol 5.5).
     pub update_interval: Duration,
     /// One update may take this long, repetitions included, while connected.
@@ -77,7 +77,7 @@ pub struct Config {
     /// What programs need to run at all (`PATH`, `HOME`, `TMPDIR`, the locale) is always inherited.
     pub job_environment: Option<Vec<String>>,
     /// Whether jobs are kept apart from the daemon and from each other (docs/isolation.md).
-    pub isolation: Isolation,
+    pub isolation: IsolationMode,
     /// Files and directories that no job may see, beside what the daemon itself hides.
     pub hidden: Vec<PathBuf>,
     /// What jobs see, read-only, of the daemon's home directory: paths below it. Files that the environment names are seen
@@ -86,7 +86,7 @@ pub struct Config {
     /// Where the daemons of this user write down what their jobs must not see; none for the usual place of the user.
     pub registry: Option<PathBuf>,
     /// What a job may use of the machine.
-    pub limits: Limits,
+    pub limits: JobLimits,
     /// Where files of the server are kept for later jobs; daemons of one server may share it.
     pub file_cache: PathBuf,
     /// Most bytes of such files; 0 keeps none.
@@ -117,11 +117,11 @@ impl Config {
             terraform_check: Duration::from_secs(30),
             init_retry: Duration::from_secs(1),
             job_environment: None,
-            isolation: Isolation::Auto,
+            isolation: IsolationMode::Auto,
             hidden: Vec::new(),
             home: Vec::new(),
             registry: None,
-            limits: Limits::default(),
+            limits: JobLimits::default(),
         }
     }
 }
@@ -132,10 +132,10 @@ pub enum RunError {
     /// The server will never let this daemon in with this credential; starting again as it is cannot help.
     #[error(transparent)]
     Refused(#[from] ConnectError),
-    /// Jobs cannot be kept apart on this machine, and [`Isolation::Required`] was asked for.
+    /// Jobs cannot be kept apart on this machine, and [`IsolationMode::Required`] was asked for.
     #[error("jobs cannot be kept apart here, as --job-isolation=required asks for: {0}")]
-    NotApart(String),
-    /// Other daemons of this user cannot be kept from this one's directories, and [`Isolation::Required`] was asked for.
+    NotIsolated(String),
+    /// Other daemons of this user cannot be kept from this one's directories, and [`IsolationMode::Required`] was asked for.
     #[error(
         "daemons of this user cannot be kept apart, as --job-isolation=required asks for: {0}; remove what is there, or name a directory that only this user can write to (--daemon-registry)"
     )]
@@ -311,20 +311,22 @@ impl Daemon {
         let Found { level, why, .. } = &self.confinement.found;
         let why = why.as_deref().unwrap_or("this system has no namespaces");
         match (self.config.isolation, level) {
-            (Isolation::Required, Level::None) => return Err(RunError::NotApart(why.to_owned())),
-            (Isolation::None, _) => {
+            (IsolationMode::Required, IsolationLevel::None) => {
+                return Err(RunError::NotIsolated(why.to_owned()));
+            }
+            (IsolationMode::None, _) => {
                 tracing::warn!(target: "provisioner", isolation = %level, "jobs are not kept apart, as --job-isolation=none asks for");
             }
-            (_, Level::None) => {
+            (_, IsolationLevel::None) => {
                 tracing::warn!(target: "provisioner", isolation = %level, %why, "jobs are not kept apart: they can read what the daemon's user can");
             }
             _ if self.config.built_in => {
                 tracing::debug!(target: "provisioner", isolation = %level, "jobs are kept apart")
             }
-            (_, Level::Directories) => {
+            (_, IsolationLevel::Directories) => {
                 tracing::info!(target: "provisioner", isolation = %level, %why, "jobs are kept apart, but see the processes of others");
             }
-            (_, Level::Full) => {
+            (_, IsolationLevel::Full) => {
                 tracing::info!(target: "provisioner", isolation = %level, "jobs are kept apart")
             }
         }

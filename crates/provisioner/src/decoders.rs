@@ -5,10 +5,10 @@ use std::path::Path;
 
 use coder_wire::messages::provisioner::LogLevel;
 
-use crate::archive::{Limits, extract};
+use crate::archive::{ArchiveLimits, extract};
 use crate::mask::{MASK, Masker, Secrets};
 use crate::rows::{ROW_BYTES, clean, rows};
-use crate::terraform::convert::text::{Source, convert_text};
+use crate::terraform::convert::text::{TextSource, convert_text};
 use crate::terraform::events::Event;
 use crate::terraform::graph::{Direction, Graph};
 use crate::terraform::lines::{Lines, Piece};
@@ -30,8 +30,8 @@ fn below(dir: &Path) -> (usize, u64) {
 
 /// An archive of a template or of modules.
 pub(crate) fn unpacked(data: &[u8]) {
-    const LIMITS: Limits =
-        Limits { entries: 100, entry_bytes: 4096, total_bytes: 16 << 10, ..Limits::TEMPLATE };
+    const LIMITS: ArchiveLimits =
+        ArchiveLimits { entries: 100, entry_bytes: 4096, total_bytes: 16 << 10, ..ArchiveLimits::TEMPLATE };
     let root = tempfile::tempdir().expect("a folder");
     let dir = root.path().join("in");
     std::fs::create_dir(&dir).expect("a folder");
@@ -45,7 +45,7 @@ pub(crate) fn shown(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let at = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
     let graph = String::from_utf8_lossy(rest.get(at + 1..).unwrap_or_default());
-    let source = if first % 2 == 0 { Source::Plan } else { Source::State };
+    let source = if first % 2 == 0 { TextSource::Plan } else { TextSource::State };
     let _ = from_state_file(&rest[..at]);
     if let Ok(value) = convert_text(source, &rest[..at], &graph) {
         let again = convert_text(source, &rest[..at], &graph).expect("what was read is read again");

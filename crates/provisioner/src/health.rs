@@ -20,12 +20,12 @@ pub enum Health {
     /// It can.
     Ready,
     /// It cannot.
-    Unhealthy(Problem),
+    Unhealthy(HealthProblem),
 }
 
 /// Why a daemon can run no jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct HealthProblem {
     /// In a few words.
     pub summary: String,
     /// What failed, and what to do about it.
@@ -34,7 +34,7 @@ pub struct Problem {
 
 impl Health {
     /// Why no job can be run; none when one can, or nobody has looked yet.
-    pub fn problem(&self) -> Option<&Problem> {
+    pub fn problem(&self) -> Option<&HealthProblem> {
         match self {
             Health::Unhealthy(problem) => Some(problem),
             Health::Unknown | Health::Ready => None,
@@ -42,7 +42,7 @@ impl Health {
     }
 }
 
-impl Problem {
+impl HealthProblem {
     fn new(error: &BinaryError) -> Self {
         Self { summary: plain(error.summary(), PROBLEM), detail: plain(&error.to_string(), PROBLEM_DETAIL) }
     }
@@ -91,7 +91,7 @@ pub(crate) async fn watch(
                 }
             }
             Err(error) => {
-                let problem = Problem::new(&error);
+                let problem = HealthProblem::new(&error);
                 let now = Health::Unhealthy(problem.clone());
                 if replace(status, now.clone()) != now {
                     tracing::error!(

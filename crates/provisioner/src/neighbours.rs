@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cache_dir::resolve;
 use crate::daemon::{Config, RunError};
-use crate::isolation::{Applied, Confinement, Found, Home, Isolation, Level, Registry};
+use crate::isolation::{Applied, Confinement, Found, Home, IsolationLevel, IsolationMode, Registry};
 use crate::terraform::binary::TerraformSource;
 use crate::terraform::environment::Environment;
 use crate::workdir;
@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How the jobs of a daemon are started.
 pub(crate) fn confinement(config: &Config, environment: &Environment) -> Confinement {
     let found = Found::of(config.isolation);
-    let home = Home::of(environment.variables(), &config.home, found.level != Level::None);
+    let home = Home::of(environment.variables(), &config.home, found.level != IsolationLevel::None);
     let hidden = config.hidden.iter().chain([&config.file_cache]);
     Confinement {
         found,
@@ -41,7 +41,7 @@ fn programs(config: &Config, path: Option<&OsStr>) -> Vec<PathBuf> {
     let given = match &config.terraform {
         TerraformSource::SearchPath => ["terraform", "tofu"].into_iter().filter_map(in_path).collect(),
         TerraformSource::File(file) => vec![file.clone()],
-        TerraformSource::Places(places) => places.clone(),
+        TerraformSource::Paths(places) => places.clone(),
     };
     let installed = config.install.iter().map(|install| install.dir.clone());
     given.into_iter().chain(installed).collect()
@@ -50,18 +50,18 @@ fn programs(config: &Config, path: Option<&OsStr>) -> Vec<PathBuf> {
 /// Writes down what is this daemon's own. True when jobs of other daemons that are running may see it. Blocks.
 ///
 /// # Errors
-/// Jobs of other daemons would see it, and [`Isolation::Required`] was asked for.
-pub(crate) fn register(isolation: Isolation, confinement: &Confinement) -> Result<bool, RunError> {
+/// Jobs of other daemons would see it, and [`IsolationMode::Required`] was asked for.
+pub(crate) fn register(isolation: IsolationMode, confinement: &Confinement) -> Result<bool, RunError> {
     let own: Vec<PathBuf> = confinement.hidden.iter().chain([&confinement.cache]).cloned().collect();
     let programs: Vec<PathBuf> = confinement.programs.iter().map(|path| resolve(path)).collect();
     let prepared = confinement.registry.prepare().map_err(|error| error.to_string());
     let registered = prepared
         .and_then(|()| confinement.registry.register(&own, &programs).map_err(|error| error.to_string()));
     match registered {
-        Ok(is_new) => Ok(is_new && confinement.found.level != Level::None),
-        Err(reason) if isolation == Isolation::Required => Err(RunError::Registry(reason)),
+        Ok(is_new) => Ok(is_new && confinement.found.level != IsolationLevel::None),
+        Err(reason) if isolation == IsolationMode::Required => Err(RunError::Registry(reason)),
         Err(reason) => {
-            if confinement.found.level != Level::None {
+            if confinement.found.level != IsolationLevel::None {
                 tracing::warn!(target: "provisioner", %reason, "other daemons of this user do not know what to hide of this one from their jobs: name a directory that only this user can write to (--daemon-registry)");
             }
             Ok(false)
@@ -70,8 +70,8 @@ pub(crate) fn register(isolation: Isolation, confinement: &Confinement) -> Resul
 }
 
 /// Jobs of other daemons that began before this one was known to them see its directories until they end. With
-/// [`Isolation::Required`] they are waited for.
-pub(crate) async fn wait_for_jobs_of_others(isolation: Isolation, confinement: &Confinement) {
+/// [`IsolationMode::Required`] they are waited for.
+pub(crate) async fn wait_for_jobs_of_others(isolation: IsolationMode, confinement: &Confinement) {
     let (registry, cache) = (confinement.registry.clone(), confinement.cache.clone());
     let looking = tokio::task::spawn_blocking(move || {
         let others = registry.read().into_hidden().filter(|path| *path != cache);
@@ -87,7 +87,7 @@ pub(crate) async fn wait_for_jobs_of_others(isolation: Isolation, confinement: &
         locks = looking.await.unwrap_or_default();
         let Some(first) = locks.first() else { return };
         let (jobs, first) = (locks.len(), first.display());
-        if isolation != Isolation::Required {
+        if isolation != IsolationMode::Required {
             tracing::warn!(target: "provisioner", jobs, %first, "jobs of other daemons of this user began before this daemon's directories were known, and may see them until they end");
             return;
         }

@@ -4,7 +4,7 @@ use coder_wire::extension::Extensions;
 use tokio::sync::watch;
 
 use crate::health::Health;
-use crate::isolation::Level;
+use crate::isolation::IsolationLevel;
 use crate::metrics::Metrics;
 
 /// A snapshot of a daemon.
@@ -29,7 +29,7 @@ pub struct Status {
     /// What the server of the present or latest connection granted.
     pub extensions: Extensions,
     /// What keeps jobs apart.
-    pub isolation: Level,
+    pub isolation: IsolationLevel,
     /// How each limit of jobs is kept here; empty without limits.
     pub limits: Vec<String>,
 }
@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn an_idle_daemon_that_can_run_nothing_is_not_ready() {
-        let problem = crate::health::Problem { summary: "no Terraform".to_owned(), detail: String::new() };
+        let problem =
+            crate::health::HealthProblem { summary: "no Terraform".to_owned(), detail: String::new() };
         let health = Health::Unhealthy(problem);
         let mut status = Status { connected: true, health, ..Status::default() };
         assert!(!status.is_ready());

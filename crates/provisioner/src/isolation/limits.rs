@@ -9,7 +9,7 @@ use super::groups::{self, Groups, PREFIX};
 
 /// What one job may use; none for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Limits {
+pub struct JobLimits {
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
     /// Processes and threads at once.
@@ -33,7 +33,7 @@ struct Setting {
     legacy: Vec<(&'static str, String)>,
 }
 
-impl Limits {
+impl JobLimits {
     fn settings(&self) -> Vec<Setting> {
         let memory = self.memory_bytes.map(|bytes| Setting {
             controller: "memory",
@@ -79,7 +79,7 @@ pub(crate) struct Applied {
 
 impl Applied {
     /// Finds out how limits can be kept here, and makes ready for it. Without limits nothing is touched.
-    pub(crate) fn of(limits: &Limits) -> Self {
+    pub(crate) fn of(limits: &JobLimits) -> Self {
         let settings = limits.settings();
         if settings.is_empty() {
             return Self::default();
@@ -251,14 +251,14 @@ mod tests {
 
     #[test]
     fn limits_become_settings() {
-        let limits = Limits { memory_bytes: Some(1 << 30), processes: Some(100), processors: Some(1.5) };
+        let limits = JobLimits { memory_bytes: Some(1 << 30), processes: Some(100), processors: Some(1.5) };
         let files: Vec<String> = limits
             .settings()
             .into_iter()
             .map(|setting| format!("{} {}", setting.unified.0, setting.unified.1))
             .collect();
         assert_eq!(files, ["memory.max 1073741824", "pids.max 100", "cpu.max 150000 100000"]);
-        assert_eq!(Applied::of(&Limits::default()), Applied::default());
+        assert_eq!(Applied::of(&JobLimits::default()), Applied::default());
     }
 
     /// Names the group in which the test below goes on in a process of its own.

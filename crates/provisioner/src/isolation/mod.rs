@@ -24,13 +24,13 @@ use std::str::FromStr;
 pub(crate) use groups::Groups;
 pub(crate) use home::Home;
 pub(crate) use limits::Applied;
-pub use limits::Limits;
+pub use limits::JobLimits;
 pub(crate) use process::{Process, spawn};
 pub(crate) use registry::Registry;
 
 /// Whether jobs are kept apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Isolation {
+pub enum IsolationMode {
     /// As far as the machine allows it.
     #[default]
     Auto,
@@ -40,7 +40,7 @@ pub enum Isolation {
     Required,
 }
 
-impl fmt::Display for Isolation {
+impl fmt::Display for IsolationMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auto => "auto",
@@ -50,7 +50,7 @@ impl fmt::Display for Isolation {
     }
 }
 
-impl FromStr for Isolation {
+impl FromStr for IsolationMode {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -65,7 +65,7 @@ impl FromStr for Isolation {
 
 /// What holds on this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Level {
+pub enum IsolationLevel {
     /// Jobs run like the daemon.
     #[default]
     None,
@@ -75,7 +75,7 @@ pub enum Level {
     Full,
 }
 
-impl Level {
+impl IsolationLevel {
     /// The word in `/status`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -87,7 +87,7 @@ impl Level {
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for IsolationLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -97,7 +97,7 @@ impl fmt::Display for Level {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     /// What holds.
-    pub level: Level,
+    pub level: IsolationLevel,
     /// Why it is not more; none when it is all, or when nobody asked for it.
     pub why: Option<String>,
     /// It takes a user namespace.
@@ -106,8 +106,8 @@ pub(crate) struct Found {
 
 impl Found {
     /// Tries what the kernel allows, once per process; the answer does not change while it runs.
-    pub(crate) fn of(wanted: Isolation) -> Self {
-        if wanted == Isolation::None { Self::default() } else { probe().clone() }
+    pub(crate) fn of(wanted: IsolationMode) -> Self {
+        if wanted == IsolationMode::None { Self::default() } else { probe().clone() }
     }
 }
 
@@ -119,7 +119,7 @@ fn probe() -> &'static Found {
 
 #[cfg(not(target_os = "linux"))]
 fn probe() -> &'static Found {
-    const FOUND: &Found = &Found { level: Level::None, why: None, own_users: false };
+    const FOUND: &Found = &Found { level: IsolationLevel::None, why: None, own_users: false };
     FOUND
 }
 
@@ -145,8 +145,8 @@ impl Confinement {
     pub(crate) const fn living_process(&self) -> Option<u32> {
         match self.found.level {
             // In namespaces of its own Terraform is the first process.
-            Level::Full => Some(1),
-            Level::None | Level::Directories => None,
+            IsolationLevel::Full => Some(1),
+            IsolationLevel::None | IsolationLevel::Directories => None,
         }
     }
 
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn words_choose_the_isolation() {
-        for isolation in [Isolation::Auto, Isolation::None, Isolation::Required] {
+        for isolation in [IsolationMode::Auto, IsolationMode::None, IsolationMode::Required] {
             assert_eq!(isolation.to_string().parse(), Ok(isolation));
         }
-        assert!("full".parse::<Isolation>().is_err());
+        assert!("full".parse::<IsolationMode>().is_err());
     }
 }

@@ -128,7 +128,7 @@ mod linux {
     use super::{Cell, Command, ExitStatus, Pid, Process, io};
     use crate::isolation::enter::{Entry, Identity, Stage, TRIED, Walls};
     use crate::isolation::view::{Place, Step, View, c_string};
-    use crate::isolation::{Found, Level};
+    use crate::isolation::{Found, IsolationLevel};
 
     const LIMITED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
 
@@ -169,9 +169,9 @@ mod linux {
         let found = &cell.confinement.found;
         let dir = c_string(dir.unwrap_or(Path::new("/")))?;
         let as_root = rustix::process::geteuid().is_root();
-        (found.level != Level::None).then(|| Walls {
+        (found.level != IsolationLevel::None).then(|| Walls {
             identity: found.own_users.then(identity),
-            processes: found.level == Level::Full,
+            processes: found.level == IsolationLevel::Full,
             guards_kernel: as_root,
             view: View::of(cell, as_root, &cell.confinement.registry.read()),
             dir,
@@ -303,10 +303,12 @@ mod linux {
     /// Tries what the kernel allows, the best first.
     pub(in crate::isolation) fn probe() -> Found {
         let mut why = None;
-        for (level, own_users) in [(Level::Full, false), (Level::Full, true), (Level::Directories, true)] {
+        for (level, own_users) in
+            [(IsolationLevel::Full, false), (IsolationLevel::Full, true), (IsolationLevel::Directories, true)]
+        {
             match attempt(level, own_users) {
                 Ok(()) => {
-                    let why = why.filter(|_| level != Level::Full);
+                    let why = why.filter(|_| level != IsolationLevel::Full);
                     return Found { level, why, own_users };
                 }
                 // Ordinary users never have the right to namespaces without one of users.
@@ -315,7 +317,7 @@ mod linux {
                 Err(words) => why = Some(words),
             }
         }
-        Found { level: Level::None, why, own_users: false }
+        Found { level: IsolationLevel::None, why, own_users: false }
     }
 
     /// Whether the kernel lets somebody wait for a process by its descriptor, as [`First`] does: 5.4 and newer, unless a filter
@@ -329,8 +331,8 @@ mod linux {
         }
     }
 
-    fn attempt(level: Level, own_users: bool) -> Result<(), String> {
-        if level == Level::Full {
+    fn attempt(level: IsolationLevel, own_users: bool) -> Result<(), String> {
+        if level == IsolationLevel::Full {
             can_wait().map_err(|error| format!("processes cannot be waited for: {error}"))?;
         }
         let devices = CString::new("/dev").expect("no zero in it");
@@ -342,7 +344,7 @@ mod linux {
         ];
         let walls = Walls {
             identity: own_users.then(identity),
-            processes: level == Level::Full,
+            processes: level == IsolationLevel::Full,
             guards_kernel: rustix::process::geteuid().is_root(),
             view: View { steps, trees: vec![None] },
             dir: CString::new("/").expect("no zero in it"),

@@ -21,7 +21,7 @@ use pb::acquired_job::Type;
 pub(crate) use self::outcome::{Failure, Finished, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::hand::{InHand, Over};
-use crate::isolation::{Confinement, Level};
+use crate::isolation::{Confinement, IsolationLevel};
 use crate::kept_files::KeptFiles;
 use crate::left::Left;
 use crate::logs::{Pace, Reporter};
@@ -324,7 +324,7 @@ async fn work(
     };
     // Until the server has said that it has the result, the state may be nowhere else, whatever becomes of this process.
     // Removing many files takes a while; nobody waits for it on an async thread.
-    let is_alone = workshop.confinement.found.level == Level::Full;
+    let is_alone = workshop.confinement.found.level == IsolationLevel::Full;
     let left = tokio::task::spawn_blocking(move || work_dir.leave(is_alone)).await.ok().flatten();
     if let Some(left) = &left {
         link.held().keep_record(left.record.clone());

@@ -24,7 +24,7 @@ pub enum TerraformSource {
     File(PathBuf),
     /// Files, and directories with programs in them or one level below: `DIR/terraform*`, `DIR/1.9.8/terraform`,
     /// `DIR/tofu*`. One that is missing is an error once nothing else can be used.
-    Places(Vec<PathBuf>),
+    Paths(Vec<PathBuf>),
 }
 
 /// Whose program it is.

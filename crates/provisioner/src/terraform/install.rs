@@ -43,20 +43,20 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// How a daemon installs Terraform.
 #[derive(Clone)]
-pub struct Install {
+pub struct InstallConfig {
     /// Where to; daemons may share it.
     pub dir: PathBuf,
     /// OpenPGP keys in ASCII armour that releases are signed with; at first those of Terraform's makers.
     pub keys: String,
     /// The longest silence of a server.
-    pub patience: Duration,
+    pub read_timeout: Duration,
     mirror: Url,
 }
 
 /// The address of a mirror may have a password in it.
-impl std::fmt::Debug for Install {
+impl std::fmt::Debug for InstallConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Install").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("InstallConfig").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
@@ -71,7 +71,7 @@ pub enum MirrorError {
     Scheme(String),
 }
 
-impl Install {
+impl InstallConfig {
     /// Into `dir`, from `mirror` in place of [`RELEASES`].
     ///
     /// # Errors
@@ -84,7 +84,12 @@ impl Install {
         if !mirror.path().ends_with('/') {
             mirror.set_path(&format!("{}/", mirror.path()));
         }
-        Ok(Self { dir: dir.into(), keys: HASHICORP.to_owned(), patience: Duration::from_secs(30), mirror })
+        Ok(Self {
+            dir: dir.into(),
+            keys: HASHICORP.to_owned(),
+            read_timeout: Duration::from_secs(30),
+            mirror,
+        })
     }
 }
 
@@ -132,12 +137,12 @@ impl<'a> Progress<'a> {
 /// Installs versions on demand.
 #[derive(Debug)]
 pub(crate) struct Installer {
-    settings: Install,
+    settings: InstallConfig,
     failed: Mutex<Option<(Instant, Required, String)>>,
 }
 
 impl Installer {
-    pub(crate) fn new(settings: Install) -> Self {
+    pub(crate) fn new(settings: InstallConfig) -> Self {
         Self { settings, failed: Mutex::default() }
     }
 
@@ -198,7 +203,7 @@ impl Installer {
             file: "the list of trusted keys".to_owned(),
             reason,
         })?;
-        let remote = Remote::new(self.settings.mirror.clone(), self.settings.patience)?;
+        let remote = Remote::new(self.settings.mirror.clone(), self.settings.read_timeout)?;
         let release = release::newest(&remote.get("index.json", fetch::INDEX_LIMIT).await?, required)?;
         let archive = release.archive();
         progress.say(&format!("Installing Terraform {} from {}", release.version, remote.shown())).await;

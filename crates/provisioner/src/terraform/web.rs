@@ -15,15 +15,15 @@ pub(crate) enum SetUpError {
 }
 
 /// A client that gives up a server that says nothing for this long.
-pub(crate) fn client(patience: Duration) -> Result<reqwest::Client, SetUpError> {
+pub(crate) fn client(read_timeout: Duration) -> Result<reqwest::Client, SetUpError> {
     let proxies = Proxies::from_env();
     let proxy = reqwest::Proxy::custom(move |url| proxies.for_url(url).cloned());
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls_config(&[])?)
         .no_proxy()
         .proxy(proxy)
-        .connect_timeout(CONNECT_TIMEOUT.min(patience))
-        .read_timeout(patience)
+        .connect_timeout(CONNECT_TIMEOUT.min(read_timeout))
+        .read_timeout(read_timeout)
         .user_agent(concat!("coder/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(SetUpError::Client)

@@ -163,7 +163,7 @@ async fn a_job_canceled_in_any_phase_leaves_nothing_behind() {
         }
         let left = running.dir.path().join("cache/installing").read_dir().unwrap().count();
         assert_eq!(left, 0, "after {phase}");
-        if running.status.get().isolation == coder_provisioner::Level::Full {
+        if running.status.get().isolation == coder_provisioner::IsolationLevel::Full {
             assert!(!runs_with(&marker), "after {phase}");
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coder_domain::protocol;
 use coder_provisioner::{
-    Config, ConnectError, Connecting, Connection, Connector, Daemon, Shutdown, TerraformSource,
+    Config, ConnectError, ConnectFuture, Connector, Daemon, Shutdown, TerraformSource, Transport,
 };
 use coder_wire::bytes::BoxedStream;
 use coder_wire::extension::Extensions;
@@ -40,12 +40,12 @@ pub(crate) fn listen(server: &Server, socket: &Path) {
 struct Socket(PathBuf);
 
 impl Connector for Socket {
-    fn connect(&self) -> Connecting<'_> {
+    fn connect(&self) -> ConnectFuture<'_> {
         Box::pin(async {
             let stream = UnixStream::connect(&self.0).await;
             let stream = stream.map_err(|error| ConnectError::Retry(error.to_string()))?;
             let stream: BoxedStream = Box::new(stream);
-            Ok(Connection { stream, extensions: Extensions::ALL, protocol: protocol::CURRENT })
+            Ok(Transport { stream, extensions: Extensions::ALL, protocol: protocol::CURRENT })
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coder_provisioner::Level;
+use coder_provisioner::IsolationLevel;
 
 use crate::child::{self, Child, ISOLATION, JOB_HOME};
 use crate::isolation::{has, offered, said};
@@ -26,7 +26,7 @@ fn home() -> tempfile::TempDir {
     home
 }
 
-async fn each_job_has_its_own(isolation: &str, level: Level) {
+async fn each_job_has_its_own(isolation: &str, level: IsolationLevel) {
     let (home, dir) = (home(), tempfile::tempdir().unwrap());
     let (socket, server) = (dir.path().join("socket"), Server::new());
     child::listen(&server, &socket);
@@ -60,9 +60,9 @@ async fn each_job_has_its_own(isolation: &str, level: Level) {
         assert!(is_said("LISTED") && has(&lines, "NAMED-BY-A-VARIABLE"), "{lines:#?}");
         assert!(is_said(&format!("{name} configures .")), "{lines:#?}");
         // What holds the caches of programs may be there; nothing of an earlier job and of the real home is.
-        let listing = if level == Level::None { ".aws" } else { ".aws .kube" };
+        let listing = if level == IsolationLevel::None { ".aws" } else { ".aws .kube" };
         assert!(is_said(&format!("{name} has {listing} .")), "{lines:#?}");
-        if level != Level::None {
+        if level != IsolationLevel::None {
             assert!(!is_said(&format!("{name} wrote what is listed")), "{lines:#?}");
             assert!(!is_said("NOT-FOR-JOBS"), "{lines:#?}");
             let text = std::fs::read_to_string(home.path().join(".aws/credentials")).unwrap();
@@ -85,6 +85,6 @@ async fn each_job_has_an_empty_home_of_its_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_job_has_an_empty_home_of_its_own_without_isolation() {
     if terraform().is_some() {
-        each_job_has_its_own("none", Level::None).await;
+        each_job_has_its_own("none", IsolationLevel::None).await;
     }
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use coder_provisioner::Level;
+use coder_provisioner::IsolationLevel;
 use coder_wire::messages::provisionerd as pb;
 use pb::completed_job::Type;
 
@@ -217,7 +217,7 @@ async fn a_module_that_is_fetched_has_no_hand_in_providers() {
     let main = format!("{NEEDS_ONE}module \"m\" {{\n  source = \"./m\"\n}}\n");
     server.give(start(tar(&[("main.tf", &main), ("m/main.tf", PLAIN)])));
     let record = ended(&server, 1).await;
-    if Running::start(&Server::new()).status.get().isolation == Level::Directories {
+    if Running::start(&Server::new()).status.get().isolation == IsolationLevel::Directories {
         // What was fetched may still run there: it hurts its own template, and nobody else's.
         assert_eq!(for_all(&cache), Vec::<String>::new());
         return;

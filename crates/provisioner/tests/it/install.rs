@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coder_provisioner::{Install, TerraformSource};
+use coder_provisioner::{InstallConfig, TerraformSource};
 use coder_wire::messages::provisionerd as pb;
 
 use crate::remote::{Fault, Remote};
@@ -31,11 +31,11 @@ fn list(version: &str) -> String {
 /// A daemon that has nothing but what it installs into `dir`.
 fn daemon(server: &Server, remote: &Remote, dir: &Path) -> Running {
     Running::with(server, |config, _| {
-        config.terraform = TerraformSource::Places(Vec::new());
+        config.terraform = TerraformSource::Paths(Vec::new());
         let mirror = format!("{}terraform", remote.url());
-        let mut install = Install::new(dir, Some(&mirror)).unwrap();
+        let mut install = InstallConfig::new(dir, Some(&mirror)).unwrap();
         install.keys = String::from_utf8(file("test-key.asc")).unwrap();
-        install.patience = Duration::from_millis(500);
+        install.read_timeout = Duration::from_millis(500);
         config.install = Some(install);
     })
 }
@@ -182,7 +182,7 @@ async fn what_cannot_be_had_is_said_with_what_is_offered() {
     // Without leave to install nothing is asked of anybody.
     let server = Server::new();
     let running = Running::with(&server, |config, _| {
-        config.terraform = TerraformSource::Places(Vec::new());
+        config.terraform = TerraformSource::Paths(Vec::new());
     });
     let status = running.status.wait_for(|status| status.health.problem().is_some()).await.unwrap();
     let problem = status.health.problem().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coder_provisioner::{Isolation, Level, Limits, RunError, TerraformSource};
+use coder_provisioner::{IsolationLevel, IsolationMode, JobLimits, RunError, TerraformSource};
 use coder_requirements::Requirement;
 use coder_wire::messages::provisionerd::completed_job::Type;
 
@@ -32,9 +32,9 @@ pub(crate) fn has(lines: &[String], wanted: &str) -> bool {
 }
 
 /// What this kernel lets this process have, found out by another program than ours: a daemon must reach it.
-pub(crate) fn offered() -> Level {
+pub(crate) fn offered() -> IsolationLevel {
     if !cfg!(target_os = "linux") {
-        return Level::None;
+        return IsolationLevel::None;
     }
     let can = |flags: &[&str]| {
         let output = std::process::Command::new("unshare").args(flags).arg("true").output();
@@ -44,19 +44,19 @@ pub(crate) fn offered() -> Level {
     let directories = [users.as_slice(), &["--mount"]].concat();
     let full = ["--mount", "--pid", "--fork", "--mount-proc"];
     if can(&full) || can(&[users.as_slice(), &full].concat()) {
-        Level::Full
+        IsolationLevel::Full
     } else if can(&directories) {
-        Level::Directories
+        IsolationLevel::Directories
     } else {
-        Level::None
+        IsolationLevel::None
     }
 }
 
 /// What keeps the jobs of a daemon apart, which must be all that the kernel offers; none where that is nothing.
-pub(crate) fn apart(running: &Running) -> Option<Level> {
+pub(crate) fn apart(running: &Running) -> Option<IsolationLevel> {
     let level = running.status.get().isolation;
     assert_eq!(level, offered());
-    if level == Level::None {
+    if level == IsolationLevel::None {
         eprintln_skip("namespaces are not to be had here");
         return None;
     }
@@ -71,7 +71,7 @@ async fn a_job_reads_neither_the_daemon_nor_another_job() {
 }
 
 /// Lets a job look for what it must not see. Says what kept it apart.
-async fn looks_around() -> Option<Level> {
+async fn looks_around() -> Option<IsolationLevel> {
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
         let (config_dir, other) = (dir.join("config"), dir.join("cache/work/Session-other/template"));
@@ -113,7 +113,7 @@ async fn looks_around() -> Option<Level> {
     }
     assert!(has(&lines, "work 1") && has(&lines, "prepared 0") && has(&lines, "refused"), "{lines:#?}");
     assert!(!cache.join("plugins/touched").exists());
-    if level == Level::Full {
+    if level == IsolationLevel::Full {
         let seen =
             lines.iter().find_map(|line| line.split_once("processes ")?.1.trim().parse::<usize>().ok());
         assert!(seen.is_some_and(|seen| seen < 8), "{lines:#?}");
@@ -130,7 +130,7 @@ mod restricted {
 
     const ALL: libc::c_int = libc::CLONE_NEWNS | libc::CLONE_NEWUSER | libc::CLONE_NEWPID;
 
-    async fn runs_a_job(level: impl Fn(Level) -> bool) {
+    async fn runs_a_job(level: impl Fn(IsolationLevel) -> bool) {
         let server = Server::new();
         let running = Running::start(&server);
         let found = running.status.get().isolation;
@@ -146,7 +146,7 @@ mod restricted {
         }
         let name = "isolation::restricted::without_namespaces_of_processes_a_job_reads_no_more";
         without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
-            assert_ne!(looks_around().await, Some(Level::Full));
+            assert_ne!(looks_around().await, Some(IsolationLevel::Full));
             // What left its group, and is known by its mark alone.
             let server = Server::new();
             let _running = Running::start(&server);
@@ -165,11 +165,11 @@ mod restricted {
         }
         let name = "isolation::restricted::without_any_namespace_jobs_run_and_required_isolation_is_refused";
         without(&[Without::Namespaces(ALL)], name, async {
-            runs_a_job(|level| level == Level::None).await;
+            runs_a_job(|level| level == IsolationLevel::None).await;
             let mut running =
-                Running::with(&Server::new(), |config, _| config.isolation = Isolation::Required);
+                Running::with(&Server::new(), |config, _| config.isolation = IsolationMode::Required);
             let error = running.ended().await.unwrap_err();
-            assert!(matches!(error, RunError::NotApart(_)));
+            assert!(matches!(error, RunError::NotIsolated(_)));
             assert!(error.to_string().contains("namespaces cannot be made"), "{error}");
         });
     }
@@ -182,7 +182,7 @@ mod restricted {
         let name = "isolation::restricted::the_reason_is_what_kept_it_from_the_least";
         without(&[Without::Namespaces(libc::CLONE_NEWPID), Without::Mounts], name, async {
             let mut running =
-                Running::with(&Server::new(), |config, _| config.isolation = Isolation::Required);
+                Running::with(&Server::new(), |config, _| config.isolation = IsolationMode::Required);
             let error = running.ended().await.unwrap_err().to_string();
             // Where there are no namespaces at all, that comes first.
             let user = std::process::Command::new("unshare").args(["-U", "true"]).status();
@@ -212,7 +212,8 @@ mod restricted {
         let name = "isolation::restricted::where_processes_have_no_descriptors_jobs_run_without_namespaces_of_processes";
         without(&[Without::Descriptors], name, async {
             // Without a descriptor nobody can wait for the first process of a namespace.
-            let wanted = if offered() == Level::Full { Level::Directories } else { offered() };
+            let wanted =
+                if offered() == IsolationLevel::Full { IsolationLevel::Directories } else { offered() };
             runs_a_job(|level| level == wanted).await;
         });
     }
@@ -291,7 +292,7 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_n
     }
     let cache = running.dir.path().join("cache");
     assert!(!cache.join("plugins/filled").exists() && !cache.join("other").exists());
-    if level == Level::Full {
+    if level == IsolationLevel::Full {
         assert!(!crate::setup::runs_with(&format!("sleep\u{0}{nap}")), "what init left behind lives on");
     }
 }
@@ -337,7 +338,7 @@ async fn a_job_inherits_no_open_file_of_the_daemon() {
     let path = dir.path().join("left-open");
     let file = std::fs::File::create(&path).unwrap();
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
-    for isolation in [Isolation::Auto, Isolation::None] {
+    for isolation in [IsolationMode::Auto, IsolationMode::None] {
         let server = Server::new();
         let _running = Running::with(&server, |config, _| config.isolation = isolation);
         let lines = said(&server, "echo open $(ls -l /proc/self/fd)").await;
@@ -352,7 +353,7 @@ async fn nothing_that_a_job_started_outlives_it() {
     }
     let server = Server::new();
     let running = Running::start(&server);
-    if apart(&running) != Some(Level::Full) {
+    if apart(&running) != Some(IsolationLevel::Full) {
         eprintln_skip("namespaces of processes are not to be had here");
         return;
     }
@@ -376,10 +377,10 @@ async fn without_isolation_jobs_run_like_the_daemon() {
     }
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
-        config.isolation = Isolation::None;
+        config.isolation = IsolationMode::None;
         std::fs::create_dir_all(dir.join("cache/init/entry")).unwrap();
     });
-    assert_eq!(running.status.get().isolation, Level::None);
+    assert_eq!(running.status.get().isolation, IsolationLevel::None);
     let lines =
         said(&server, &format!("echo prepared $(ls {}/cache/init | wc -l)", running.dir.path().display()))
             .await;
@@ -393,7 +394,8 @@ async fn a_job_has_no_more_than_it_may() {
     }
     let server = Server::new();
     let running = Running::with(&server, |config, _| {
-        config.limits = Limits { processes: Some(200), memory_bytes: Some(1 << 30), processors: Some(1.0) };
+        config.limits =
+            JobLimits { processes: Some(200), memory_bytes: Some(1 << 30), processors: Some(1.0) };
     });
     let limits = running.status.get().limits;
     assert_eq!(limits.len(), 3, "{limits:?}");

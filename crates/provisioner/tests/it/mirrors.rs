@@ -53,9 +53,9 @@ pub(crate) fn configuration(dir: &Path, installation: &str) -> PathBuf {
 
 pub(crate) async fn ended(server: &Server, jobs: usize) -> Record {
     // One initialises after the other, on machines of any speed.
-    let patience = Duration::from_secs(60 + 5 * jobs as u64);
+    let read_timeout = Duration::from_secs(60 + 5 * jobs as u64);
     let over = |record: &Record| record.completed.len() + record.failed.len() == jobs;
-    server.wait_for_long("the jobs", patience, over).await
+    server.wait_for_long("the jobs", read_timeout, over).await
 }
 
 /// How many of the jobs got past their `init`.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coder_provisioner::{Isolation, RunError};
+use coder_provisioner::{IsolationMode, RunError};
 use coder_testkit::wait;
 
 use crate::isolation::{apart, has, said};
@@ -13,7 +13,7 @@ use crate::setup::{Running, start, tar, terraform};
 fn careful(server: &Server, registry: &Path, cache: Option<&Path>) -> Running {
     Running::with(server, |config, dir| {
         config.registry = Some(registry.join("registry"));
-        config.isolation = Isolation::Required;
+        config.isolation = IsolationMode::Required;
         std::fs::create_dir(dir.join("config")).unwrap();
         std::fs::write(dir.join("config/session"), "SECRET-OF-THE-OTHER").unwrap();
         config.hidden = vec![dir.join("config")];

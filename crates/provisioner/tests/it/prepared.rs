@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coder_provisioner::Level;
+use coder_provisioner::IsolationLevel;
 
 use crate::server::Server;
 use crate::setup::{HELLO, PLAIN, Running, import, stand_in, start, tar, terraform};
@@ -67,7 +67,7 @@ async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
         server.give(start(tar(&[("main.tf", &main), ("m/main.tf", PLAIN)])));
         let record = server.wait_for("a build", crate::server::Record::is_over).await;
         assert!(record.failed.is_empty(), "{main}: {:?}", record.failed);
-        if running.status.get().isolation == Level::Directories && main.contains("module") {
+        if running.status.get().isolation == IsolationLevel::Directories && main.contains("module") {
             // What was fetched may still run there, so providers are this template's own and come with the rest.
             assert_eq!(commands(running.dir.path()), ["get -no-color", init], "{main}");
         } else {

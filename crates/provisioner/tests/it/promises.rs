@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coder_provisioner::{Isolation, Level};
+use coder_provisioner::{IsolationLevel, IsolationMode};
 
 use crate::isolation::{offered, said};
 use crate::server::Server;
 use crate::setup::{Running, terraform};
 
 /// What a job prints about itself, by name.
-async fn about_a_job(isolation: Isolation) -> (Running, BTreeMap<String, String>) {
+async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, String>) {
     let server = Server::new();
     let running = Running::with(&server, |config, _| config.isolation = isolation);
     let script = "echo about core $(ulimit -Sc) $(ulimit -Hc)\n\
@@ -43,16 +43,19 @@ fn mounted(facts: &BTreeMap<String, String>, path: &Path) -> Vec<String> {
         .collect()
 }
 
-async fn holds(isolation: Isolation, level: Level) {
+async fn holds(isolation: IsolationMode, level: IsolationLevel) {
     let (running, facts) = about_a_job(isolation).await;
     assert_eq!(running.status.get().isolation, level);
     assert_eq!(facts["core"], "0 0", "no core dumps");
     let is_own = |kind: &str| facts[kind] != own_namespace(kind);
-    assert_eq!((is_own("mnt"), is_own("pid")), (level != Level::None, level == Level::Full));
-    if level == Level::None {
+    assert_eq!(
+        (is_own("mnt"), is_own("pid")),
+        (level != IsolationLevel::None, level == IsolationLevel::Full)
+    );
+    if level == IsolationLevel::None {
         return;
     }
-    if level == Level::Full {
+    if level == IsolationLevel::Full {
         assert_eq!(facts["first"], "terraform", "the command is the first process of its namespace");
     }
     // Of include/uapi/linux/capability.h: from CAP_DAC_READ_SEARCH to CAP_CHECKPOINT_RESTORE.
@@ -80,10 +83,10 @@ async fn job_has_what_the_kernel_offers_unless_asked_otherwise() {
     if terraform().is_none() {
         return;
     }
-    holds(Isolation::Auto, offered()).await;
-    holds(Isolation::None, Level::None).await;
-    if offered() != Level::None {
-        holds(Isolation::Required, offered()).await;
+    holds(IsolationMode::Auto, offered()).await;
+    holds(IsolationMode::None, IsolationLevel::None).await;
+    if offered() != IsolationLevel::None {
+        holds(IsolationMode::Required, offered()).await;
     }
 }
 
@@ -96,8 +99,8 @@ fn job_without_namespaces_of_processes_has_the_rest() {
     }
     let name = "promises::job_without_namespaces_of_processes_has_the_rest";
     without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
-        assert_ne!(offered(), Level::Full);
-        holds(Isolation::Auto, offered()).await;
+        assert_ne!(offered(), IsolationLevel::Full);
+        holds(IsolationMode::Auto, offered()).await;
     });
 }
 
@@ -110,6 +113,6 @@ fn job_of_who_must_not_administer_has_all_of_it() {
     }
     let name = "promises::job_of_who_must_not_administer_has_all_of_it";
     without(&[Without::Administration], name, async {
-        holds(Isolation::Auto, offered()).await;
+        holds(IsolationMode::Auto, offered()).await;
     });
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coder_domain::protocol;
-use coder_provisioner::{ConnectError, Connecting, Connection, Connector};
+use coder_provisioner::{ConnectError, ConnectFuture, Connector, Transport};
 use coder_wire::bytes::BoxedStream;
 use coder_wire::drpc::server::{Event, Exchange};
 use coder_wire::drpc::{Error, Status};
@@ -228,11 +228,11 @@ impl Server {
     pub(crate) async fn wait_for_long(
         &self,
         what: &str,
-        patience: Duration,
+        read_timeout: Duration,
         wanted: impl FnMut(&Record) -> bool,
     ) -> Record {
         let mut receiver = self.0.record.subscribe();
-        let waiting = tokio::time::timeout(patience, receiver.wait_for(wanted));
+        let waiting = tokio::time::timeout(read_timeout, receiver.wait_for(wanted));
         let found = waiting.await.map(|record| record.unwrap().clone());
         found.unwrap_or_else(|_| {
             let record = self.record();
@@ -281,7 +281,7 @@ impl Server {
 }
 
 impl Connector for Server {
-    fn connect(&self) -> Connecting<'_> {
+    fn connect(&self) -> ConnectFuture<'_> {
         Box::pin(async {
             self.0.connects.fetch_add(1, Ordering::SeqCst);
             if let Some(error) = self.0.refusal.lock().unwrap().clone() {
@@ -294,7 +294,7 @@ impl Connector for Server {
             self.serve(ours);
             let stream: BoxedStream = Box::new(theirs);
             let extensions = self.0.extended.granted();
-            Ok(Connection { stream, extensions, protocol: protocol::CURRENT })
+            Ok(Transport { stream, extensions, protocol: protocol::CURRENT })
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use coder_provisioner::{Health, Install, TerraformSource};
+use coder_provisioner::{Health, InstallConfig, TerraformSource};
 use coder_wire::extension::messages::HealthReport;
 use coder_wire::extension::{Extension, Extensions};
 
@@ -21,7 +21,7 @@ fn without_terraform(server: &Server) -> Running {
     })
 }
 
-async fn unhealthy(running: &Running) -> coder_provisioner::Problem {
+async fn unhealthy(running: &Running) -> coder_provisioner::HealthProblem {
     let waiting = running.status.wait_for(|status| status.health.problem().is_some());
     let status = tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap().unwrap();
     assert!(!status.is_ready() || status.is_busy(), "{status:?}");
@@ -105,9 +105,9 @@ async fn an_installation_that_failed_is_tried_again() {
     server.give(plain());
     let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/releases");
     let running = Running::with(&server, |config, _| {
-        config.terraform = TerraformSource::Places(Vec::new());
+        config.terraform = TerraformSource::Paths(Vec::new());
         config.terraform_retry = SOON;
-        let mut install = Install::new(&target, Some(&format!("{}terraform", remote.url()))).unwrap();
+        let mut install = InstallConfig::new(&target, Some(&format!("{}terraform", remote.url()))).unwrap();
         install.keys = std::fs::read_to_string(real.join("test-key.asc")).unwrap();
         config.install = Some(install);
     });

@@ -42,7 +42,7 @@ async fn a_template_gets_the_newest_version_that_it_accepts() {
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     pretend(dir.path(), &real, &["1.5.7", "1.9.8", "1.10.5", "1.12.0-rc1"]);
     let _running = Running::with(&server, |config, _| {
-        config.terraform = TerraformSource::Places(vec![dir.path().to_owned()]);
+        config.terraform = TerraformSource::Paths(vec![dir.path().to_owned()]);
         config.slots = 4;
     });
     let block =
@@ -131,7 +131,7 @@ async fn terraform_comes_before_opentofu_unless_the_template_is_opentofus() {
     let server = Server::new();
     server.extended().grant(Extensions::ALL);
     let _running = Running::with(&server, |config, _| {
-        config.terraform = TerraformSource::Places(vec![tofu.clone(), real.clone()]);
+        config.terraform = TerraformSource::Paths(vec![tofu.clone(), real.clone()]);
     });
     let more = "terraform {\n  required_version = \">= 1.6\"\n}\n";
     for (count, (files, wanted)) in (1..).zip([
@@ -155,7 +155,7 @@ async fn templates_of_opentofus_own_files_import_and_build() {
     let (Some(real), Some(tofu)) = (terraform(), tofu()) else { return };
     let server = Server::new();
     let _running = Running::with(&server, |config, _| {
-        config.terraform = TerraformSource::Places(vec![real.clone(), tofu.clone()]);
+        config.terraform = TerraformSource::Paths(vec![real.clone(), tofu.clone()]);
     });
     let broken = "resource \"terraform_data\" \"machine\" {\n  input = nothing.of.the.kind\n}\n";
     let only = tar(&[("main.tofu", HELLO)]);

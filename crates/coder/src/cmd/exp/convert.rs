@@ -33,7 +33,7 @@ enum Source {
     State,
 }
 
-impl From<Source> for coder_provisioner::Source {
+impl From<Source> for coder_provisioner::TextSource {
     fn from(source: Source) -> Self {
         match source {
             Source::Plan => Self::Plan,

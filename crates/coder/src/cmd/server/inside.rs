@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use coder_domain::key::Hashed;
 use coder_domain::protocol;
-use coder_provisioner::{ConnectError, Connecting, Connection, Connector, Daemon, Shutdown, Stop};
+use coder_provisioner::{ConnectError, ConnectFuture, Connector, Daemon, Shutdown, Stop, Transport};
 use coder_server::Handle;
 use coder_server::builtin::Builtin;
 use tokio::sync::Notify;
@@ -92,12 +92,12 @@ struct Joining {
 }
 
 impl Connector for Joining {
-    fn connect(&self) -> Connecting<'_> {
+    fn connect(&self) -> ConnectFuture<'_> {
         Box::pin(async move {
             let joined = self.handle.connect_builtin(&self.builtin).await;
             let (stream, extensions) = joined.map_err(|error| ConnectError::Retry(error.to_string()))?;
             self.ready.notify_one();
-            Ok(Connection { stream: Box::new(stream), extensions, protocol: protocol::CURRENT })
+            Ok(Transport { stream: Box::new(stream), extensions, protocol: protocol::CURRENT })
         })
     }
 }

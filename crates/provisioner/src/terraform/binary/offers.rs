@@ -239,7 +239,7 @@ fn given(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Place> {
             return if found.is_empty() { vec![Err(BinaryError::NotInPath)] } else { found };
         }
         TerraformSource::File(path) => std::slice::from_ref(path),
-        TerraformSource::Places(places) => places,
+        TerraformSource::Paths(places) => places,
     };
     let mut found = Vec::new();
     for place in places {
@@ -428,7 +428,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let broken = script(&dir.path().join("broken/tofu"), "");
         let good = script(&dir.path().join("good/terraform"), "1.9.8");
-        let finder = Finder::new(TerraformSource::Places(vec![broken, good]), None);
+        let finder = Finder::new(TerraformSource::Paths(vec![broken, good]), None);
         for _ in 0..3 {
             assert_eq!(find(&finder, &Required::default()).await.unwrap(), "1.9.8");
         }
@@ -445,7 +445,7 @@ mod tests {
         assert!(error.contains("--terraform-path"), "{error}");
         std::fs::create_dir(dir.path().join("empty")).unwrap();
         for name in ["nothing", "empty"] {
-            let source = TerraformSource::Places(vec![dir.path().join(name)]);
+            let source = TerraformSource::Paths(vec![dir.path().join(name)]);
             let error = find(&Finder::new(source, None), &any).await.unwrap_err();
             assert!(error.contains("--terraform-path") && error.contains(name), "{error}");
         }
@@ -462,7 +462,7 @@ mod tests {
         script(&dir.path().join("b/terraform-provider-x"), "9.0.0");
         script(&dir.path().join("c/program"), "1.8.3");
         let places = ["a", "b", "c/program"].map(|name| dir.path().join(name)).to_vec();
-        let finder = Finder::new(TerraformSource::Places(places), None);
+        let finder = Finder::new(TerraformSource::Paths(places), None);
         for (constraint, wanted) in
             [(">= 1", "1.11.4"), ("~> 1.5.0", "1.5.7"), ("< 1.11", "1.9.8"), ("= 1.8.3", "1.8.3")]
         {

@@ -209,7 +209,7 @@ mod golden {
     use coder_requirements::Requirement;
 
     use super::*;
-    use crate::terraform::convert::text::{Source, convert_text};
+    use crate::terraform::convert::text::{TextSource, convert_text};
 
     #[test]
     fn conversions_equal_the_captured_ones() {
@@ -219,7 +219,7 @@ mod golden {
             for kind in ["plan", "state"] {
                 let read = |name: String| std::fs::read_to_string(case.path().join(name)).unwrap();
                 let golden: Value = serde_json::from_str(&read(format!("{kind}.golden"))).unwrap();
-                let source = if kind == "plan" { Source::Plan } else { Source::State };
+                let source = if kind == "plan" { TextSource::Plan } else { TextSource::State };
                 let (shown, graph) = (read(format!("tf{kind}.json")), read(format!("tf{kind}.dot")));
                 let ours = convert_text(source, shown.as_bytes(), &graph)
                     .unwrap_or_else(|error| Value::String(error.to_string()));

@@ -11,7 +11,7 @@ use crate::terraform::state::{Module, ShownState};
 
 /// What a text that Terraform printed is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TextSource {
     /// `terraform show -json PLANFILE`.
     Plan,
     /// `terraform show -json` of a state.
@@ -66,22 +66,22 @@ struct Parts {
 ///
 /// # Errors
 /// [`TextError`].
-pub fn convert_text(source: Source, shown: &[u8], graph: &str) -> Result<Value, TextError> {
+pub fn convert_text(source: TextSource, shown: &[u8], graph: &str) -> Result<Value, TextError> {
     let unreadable = |what| move |reason| TextError::Json { what, reason };
     // Either would be read as the other with nothing in it.
     match (source, serde_json::from_slice(shown).unwrap_or_default()) {
-        (Source::Plan, Parts { planned_values: None, values: Some(_) }) => {
+        (TextSource::Plan, Parts { planned_values: None, values: Some(_) }) => {
             return Err(TextError::Source("state"));
         }
-        (Source::State, Parts { planned_values: Some(_), .. }) => return Err(TextError::Source("plan")),
+        (TextSource::State, Parts { planned_values: Some(_), .. }) => return Err(TextError::Source("plan")),
         _ => {}
     }
     let modules: Vec<Module> = match source {
-        Source::Plan => {
+        TextSource::Plan => {
             let plan: Plan = serde_json::from_slice(shown).map_err(unreadable("plan"))?;
             plan.into_modules()
         }
-        Source::State => {
+        TextSource::State => {
             let state: ShownState = serde_json::from_slice(shown).map_err(unreadable("state"))?;
             state.values.map(|values| values.root_module).into_iter().collect()
         }
@@ -98,9 +98,9 @@ mod tests {
     fn a_state_without_values_is_empty() {
         let shown = br#"{"format_version":"1.0","values":{"root_module":{"resources":[
             {"address":"a.b","mode":"managed","type":"a","name":"b","values":{}}]}}}"#;
-        let one = convert_text(Source::State, shown, "digraph {}").unwrap();
+        let one = convert_text(TextSource::State, shown, "digraph {}").unwrap();
         assert_eq!(one["Resources"][0]["name"], "b");
-        let gone = convert_text(Source::State, br#"{"format_version":"1.0"}"#, "digraph {}").unwrap();
+        let gone = convert_text(TextSource::State, br#"{"format_version":"1.0"}"#, "digraph {}").unwrap();
         assert_eq!(gone["Resources"], serde_json::json!([]));
     }
 
@@ -111,16 +111,16 @@ mod tests {
         let convert = |source, shown: &[u8]| {
             convert_text(source, shown, "digraph {}").map_err(|error| error.to_string())
         };
-        assert!(convert(Source::Plan, plan).is_ok() && convert(Source::State, state).is_ok());
-        assert_eq!(convert(Source::State, plan).unwrap_err(), "this is a plan, so pass --source plan");
-        assert_eq!(convert(Source::Plan, state).unwrap_err(), "this is a state, so pass --source state");
+        assert!(convert(TextSource::Plan, plan).is_ok() && convert(TextSource::State, state).is_ok());
+        assert_eq!(convert(TextSource::State, plan).unwrap_err(), "this is a plan, so pass --source plan");
+        assert_eq!(convert(TextSource::Plan, state).unwrap_err(), "this is a state, so pass --source state");
     }
 
     #[test]
     fn errors_say_which_text_is_wrong() {
         let text = |source, shown: &[u8], graph| convert_text(source, shown, graph).unwrap_err().to_string();
-        assert!(text(Source::Plan, b"{", "digraph {}").starts_with("the plan cannot be read"));
-        assert!(text(Source::State, b"[]", "digraph {}").starts_with("the state cannot be read"));
-        assert!(text(Source::Plan, b"{}", "graph").starts_with("parse graph"));
+        assert!(text(TextSource::Plan, b"{", "digraph {}").starts_with("the plan cannot be read"));
+        assert!(text(TextSource::State, b"[]", "digraph {}").starts_with("the state cannot be read"));
+        assert!(text(TextSource::Plan, b"{}", "graph").starts_with("parse graph"));
     }
 }

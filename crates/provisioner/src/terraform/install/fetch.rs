@@ -45,13 +45,13 @@ pub(crate) enum FetchError {
 pub(super) struct Remote {
     base: Url,
     http: reqwest::Client,
-    patience: Duration,
+    read_timeout: Duration,
 }
 
 impl Remote {
-    pub(super) fn new(base: Url, patience: Duration) -> Result<Self, FetchError> {
-        let http = web::client(patience)?;
-        Ok(Self { base, http, patience })
+    pub(super) fn new(base: Url, read_timeout: Duration) -> Result<Self, FetchError> {
+        let http = web::client(read_timeout)?;
+        Ok(Self { base, http, read_timeout })
     }
 
     /// Its address without credentials.
@@ -98,7 +98,7 @@ impl Remote {
 
     async fn open(&self, path: &str) -> Result<(Url, reqwest::Response), FetchError> {
         let url = self.base.join(path).map_err(FetchError::Address)?;
-        let response = tokio::time::timeout(self.patience, self.http.get(url.clone()).send())
+        let response = tokio::time::timeout(self.read_timeout, self.http.get(url.clone()).send())
             .await
             .map_err(|_| self.silent(&url))?
             .map_err(|error| self.failed(&url, &error))?;
@@ -109,7 +109,7 @@ impl Remote {
     }
 
     fn silent(&self, url: &Url) -> FetchError {
-        let reason = format!("the server said nothing for {} s", self.patience.as_secs_f32());
+        let reason = format!("the server said nothing for {} s", self.read_timeout.as_secs_f32());
         FetchError::Failed { url: shown(url), reason }
     }
 

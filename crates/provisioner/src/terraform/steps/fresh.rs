@@ -15,7 +15,7 @@ use coder_wire::messages::provisioner::LogLevel;
 use super::init::READY;
 use super::{StepError, Steps, args, blocking, failed};
 use crate::cancel::Urgency;
-use crate::isolation::Level;
+use crate::isolation::IsolationLevel;
 use crate::logs::StageLog;
 use crate::terraform::environment::Variables;
 use crate::terraform::events::Event;
@@ -92,7 +92,8 @@ impl Steps<'_> {
             // What git was made to run may have changed anything in the job's directory, and where processes are not
             // kept apart it may still run.
             facts = self.facts().await?;
-            for_all = self.is_for_all(facts) && self.tools.confinement.found.level != Level::Directories;
+            for_all =
+                self.is_for_all(facts) && self.tools.confinement.found.level != IsolationLevel::Directories;
         }
         let turn = if for_all { self.turn("plugins").await? } else { None };
         for_all = turn.is_some() && self.forget_what_else_is_there().await?;

@@ -10,7 +10,7 @@ use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 
 use super::{StepError, Steps, blocking, failed};
-use crate::archive::{self, Limits};
+use crate::archive::{self, ArchiveLimits};
 use crate::cancel::Urgency;
 use crate::logs::StageLog;
 use crate::terraform::binary::Binary;
@@ -69,10 +69,10 @@ impl Steps<'_> {
         let target = dir.clone();
         let (archive, modules, private) = (template.clone(), module_files.clone(), self.work.private_dir());
         let (locked, required, bundled) = blocking(move || {
-            archive::extract(&archive, &target, Limits::TEMPLATE)
+            archive::extract(&archive, &target, ArchiveLimits::TEMPLATE)
                 .map_err(|error| failed("extract template archive", error))?;
             if let Some(files) = modules {
-                archive::extract(&files, &target, Limits::MODULES)
+                archive::extract(&files, &target, ArchiveLimits::MODULES)
                     .map_err(|error| failed("extract module archive", error))?;
             }
             // State comes with the job; one that was packed by mistake would be taken for this workspace's.

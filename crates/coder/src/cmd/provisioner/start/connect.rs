@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coder_api::client::{Client, Error, Serve};
 use coder_domain::protocol::ApiVersion;
-use coder_provisioner::{ConnectError, Connecting, Connection, Connector};
+use coder_provisioner::{ConnectError, ConnectFuture, Connector, Transport};
 use coder_wire::extension::Extensions;
 use coder_wire::ws::Socket;
 
@@ -35,14 +35,14 @@ impl Dialled {
         self.serve.lock().unwrap_or_else(PoisonError::into_inner).api_version = version;
     }
 
-    async fn dial(&self) -> Result<Connection, ConnectError> {
+    async fn dial(&self) -> Result<Transport, ConnectError> {
         loop {
             let serve = self.serve();
             let error = match self.client.serve(&serve).await {
                 Ok(upgraded) => {
                     let extensions = Extensions::from_headers(&upgraded.headers).both(Extensions::ALL);
                     let stream = Box::new(Socket::client(upgraded.stream));
-                    return Ok(Connection { stream, extensions, protocol: serve.api_version });
+                    return Ok(Transport { stream, extensions, protocol: serve.api_version });
                 }
                 Err(error) => explain(&error, serve.api_version),
             };
@@ -69,7 +69,7 @@ impl Dialled {
 }
 
 impl Connector for Dialled {
-    fn connect(&self) -> Connecting<'_> {
+    fn connect(&self) -> ConnectFuture<'_> {
         Box::pin(self.dial())
     }
 }

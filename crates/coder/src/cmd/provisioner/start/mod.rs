@@ -109,7 +109,7 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     result.map_err(|error| {
         let words = match &error {
             RunError::Refused(_) => "the daemon was turned away",
-            RunError::NotApart(_) | RunError::Registry(_) | RunError::Cache(_) => {
+            RunError::NotIsolated(_) | RunError::Registry(_) | RunError::Cache(_) => {
                 "the daemon cannot work here"
             }
         };
