@@ -15,10 +15,10 @@ use coder_store::jobs::{self, While};
 use coder_wire::bytes::ByteStream;
 use coder_wire::extension::Extensions;
 
-use crate::provisioning::admit::Admitted;
-use crate::provisioning::attach::{fresh_session, hash};
-use crate::provisioning::give_up::give_up;
-use crate::provisioning::serve::Session;
+use crate::provisioning::rescue::end_job::give_up;
+use crate::provisioning::session::Session;
+use crate::provisioning::session::admit::Admitted;
+use crate::provisioning::session::attach::{fresh_session, hash};
 use crate::server::Handle;
 
 /// Bytes under way in each direction.

@@ -10,12 +10,12 @@ use coder_store::Store;
 use crate::authn::password::Hasher;
 use crate::config::Config;
 use crate::events::Events;
-use crate::external_auth::Accounts;
+use crate::external_auth::providers::Accounts;
 use crate::http::limits::RateLimits;
 use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::provisioning::Scheduler;
+use crate::metrics::counters::Metrics;
+use crate::provisioning::dispatch::scheduler::Scheduler;
 
 /// The shared context as axum state.
 pub type App = Arc<Ctx>;

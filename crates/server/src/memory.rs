@@ -16,7 +16,7 @@ use http::StatusCode;
 use hyper::body::{Frame, SizeHint};
 
 use crate::config::Limits;
-use crate::http::Error;
+use crate::http::error::Error;
 
 const MIB: usize = 1 << 20;
 /// For bodies and files of up to [`SMALL`] bytes, so that ordinary requests never wait for large ones.

@@ -12,16 +12,19 @@ use crate::authn::password;
 use crate::config::Config;
 use crate::context::{App, Build, Ctx};
 use crate::events::Events;
-use crate::external_auth::{self, Accounts};
-use crate::http::connection::Shared;
+use crate::external_auth;
+use crate::external_auth::providers::Accounts;
+use crate::http::connection::{Service, Shared};
 use crate::http::connection_limit::ConnectionLimit;
 use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
-use crate::http::{router, tls};
+use crate::http::tls;
 use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
-use crate::metrics::{self, Metrics};
-use crate::provisioning::Scheduler;
+use crate::metrics;
+use crate::metrics::counters::Metrics;
+use crate::provisioning::dispatch::scheduler::Scheduler;
+use crate::router;
 use crate::tasks;
 
 /// Connections to the metrics at once.
@@ -89,7 +92,7 @@ pub struct Handle {
 impl Handle {
     /// The route table as a service, for requests in process.
     #[must_use]
-    pub fn service(&self) -> router::Service {
+    pub fn service(&self) -> Service {
         router::service(self.app.clone())
     }
 }

@@ -24,7 +24,7 @@ pub fn session(token: &str, config: &Config) -> Option<HeaderValue> {
 
 /// Sets the cookie whose value our pages repeat in a header.
 pub fn csrf(token: &str, config: &Config) -> Option<HeaderValue> {
-    write(crate::http::csrf::COOKIE, token, false, config, "")
+    write(crate::authn::csrf::COOKIE, token, false, config, "")
 }
 
 /// Removes the session cookie.

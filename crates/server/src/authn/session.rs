@@ -13,9 +13,10 @@ use coder_store::{tokens, transaction};
 use http::{HeaderMap, Uri, header};
 use jiff::SignedDuration;
 
-use crate::audit::Origin;
 use crate::context::App;
-use crate::http::{Caller, Error};
+use crate::http::caller::Caller;
+use crate::http::error::Error;
+use crate::http::origin::Origin;
 
 /// How a token came (scheduling-and-auth TOK-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

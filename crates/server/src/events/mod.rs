@@ -1,6 +1,6 @@
 //! Wake-ups between the tasks of this process. They are hints: losing one costs latency, never correctness.
 //!
-//! New jobs do not pass here; they are announced to the scheduler (`provisioning/acquire.rs`). What other servers on the
+//! New jobs do not pass here; they are announced to the scheduler (`provisioning/dispatch/scheduler.rs`). What other servers on the
 //! same database must hear of waits in `outbox.rs` for `tasks/replicas.rs`.
 
 pub mod hint;

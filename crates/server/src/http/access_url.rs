@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, header};
 
-use super::connection::Encrypted;
+use super::origin::Encrypted;
 use crate::config::Config;
 use crate::context::App;
 

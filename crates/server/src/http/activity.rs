@@ -16,7 +16,8 @@ use http::Version;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::stall::LEAST_BYTES;
+/// What a peer must move while it is waited for as long as the limit: 273 bytes a second with the usual minute.
+pub const LEAST_BYTES: usize = 16 << 10;
 
 /// The counts of one connection. Times are milliseconds since it began.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use coder_store::{tokens, users};
 use http::request::Parts;
 
 use super::error::{Error, Result};
-use crate::audit::Origin;
+use super::origin::Origin;
 
 /// A signed-in user. Routes marked `Signed` in the table have one; there is no way to make one from a request alone.
 #[derive(Clone)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -15,21 +16,21 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
 
 use super::activity::{Activity, Cut, Patience};
-use super::router::Service;
+use super::origin::Encrypted;
 use super::stall::Unclogged;
 use crate::config::{Limits, Proxies};
+
+/// A request in, a response out.
+pub type Service = BoxCloneSyncService<Request, Response, Infallible>;
 
 /// Time an idle connection has to end politely.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Credit of an HTTP/2 connection and of each of its streams, in bytes.
 const WINDOW: u32 = 256 << 10;
-
-/// Marks requests that came over TLS.
-#[derive(Debug, Clone, Copy)]
-pub struct Encrypted;
 
 /// What every connection of a server needs.
 pub struct Shared {

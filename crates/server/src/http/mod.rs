@@ -1,4 +1,4 @@
-//! What surrounds the handlers: the route table, authentication, errors, limits, listeners and TLS.
+//! HTTP below the routes: listeners, TLS, limits, errors, and what handlers read from requests and answer with.
 
 pub mod access_url;
 pub mod activity;
@@ -6,18 +6,16 @@ pub mod body;
 pub mod caller;
 pub mod connection;
 pub mod connection_limit;
-pub mod csrf;
 pub mod error;
-pub mod layers;
 pub mod limits;
 pub mod listen;
+pub mod origin;
 pub mod params;
 pub mod peer;
-pub mod router;
 pub mod search;
 pub mod stall;
-pub mod table;
 pub mod tls;
+pub mod upgrade;
 pub mod warnings;
 
 pub use access_url::AccessUrl;

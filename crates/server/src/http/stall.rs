@@ -13,10 +13,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::activity::Activity;
-
-/// What a peer must move while it is waited for as long as the limit: 273 bytes a second with the usual minute.
-pub const LEAST_BYTES: usize = 16 << 10;
+use super::activity::{Activity, LEAST_BYTES};
 
 /// The peer sent too little.
 #[derive(Debug, thiserror::Error)]

@@ -14,9 +14,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{OTHERS, OfSet, SETS};
+use super::counters::{OTHERS, OfSet, SETS};
 use crate::context::App;
-use crate::provisioning::presence::{STALE_AFTER, seen_within};
+use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 
 /// Most daemons of one organization that are looked at.
 const DAEMONS: i64 = 20_000;

@@ -8,7 +8,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::render;
 use crate::context::App;
-use crate::http::router::Service;
+use crate::http::connection::Service;
 
 const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

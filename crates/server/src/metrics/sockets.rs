@@ -8,7 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::Durations;
+/// Histograms of durations in seconds.
+pub(super) type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Seconds that a WebSocket may be open.
 const OPEN: [f64; 6] = [0.001, 1.0, 60.0, 3600.0, 54000.0, 108_000.0];

@@ -6,9 +6,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderMap, StatusCode};
 
 use super::form::Form;
-use crate::audit::Origin;
+use super::render::{render, with_cookie};
+use super::visitor::{csrf_token, is_own_form, visitor};
 use crate::context::App;
 use crate::http::Error;
+use crate::http::origin::Origin;
 use crate::routes::keys;
 
 #[derive(Template)]
@@ -23,12 +25,12 @@ const SIGN_IN: &str = "/login?redirect=%2Fcli-auth";
 
 /// `GET /cli-auth`
 pub async fn show(State(app): State<App>, origin: Origin, headers: HeaderMap) -> Result<Response, Error> {
-    let Some(visitor) = super::visitor(&app, &headers, origin).await else {
+    let Some(visitor) = visitor(&app, &headers, origin).await else {
         return Ok(Redirect::to(SIGN_IN).into_response());
     };
-    let (csrf, cookie) = super::csrf(&app, &headers);
+    let (csrf, cookie) = csrf_token(&app, &headers);
     let page = Page { csrf: &csrf, username: &visitor.user.username, token: "" };
-    Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie))
+    Ok(with_cookie(render(StatusCode::OK, &page)?, cookie))
 }
 
 /// `POST /cli-auth`
@@ -36,12 +38,12 @@ pub async fn make(State(app): State<App>, request: Request) -> Result<Response, 
     let headers = request.headers().clone();
     let origin = Origin::of(request.extensions(), &headers);
     let form = Form::read(request).await?;
-    let Some(visitor) = super::visitor(&app, &headers, origin).await else {
+    let Some(visitor) = visitor(&app, &headers, origin).await else {
         return Ok(Redirect::to(SIGN_IN).into_response());
     };
-    if !super::is_own_form(&headers, form.get("csrf_token")) {
+    if !is_own_form(&headers, form.get("csrf_token")) {
         return Ok(Redirect::to("/cli-auth").into_response());
     }
     let token = keys::create::further_session(&app, &visitor, &visitor.user).await?;
-    super::render(StatusCode::OK, &Page { csrf: "", username: &visitor.user.username, token: token.expose() })
+    render(StatusCode::OK, &Page { csrf: "", username: &visitor.user.username, token: token.expose() })
 }

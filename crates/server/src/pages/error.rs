@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
 
+use super::render::render;
 use crate::http::error::Shown;
 
 #[derive(Template)]
@@ -34,7 +35,7 @@ pub fn as_page(response: Response) -> Response {
         StatusCode::NOT_FOUND => "Page not found",
         status => status.canonical_reason().unwrap_or("Error"),
     };
-    let page = match super::render(response.status(), &Page { title, message, detail }) {
+    let page = match render(response.status(), &Page { title, message, detail }) {
         Ok(page) => page,
         Err(error) => return error.into_response(),
     };

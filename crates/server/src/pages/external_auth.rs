@@ -15,10 +15,12 @@ use url::Url;
 
 use super::form::Form;
 use super::local::local_path;
-use crate::audit::Origin;
+use super::render::{render, with_cookie};
+use super::visitor::{self, csrf_token, is_own_form};
 use crate::authn::{cookies, session, token};
 use crate::context::App;
 use crate::external_auth::{self, DeviceCode, Talk};
+use crate::http::origin::Origin;
 use crate::http::params::{Names, Query};
 use crate::http::{AccessUrl, Caller, Error};
 use crate::routes::external_auth as routes;
@@ -45,7 +47,7 @@ async fn visitor(
     origin: Origin,
     provider: &Provider,
 ) -> Result<Caller, Response> {
-    let Some(caller) = super::visitor(app, headers, origin).await else {
+    let Some(caller) = visitor::visitor(app, headers, origin).await else {
         let here = paths::external_auth_page(&provider.id);
         let here: String = url::form_urlencoded::byte_serialize(here.as_bytes()).collect();
         return Err(Redirect::to(&format!("/login?redirect={here}")).into_response());
@@ -126,9 +128,7 @@ pub async fn callback(
     };
     let used = [cookies::OAUTH_STATE, cookies::OAUTH_VERIFIER, cookies::OAUTH_REDIRECT];
     let config = &app.config;
-    Ok(used
-        .iter()
-        .fold(response, |response, name| super::with_cookie(response, cookies::oauth(name, "", config))))
+    Ok(used.iter().fold(response, |response, name| with_cookie(response, cookies::oauth(name, "", config))))
 }
 
 /// `POST /external-auth/{id}`: the device code was typed in.
@@ -141,7 +141,7 @@ pub async fn submit(State(app): State<App>, names: Names, request: Request) -> R
         Ok(caller) => caller,
         Err(response) => return Ok(response),
     };
-    if !provider.is_device() || !super::is_own_form(&headers, form.get("csrf_token")) {
+    if !provider.is_device() || !is_own_form(&headers, form.get("csrf_token")) {
         return Ok(Redirect::to(&paths::external_auth_page(&provider.id)).into_response());
     }
     match talk.redeem_device(provider, form.get("device_code")).await {
@@ -159,11 +159,11 @@ pub async fn submit(State(app): State<App>, names: Names, request: Request) -> R
                 expires_in: 0,
                 interval: 0,
             };
-            let (csrf, cookie) = super::csrf(&app, &headers);
+            let (csrf, cookie) = csrf_token(&app, &headers);
             let refusal = "The provider has not seen the code yet.";
             let page =
                 Page { name: &provider.display_name, again: "", refusal, csrf: &csrf, device: Some(&device) };
-            Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie))
+            Ok(with_cookie(render(StatusCode::OK, &page)?, cookie))
         }
         Err(error) => page(StatusCode::BAD_REQUEST, provider, &error.to_string()),
     }
@@ -186,7 +186,7 @@ async fn start(
                 Err(error) => return page(StatusCode::BAD_GATEWAY, provider, &error.to_string()),
             };
             let device = DeviceCode { verification_uri: address(&device.verification_uri), ..device };
-            let (csrf, cookie) = super::csrf(app, headers);
+            let (csrf, cookie) = csrf_token(app, headers);
             let page = Page {
                 name: &provider.display_name,
                 again: "",
@@ -194,7 +194,7 @@ async fn start(
                 csrf: &csrf,
                 device: Some(&device),
             };
-            return Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie));
+            return Ok(with_cookie(render(StatusCode::OK, &page)?, cookie));
         }
     };
     let state = state(headers, provider, token::nonce().expose());
@@ -221,9 +221,9 @@ async fn start(
         (cookies::OAUTH_VERIFIER, &verifier),
         (cookies::OAUTH_REDIRECT, &redirect),
     ];
-    Ok(set.iter().fold(response, |response, (name, value)| {
-        super::with_cookie(response, cookies::oauth(name, value, config))
-    }))
+    Ok(set
+        .iter()
+        .fold(response, |response, (name, value)| with_cookie(response, cookies::oauth(name, value, config))))
 }
 
 /// What a provider must send back. Its id keeps the answer of one provider from being taken for another's; what is derived
@@ -255,8 +255,5 @@ fn address(text: &str) -> String {
 
 fn page(status: StatusCode, provider: &Provider, refusal: &str) -> Result<Response, Error> {
     let again = paths::external_auth_callback(&provider.id);
-    super::render(
-        status,
-        &Page { name: &provider.display_name, again: &again, refusal, csrf: "", device: None },
-    )
+    render(status, &Page { name: &provider.display_name, again: &again, refusal, csrf: "", device: None })
 }

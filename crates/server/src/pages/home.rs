@@ -5,8 +5,10 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 
-use crate::audit::Origin;
+use super::render::render;
+use super::visitor::visitor;
 use crate::context::App;
+use crate::http::origin::Origin;
 use crate::http::{AccessUrl, Error};
 
 #[derive(Template)]
@@ -25,8 +27,8 @@ pub async fn home(
     headers: HeaderMap,
     AccessUrl(url): AccessUrl,
 ) -> Result<Response, Error> {
-    let visitor = super::visitor(&app, &headers, origin).await;
-    super::render(
+    let visitor = visitor(&app, &headers, origin).await;
+    render(
         StatusCode::OK,
         &Page {
             url: &url,

@@ -8,10 +8,13 @@ use http::{HeaderMap, StatusCode};
 
 use super::form::Form;
 use super::local::local_path;
-use crate::audit::Origin;
+use super::render::{render, with_cookie};
+use super::visitor::{csrf_token, is_own_form};
 use crate::authn::cookies;
+use crate::authn::csrf;
 use crate::context::App;
-use crate::http::{Error, csrf};
+use crate::http::Error;
+use crate::http::origin::Origin;
 use crate::routes::users::login;
 
 #[derive(Template)]
@@ -32,9 +35,9 @@ pub async fn show(
     let query = query.unwrap_or_default();
     let wanted = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "redirect");
     let redirect = wanted.map_or_else(start_page, |(_, path)| local_or_start(&path));
-    let (csrf, cookie) = super::csrf(&app, &headers);
+    let (csrf, cookie) = csrf_token(&app, &headers);
     let page = Page { csrf: &csrf, redirect: &redirect, email: "", refusal: "" };
-    Ok(super::with_cookie(super::render(StatusCode::OK, &page)?, cookie))
+    Ok(with_cookie(render(StatusCode::OK, &page)?, cookie))
 }
 
 /// `POST /login`
@@ -43,7 +46,7 @@ pub async fn submit(State(app): State<App>, request: Request) -> Result<Response
     let origin = Origin::of(request.extensions(), &headers);
     let form = Form::read(request).await?;
     let (email, redirect) = (form.get("email"), local_or_start(form.get("redirect")));
-    let outcome = if super::is_own_form(&headers, form.get("csrf_token")) {
+    let outcome = if is_own_form(&headers, form.get("csrf_token")) {
         login::sign_in(&app, email, Secret::new(form.get("password")), &origin).await
     } else {
         Err(Error::bad_request("This form has expired, please try again."))
@@ -52,13 +55,13 @@ pub async fn submit(State(app): State<App>, request: Request) -> Result<Response
         Ok(token) => {
             let session = cookies::session(token.expose(), &app.config);
             let csrf = cookies::csrf(&csrf::token(&token), &app.config);
-            let response = super::with_cookie(Redirect::to(&redirect).into_response(), session);
-            Ok(super::with_cookie(response, csrf))
+            let response = with_cookie(Redirect::to(&redirect).into_response(), session);
+            Ok(with_cookie(response, csrf))
         }
         Err(error) if error.status().is_client_error() => {
-            let (csrf, cookie) = super::csrf(&app, &headers);
+            let (csrf, cookie) = csrf_token(&app, &headers);
             let page = Page { csrf: &csrf, redirect: &redirect, email, refusal: error.message() };
-            Ok(super::with_cookie(super::render(error.status(), &page)?, cookie))
+            Ok(with_cookie(render(error.status(), &page)?, cookie))
         }
         Err(error) => Err(error),
     }

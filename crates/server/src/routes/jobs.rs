@@ -14,7 +14,7 @@ use super::matched;
 use crate::audit::Event;
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
-use crate::provisioning::cancel;
+use crate::provisioning::rescue::cancel;
 
 /// A job on the wire, without the fields that only the jobs endpoints fill (http-api 11).
 pub fn view(job: &Job, place: Place) -> ProvisionerJob {

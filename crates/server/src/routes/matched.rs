@@ -9,7 +9,7 @@ use coder_store::{Tx, daemons};
 
 use crate::context::App;
 use crate::http::Result;
-use crate::provisioning::presence::{STALE_AFTER, seen_within_of};
+use crate::provisioning::session::presence::{STALE_AFTER, seen_within_of};
 
 /// Counts the daemons that match `demand`; `at` is the moment for which "online" is asked.
 pub async fn count(

@@ -1,4 +1,4 @@
-//! One module per resource, one file per endpoint or small family; `http/router.rs` is the table of contents.
+//! One module per resource, one file per endpoint or small family; `router/mod.rs` is the table of contents.
 
 pub mod announce;
 pub mod audit;
@@ -12,7 +12,6 @@ pub mod keys;
 pub mod matched;
 pub mod meta;
 pub mod organizations;
-pub mod owners;
 pub mod provisioner_daemons;
 pub mod provisioner_jobs;
 pub mod provisioner_keys;

@@ -17,7 +17,8 @@ use coder_store::encryption;
 use coder_store::state_rotation::Rotated;
 
 use crate::context::App;
-use crate::provisioning::{lost, revoke};
+use crate::provisioning::credentials::revoke;
+use crate::provisioning::rescue::lost;
 
 /// Starts every task; each ends with the soft stop.
 pub fn start(app: &App) {

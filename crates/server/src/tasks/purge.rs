@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::driver::Task;
 use crate::context::App;
-use crate::provisioning::presence;
+use crate::provisioning::session::presence;
 
 /// Rows of daemons not seen for so long go, and tokens that expired so long ago.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);

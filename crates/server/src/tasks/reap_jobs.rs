@@ -15,7 +15,7 @@ use super::clock_jump::ClockJump;
 use super::driver::Task;
 use super::unserved::Seen;
 use crate::context::App;
-use crate::provisioning::give_up::give_up;
+use crate::provisioning::rescue::end_job::give_up;
 
 /// Most jobs looked at in one round; a pass goes on until none is left.
 const BATCH: i64 = 1000;

@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 use crate::context::App;
 use crate::events::hint::{self, Hint, Said};
-use crate::provisioning::{presence, revoke};
+use crate::provisioning::credentials::revoke;
+use crate::provisioning::session::presence;
 
 /// A sign of life, and which jobs are followed here.
 const HELLO: Duration = Duration::from_secs(20);

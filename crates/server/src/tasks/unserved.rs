@@ -7,8 +7,8 @@ use coder_store::jobs::Job;
 use coder_store::{Error, Tx};
 
 use crate::context::App;
-use crate::provisioning::presence::STALE_AFTER;
-use crate::routes::provisioner_jobs::facts::Facts;
+use crate::provisioning::dispatch::daemon_facts::Facts;
+use crate::provisioning::session::presence::STALE_AFTER;
 
 /// The daemons of an organization, as of one pass.
 pub(super) struct Seen {

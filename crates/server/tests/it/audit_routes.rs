@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use axum::body::Body;
 use coder_api::paths;
-use coder_server::http::router;
+use coder_server::router;
 use coder_store::audit;
 use http::{Method, Request};
 use serde_json::{Value, json};

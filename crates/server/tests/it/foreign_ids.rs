@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use coder_domain::ids::DaemonId;
 use coder_domain::tags::TagSet;
-use coder_server::http::router;
+use coder_server::router;
 use coder_store::daemons::{self, Join};
 use http::Method;
 use serde_json::{Value, json};

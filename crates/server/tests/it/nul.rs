@@ -1,8 +1,8 @@
 //! The NUL character, which Postgres stores in no text, wherever a request can carry it: refused or not found, never an error
 //! of the server's own.
 
-use coder_server::http::router;
-use coder_server::http::table::Row;
+use coder_server::router;
+use coder_server::router::table::Row;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use coder_server::http::router;
-use coder_server::http::table::{Access, Row};
+use coder_server::router;
+use coder_server::router::table::{Access, Row};
 use http::Method;
 use serde_json::{Value, json};
 

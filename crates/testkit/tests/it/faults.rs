@@ -3,7 +3,7 @@
 use coder_domain::ids::{KeyId, UserId};
 use coder_domain::tags::TagSet;
 use coder_server::App;
-use coder_server::provisioning::serve::Session;
+use coder_server::provisioning::session::Session;
 use coder_store::daemons::{self, Join};
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;

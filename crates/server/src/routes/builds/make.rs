@@ -21,7 +21,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{parameters, source, tags};
-use crate::audit::ended::{self, Asked};
+use crate::audit::job_end::{self, Asked};
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
 use crate::routes::{matched, templates, versions};
@@ -311,7 +311,7 @@ async fn finish_orphan(
     jobs::finish_unclaimed(tx, job.id, "", now).await?;
     workspaces::delete(tx, workspace.id, now).await?;
     let job = jobs::get(tx, job.id).await?;
-    ended::build(tx, &job, build, "", now).await?;
+    job_end::build(tx, &job, build, "", now).await?;
     Ok(true)
 }
 

@@ -12,7 +12,7 @@ use coder_store::versions::Version;
 use coder_store::{Tx, files};
 
 use crate::http::{Error, Result};
-use crate::routes::owners;
+use crate::owners;
 use crate::routes::versions::tags as source;
 
 /// A source that has been read.

@@ -5,7 +5,7 @@ use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::{Tx, files};
 
 use crate::http::{Caller, Result};
-use crate::provisioning::files::SYSTEM;
+use crate::provisioning::reports::module_files::SYSTEM;
 
 /// The file, if the caller may read it: as its uploader, or through an organization whose jobs use it.
 pub async fn readable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::Info>> {

@@ -6,7 +6,7 @@ use coder_api::paths;
 use coder_domain::ids::BuildId;
 use coder_domain::rbac::Action;
 
-use super::{Wanted, answer};
+use super::answer::{Wanted, answer};
 use crate::context::App;
 use crate::http::params::{Id, Query};
 use crate::http::{Caller, Result};

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use coder_api::paths;
 
-use super::{Wanted, answer};
+use super::answer::{Wanted, answer};
 use crate::context::App;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Result};

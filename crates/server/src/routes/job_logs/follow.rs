@@ -12,10 +12,10 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
-use super::{PAGE_BYTES, PAGE_LINES, view};
+use super::lines::{PAGE_BYTES, PAGE_LINES, view};
 use crate::context::App;
 use crate::events::Topic;
-use crate::provisioning::upgrade::Connection;
+use crate::http::upgrade::Connection;
 
 /// How often the follower is pinged; it must have answered by the next time.
 const PING_EVERY: Duration = Duration::from_secs(15);

@@ -19,10 +19,11 @@ use http::StatusCode;
 use jiff::SignedDuration;
 
 use super::object;
-use crate::audit::{Event, Kind, Origin, Verb};
+use crate::audit::{Event, Kind, Verb};
 use crate::authn::session::signed_out;
 use crate::authn::token as credential;
 use crate::context::App;
+use crate::http::origin::Origin;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::{random_name, users as accounts};

@@ -9,7 +9,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, NoContent, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 use crate::routes::users;
 
 /// `DELETE /users/{user}/keys/{id}`

@@ -12,8 +12,9 @@ use coder_store::settings;
 
 use crate::context::App;
 use crate::http::{Caller, Json, Result};
-use crate::provisioning::presence::{STALE_AFTER, seen_within};
-use crate::routes::provisioner_daemons::{extras, skew, view};
+use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
+use crate::routes::provisioner_daemons::skew;
+use crate::routes::provisioner_daemons::view::{extras, view};
 
 /// Answers of the database that take longer are worth a warning.
 const SLOW_DATABASE_MS: u128 = 15;

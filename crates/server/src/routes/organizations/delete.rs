@@ -13,7 +13,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 
 /// `DELETE /organizations/{organization}`: 400 for the default one, 409 while something is in it.
 pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {

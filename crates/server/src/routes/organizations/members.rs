@@ -16,7 +16,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Error, Json, NoContent, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 use crate::routes::users as accounts;
 
 /// What protects the memberships of an organization.

@@ -17,6 +17,7 @@ use coder_store::{Tx, organizations as store};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
+use crate::lookup;
 
 /// How an organization looks on the wire.
 pub fn view(row: &store::Organization) -> Organization {
@@ -35,20 +36,6 @@ pub fn view(row: &store::Organization) -> Organization {
 /// What protects an organization.
 pub const fn object(organization: &store::Organization) -> Object {
     Object::in_organization(Resource::Organization, organization.id).with_id(organization.id.0)
-}
-
-/// Finds the organization a path names: an id, a name, `default` or the zero id (http-api 1.2). No rights are checked;
-/// the daemon endpoint needs that.
-pub async fn find(app: &App, tx: &mut Tx, name: &str) -> Result<store::Organization> {
-    let found = match name.parse::<OrganizationId>() {
-        Ok(id) if !id.is_nil() => store::find(tx, id).await?,
-        Ok(_) => store::find(tx, app.default_organization).await?,
-        Err(_) if name.eq_ignore_ascii_case(DEFAULT_ORGANIZATION) => {
-            store::find(tx, app.default_organization).await?
-        }
-        Err(_) => store::find_by_name(tx, name).await?,
-    };
-    found.ok_or_else(Error::not_found)
 }
 
 /// The id of the organization a path names, if the caller may see it. Of a caller's own organizations the sign-in has
@@ -70,7 +57,7 @@ pub async fn id_of(app: &App, tx: &mut Tx, caller: &Caller, name: &str) -> Resul
 
 /// Finds the organization a path names, if the caller may see it.
 pub async fn named(app: &App, tx: &mut Tx, caller: &Caller, name: &str) -> Result<store::Organization> {
-    let found = find(app, tx, name).await?;
+    let found = lookup::organization(app, tx, name).await?;
     caller.require_visible(Action::Read, object(&found))?;
     Ok(found)
 }

@@ -17,7 +17,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 use crate::routes::users::{permissions, roles::changed, takeover};
 
 /// The role that every member has; it may be named and changes nothing.

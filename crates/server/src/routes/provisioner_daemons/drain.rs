@@ -13,7 +13,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::presence::{STALE_AFTER, seen_within};
+use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 use crate::routes::organizations;
 
 /// `POST /organizations/{organization}/provisionerdaemons/{daemon}/drain`: by name, which daemons of different users may

@@ -1,6 +1,6 @@
 //! The daemons of an organization, with what they do.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::str::FromStr;
 
 use axum::extract::State;
@@ -11,15 +11,13 @@ use coder_domain::tags::TagSet;
 use coder_store::daemons::{self, Daemon, DaemonJob, Filter, Seen};
 use jiff::SignedDuration;
 
-use super::{extras, view};
+use super::filters::{limit, tags, words};
+use super::view::{extras, view};
 use crate::context::App;
 use crate::http::params::{Names, Query};
-use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::presence::{STALE_AFTER, seen_within};
+use crate::http::{Caller, Json, Result};
+use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 use crate::routes::organizations;
-
-/// Rows when no limit is given (DAE-1).
-const DEFAULT_LIMIT: usize = 50;
 
 /// `GET /organizations/{organization}/provisionerdaemons`: newest first; stale ones only when asked for (DAE-2).
 pub async fn list(
@@ -122,37 +120,6 @@ fn describe(daemon: Daemon, jobs: Jobs, fresh: &Seen) -> ProvisionerDaemon {
         previous_job: jobs.previous,
         ..view(daemon)
     }
-}
-
-/// A positive limit.
-pub fn limit(query: &Query) -> Result<usize> {
-    match query.read::<usize>("limit")? {
-        None => Ok(DEFAULT_LIMIT),
-        Some(0) => Err(invalid("limit", "it must be positive")),
-        Some(limit) => Ok(limit),
-    }
-}
-
-/// A list separated by commas; absent or empty means no condition.
-pub fn words<T>(query: &Query, key: &str, read: impl Fn(&str) -> Option<T>) -> Result<Option<Vec<T>>> {
-    let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let read = |word: &str| {
-        read(word.trim()).ok_or_else(|| invalid(key, &format!("{word:?} is not one of its values")))
-    };
-    text.split(',').map(read).collect::<Result<_>>().map(Some)
-}
-
-/// A JSON object of tags; absent or without tags means no condition.
-pub fn tags(query: &Query) -> Result<Option<TagSet>> {
-    let Some(text) = query.get("tags").filter(|text| !text.is_empty()) else { return Ok(None) };
-    let map: BTreeMap<String, String> = serde_json::from_str(text)
-        .map_err(|_| invalid("tags", "it must be a JSON object whose values are texts"))?;
-    Ok((!map.is_empty()).then(|| TagSet::from_stored(map)))
-}
-
-fn invalid(key: &str, detail: &str) -> Error {
-    Error::bad_request("Invalid query parameters.")
-        .field(key, format!("Query param {key:?} is not valid: {detail}"))
 }
 
 /// A duration as Go writes it: `1h0m0s`, `90s`, `1.5h`, `250ms`.

@@ -1,48 +1,12 @@
 //! Provisioner daemons: the endpoint they join at, and the list of them.
 
 mod drain;
+pub mod filters;
 mod list;
 mod serve;
 pub mod skew;
-
-use coder_api::daemons::{DaemonExtras, ProvisionerDaemon, ProvisionerType};
-use coder_store::daemons::Daemon;
+pub mod view;
 
 pub use drain::{drain, undrain};
-pub use list::{limit, list, tags, words};
+pub use list::list;
 pub use serve::serve;
-
-/// How a daemon looks where nothing is said about its jobs (http-api 11).
-pub fn view(daemon: Daemon) -> ProvisionerDaemon {
-    ProvisionerDaemon {
-        id: daemon.id,
-        organization_id: daemon.organization_id,
-        key_id: daemon.key_id,
-        created_at: daemon.created_at,
-        last_seen_at: daemon.last_seen_at,
-        name: daemon.name,
-        version: daemon.version,
-        api_version: daemon.api_version,
-        provisioners: daemon.provisioners.iter().map(|kind| ProvisionerType::from(kind.as_str())).collect(),
-        tags: daemon.tags,
-        key_name: None,
-        status: None,
-        current_job: None,
-        previous_job: None,
-        ours: None,
-    }
-}
-
-/// What we say of a daemon beyond the official fields. `held` jobs are known to be its; an official daemon does not
-/// say how many it has.
-pub fn extras(daemon: &Daemon, held: usize, server_version: &str) -> DaemonExtras {
-    DaemonExtras {
-        slots: daemon.slots,
-        busy_slots: daemon.busy.max(i64::try_from(held).unwrap_or(i64::MAX)),
-        draining: daemon.draining,
-        problem: daemon.problem.clone(),
-        problem_detail: daemon.problem_detail.clone(),
-        version_skew: skew::build(&daemon.version, server_version),
-        api_version_skew: skew::api(&daemon.api_version),
-    }
-}

@@ -1,4 +1,4 @@
-//! Where daemons join. Who may: `provisioning/admit.rs`; what they can call: `provisioning/serve.rs`.
+//! Where daemons join. Who may: `provisioning/session/admit.rs`; what they can call: `provisioning/session/serve.rs`.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -9,9 +9,10 @@ use coder_wire::ws::Socket;
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::peer::Peer;
+use crate::http::upgrade;
 use crate::http::{AccessUrl, Error, Result};
-use crate::provisioning::serve::Session;
-use crate::provisioning::{admit, upgrade};
+use crate::provisioning::session::Session;
+use crate::provisioning::session::admit;
 
 /// `GET /organizations/{organization}/provisionerdaemons/serve`: the daemon's row is written before the upgrade is
 /// looked at (scheduling-and-auth 4.1). All error bodies stay below 1 KiB (wire-protocol 1.7).

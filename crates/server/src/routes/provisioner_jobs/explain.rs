@@ -12,12 +12,12 @@ use coder_store::Tx;
 use coder_store::jobs::queue::fair_place;
 use coder_store::jobs::{self, Job};
 
-use super::facts::Facts;
-use super::object;
+use super::view::object;
 use crate::context::App;
 use crate::http::params::{Names, id};
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::presence::STALE_AFTER;
+use crate::provisioning::dispatch::daemon_facts::Facts;
+use crate::provisioning::session::presence::STALE_AFTER;
 use crate::routes::organizations;
 
 /// `GET /organizations/{organization}/provisionerjobs/{job}/explain`: for those who may see the jobs list, and for

@@ -6,7 +6,7 @@ use coder_domain::ids::JobId;
 use coder_domain::rbac::Action;
 use coder_store::jobs::list::Filter;
 
-use super::{load, object};
+use super::view::{load, object};
 use crate::context::App;
 use crate::http::params::{Names, id};
 use crate::http::{Caller, Error, Json, Result};

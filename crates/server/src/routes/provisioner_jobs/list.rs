@@ -7,12 +7,12 @@ use coder_domain::job::Status;
 use coder_domain::rbac::Action;
 use coder_store::jobs::list::Filter;
 
-use super::{load, object};
+use super::view::{load, object};
 use crate::context::App;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Json, Result};
 use crate::routes::organizations;
-use crate::routes::provisioner_daemons::{limit, tags, words};
+use crate::routes::provisioner_daemons::filters::{limit, tags, words};
 
 /// `GET /organizations/{organization}/provisionerjobs`: newest first; unknown parameters are refused.
 pub async fn list(

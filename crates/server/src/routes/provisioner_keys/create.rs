@@ -12,7 +12,7 @@ use coder_store::keys::{self, Key};
 use coder_store::transaction;
 use jiff::SignedDuration;
 
-use super::{event, object, seconds};
+use super::view::{event, object, seconds};
 use crate::audit::Verb;
 use crate::authn::token;
 use crate::context::App;

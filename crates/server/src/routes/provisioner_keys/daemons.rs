@@ -10,11 +10,11 @@ use coder_store::daemons::{self, Filter};
 use coder_store::keys;
 use jiff::SignedDuration;
 
-use super::{has_reserved_id, object, view};
+use super::view::{has_reserved_id, object, view};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Json, Result};
-use crate::provisioning::presence::seen_within;
+use crate::provisioning::session::presence::seen_within;
 use crate::routes::{organizations, provisioner_daemons};
 
 /// Three missed signs of life.
@@ -49,7 +49,7 @@ pub async fn daemons(
         daemons.sort_by(|a, b| a.name.cmp(&b.name));
         ProvisionerKeyDaemons {
             key: view(key),
-            daemons: daemons.into_iter().map(provisioner_daemons::view).collect(),
+            daemons: daemons.into_iter().map(provisioner_daemons::view::view).collect(),
         }
     };
     Ok(Json(keys.into_iter().map(with_daemons).collect()))

@@ -4,14 +4,14 @@ use axum::extract::State;
 use coder_domain::rbac::Action;
 use coder_store::{keys, transaction};
 
-use super::{event, is_reserved, object};
+use super::view::{event, is_reserved, object};
 use crate::audit::Verb;
 use crate::context::App;
 use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, NoContent, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 use crate::routes::organizations;
 
 /// `DELETE /organizations/{organization}/provisionerkeys/{name}`: its daemons' jobs fail and their sessions end at once

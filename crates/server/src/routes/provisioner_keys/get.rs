@@ -7,9 +7,9 @@ use coder_domain::key::{Hashed, PROVISIONER_KEY_LENGTH, is_provisioner_key};
 use coder_store::keys;
 use http::HeaderMap;
 
-use super::view;
-use crate::audit::Origin;
+use super::view::view;
 use crate::context::App;
+use crate::http::origin::Origin;
 use crate::http::{Error, Json, Result};
 
 /// `GET /provisionerkeys/{anything}`: only the header counts, the path is ignored (KEY-8).

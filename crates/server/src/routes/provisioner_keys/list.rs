@@ -5,7 +5,7 @@ use coder_api::keys::ProvisionerKey;
 use coder_domain::rbac::Action;
 use coder_store::keys;
 
-use super::{has_reserved_id, object, view};
+use super::view::{has_reserved_id, object, view};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Json, Result};

@@ -7,15 +7,7 @@ mod get;
 mod list;
 mod rotate;
 mod update;
-
-use coder_api::keys::ProvisionerKey;
-use coder_domain::ids::{KeyId, OrganizationId};
-use coder_domain::rbac::{Object, Resource};
-use coder_store::keys::Key;
-use jiff::SignedDuration;
-
-use crate::audit::{Event, Kind, Verb};
-use crate::http::{Error, Result};
+mod view;
 
 pub use create::create;
 pub use daemons::daemons;
@@ -24,52 +16,4 @@ pub use get::get;
 pub use list::list;
 pub use rotate::rotate;
 pub use update::update;
-
-/// Names of the rows that stand for other ways to join (scheduling-and-auth KEY-3).
-const RESERVED: [&str; 3] = ["built-in", "user-auth", "psk"];
-
-/// Keys are protected as the daemons are that they admit.
-const fn object(organization: OrganizationId) -> Object {
-    Object::in_organization(Resource::ProvisionerDaemon, organization)
-}
-
-fn is_reserved(name: &str) -> bool {
-    RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
-}
-
-/// Whether a key stands for another way to join.
-#[must_use]
-pub fn has_reserved_id(id: KeyId) -> bool {
-    [KeyId::BUILT_IN, KeyId::USER_AUTH, KeyId::PSK].contains(&id)
-}
-
-/// Something done to a key, for the audit log.
-fn event(verb: Verb, key: &Key) -> Event {
-    Event::new(verb, Kind::ProvisionerKey, key.id.0, &key.name).in_organization(key.organization_id)
-}
-
-/// A number of seconds that a request gives; bounded so that nothing overflows.
-fn seconds(field: &str, seconds: i64) -> Result<SignedDuration> {
-    /// A hundred years.
-    const MOST: i64 = 100 * 366 * 24 * 3600;
-    if (-MOST..=MOST).contains(&seconds) {
-        return Ok(SignedDuration::from_secs(seconds));
-    }
-    Err(Error::invalid(field, format!("At most {MOST} seconds are possible.")))
-}
-
-/// How a key looks on the wire: the official fields, and ours.
-fn view(key: Key) -> ProvisionerKey {
-    ProvisionerKey {
-        id: key.id,
-        created_at: key.created_at,
-        organization: key.organization_id,
-        name: key.name,
-        tags: key.tags,
-        expires_at: key.expires_at,
-        previous_valid_until: key.previous_until,
-        allow_addresses: key.networks.networks().iter().map(ToString::to_string).collect(),
-        last_used_at: key.last_used_at,
-        last_used_address: key.last_used_address,
-    }
-}
+pub use view::has_reserved_id;

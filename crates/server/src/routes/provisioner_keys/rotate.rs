@@ -8,7 +8,7 @@ use coder_store::keys;
 use coder_store::transaction;
 use jiff::SignedDuration;
 
-use super::{event, is_reserved, object, seconds};
+use super::view::{event, is_reserved, object, seconds};
 use crate::audit::Verb;
 use crate::authn::token;
 use crate::context::App;
@@ -16,7 +16,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 use crate::routes::organizations;
 
 /// Longest overlap: whoever needs longer has two keys.

@@ -7,14 +7,14 @@ use coder_domain::rbac::Action;
 use coder_store::{keys, transaction};
 
 use super::create::expiry;
-use super::{event, is_reserved, object, view};
+use super::view::{event, is_reserved, object, view};
 use crate::audit::Verb;
 use crate::context::App;
 use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 use crate::routes::organizations;
 
 /// `PATCH /organizations/{organization}/provisionerkeys/{name}`: takes effect at once, for open sessions, too. A daemon

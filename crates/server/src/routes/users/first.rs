@@ -9,8 +9,9 @@ use coder_store::{organizations, settings, transaction, users};
 use http::StatusCode;
 
 use super::create::{self, check_identity, check_password};
-use crate::audit::{Event, Kind, Origin, Verb};
+use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
+use crate::http::origin::Origin;
 use crate::http::{Error, Json, Result, Warned, body};
 use crate::routes::stored_only;
 

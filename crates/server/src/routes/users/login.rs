@@ -8,11 +8,13 @@ use coder_store::{tokens, transaction, users};
 use http::StatusCode;
 use http::header::SET_COOKIE;
 
-use crate::audit::{Event, Kind, Origin, Verb};
+use crate::audit::{Event, Kind, Verb};
 use crate::authn::cookies;
+use crate::authn::csrf;
 use crate::context::App;
-use crate::http::{Caller, Error, Json, Result, body, csrf};
-use crate::provisioning::revoke;
+use crate::http::origin::Origin;
+use crate::http::{Caller, Error, Json, Result, body};
+use crate::provisioning::credentials::revoke;
 use crate::routes::keys::create::open_session;
 
 /// `POST /users/login`

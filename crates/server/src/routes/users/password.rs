@@ -11,7 +11,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, NoContent, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 
 /// `PUT /users/{user}/password`: one's own with the old one; other people's with the right to update accounts and to
 /// assign their roles. Every session and token of the account ends, except the one presented, and with them the daemons

@@ -14,7 +14,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 
 /// The role that everybody has; it may be named and changes nothing.
 const IMPLIED: &str = "member";

@@ -12,7 +12,7 @@ use crate::events::hint::Hint;
 use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::revoke;
+use crate::provisioning::credentials::revoke;
 
 /// `PUT /users/{user}/status/suspend`
 pub async fn suspend(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {

@@ -15,13 +15,14 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{tags as source_tags, view};
-use crate::audit::ended::Asked;
+use crate::audit::job_end::Asked;
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
+use crate::owners;
 use crate::routes::files::find::usable;
-use crate::routes::{announce, matched, organizations, owners, random_name, templates, users};
+use crate::routes::{announce, matched, organizations, random_name, templates, users};
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES: usize = 1 << 20;

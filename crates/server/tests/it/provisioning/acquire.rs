@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use coder_server::provisioning::acquire::Outcome;
-use coder_server::provisioning::waiting::Domain;
+use coder_server::provisioning::dispatch::scheduler::Outcome;
+use coder_server::provisioning::dispatch::wait_queue::Domain;
 use coder_wire::messages::provisioner::WorkspaceTransition;
 use coder_wire::messages::provisionerd::acquired_job::Type;
 

@@ -80,7 +80,9 @@ async fn builds_and_imports_are_written_down_when_they_end() {
     let third = start(&server, &owner, &workspace, "start").await;
     daemon.take(third).await;
     let over = jobs::While::Open;
-    coder_server::provisioning::give_up::give_up(&server.app, third, over, "daemon lost", "").await.unwrap();
+    coder_server::provisioning::rescue::end_job::give_up(&server.app, third, over, "daemon lost", "")
+        .await
+        .unwrap();
     let builds = entries(&server, &owner, "resource_type:workspace_build").await;
     assert_eq!(told(&builds[0]), ("start".into(), 500, third.to_string(), "coder-cli/9".into()));
     assert_eq!(builds.len(), 3);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use coder_domain::key::Hashed;
-use coder_server::provisioning::key_end::Shown;
+use coder_server::provisioning::session::admit::PresentedKey;
 use coder_server::tasks::driver::Task;
 use coder_server::tasks::heartbeat::Heartbeat;
 use coder_server::tasks::reap_jobs::ReapJobs;
@@ -20,8 +20,8 @@ async fn expiring(server: &TestServer, name: &str, seconds: i64) -> Line {
     key.expires_at = Some(app.now() + jiff::SignedDuration::from_secs(seconds));
     keys::insert(&mut app.store.single().await.unwrap(), &key, Hashed::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let shown = Some(Shown { key: id, secret: Hashed::of(name), address });
-    let line = Line::open(app, Wanted { name, key: id, shown, ..Wanted::default() }).await;
+    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let line = Line::open(app, Wanted { name, key: id, presented_key, ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use coder_domain::ids::OrganizationId;
 use coder_server::App;
-use coder_server::provisioning::admit::Admitted;
-use coder_server::provisioning::key_end::Shown;
+use coder_server::provisioning::session::admit::Admitted;
+use coder_server::provisioning::session::admit::PresentedKey;
 use coder_wire::drpc;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HeldJob, HoldRequest, HoldResponse, LogsRequest, LogsResponse, notice,
@@ -36,7 +36,7 @@ pub(super) struct Wanted<'a> {
     /// In another than the default organization.
     pub(super) organization: Option<OrganizationId>,
     /// With this secret of its key.
-    pub(super) shown: Option<Shown>,
+    pub(super) presented_key: Option<PresentedKey>,
     /// The connection is cut after so many bytes.
     pub(super) cut_after: usize,
 }
@@ -51,7 +51,7 @@ impl Default for Wanted<'_> {
             tags: TagSet::untagged(),
             token: "",
             organization: None,
-            shown: None,
+            presented_key: None,
             cut_after: usize::MAX,
         }
     }
@@ -68,10 +68,10 @@ impl Line {
             version: String::new(),
             api_version: protocol::CURRENT.to_string(),
         };
-        let Wanted { extensions, shown, user, token, .. } = wanted;
+        let Wanted { extensions, presented_key, user, token, .. } = wanted;
         // Its public half.
         let token = token.split_once('-').map(|(id, _)| id.to_owned());
-        let admitted = Admitted { join, extensions, shown, user, token };
+        let admitted = Admitted { join, extensions, presented_key, user, token };
         let mut tx = app.store.single().await.unwrap();
         let joined = daemons::insert_joined(
             &mut tx,

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use coder_domain::ids::OrganizationId;
-use coder_server::provisioning::revoke;
+use coder_server::provisioning::credentials::revoke;
 use http::Method;
 
 use super::extended::{Line, Wanted};

@@ -38,7 +38,7 @@ use coder_domain::ids::{DaemonId, JobId, KeyId, TemplateVersionId, UserId};
 use coder_domain::job::Status;
 use coder_domain::protocol;
 use coder_domain::tags::TagSet;
-use coder_server::provisioning::serve::Session;
+use coder_server::provisioning::session::Session;
 use coder_store::daemons::{self, Join};
 use coder_store::jobs::{self, Job};
 use coder_testkit::wait::{SOON, eventually, found, settled};

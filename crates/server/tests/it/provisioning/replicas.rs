@@ -155,7 +155,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
         Wanted {
             name: "shown",
             key: key.id,
-            shown: Some(coder_server::provisioning::key_end::Shown {
+            presented_key: Some(coder_server::provisioning::session::admit::PresentedKey {
                 key: key.id,
                 secret: Hashed::of("secret"),
                 address: std::net::Ipv4Addr::LOCALHOST.into(),

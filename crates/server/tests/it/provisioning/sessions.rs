@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use coder_domain::key::Hashed;
-use coder_server::provisioning::revoke;
+use coder_server::provisioning::credentials::revoke;
 use coder_store::{builds, keys};
 use coder_wire::extension::messages::notice::Notice;
 use coder_wire::extension::messages::{ProgramReport, SlotsReport, Verdict};

@@ -1,6 +1,6 @@
 //! Daemons that joined with a user's token: they go with it.
 
-use coder_server::provisioning::revoke;
+use coder_server::provisioning::credentials::revoke;
 use http::Method;
 
 use super::of_user::{Two, joined};

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use coder_domain::key::Hashed;
-use coder_server::provisioning::key_end::Shown;
+use coder_server::provisioning::session::admit::PresentedKey;
 use coder_store::keys;
 use coder_wire::extension::messages::notice::Notice;
 
@@ -31,8 +31,8 @@ async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> Line {
     let key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), a.app.now());
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Hashed::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let shown = Some(Shown { key: id, secret: Hashed::of(name), address });
-    let line = Line::open(&b.app, Wanted { name, key: id, shown, ..Wanted::default() }).await;
+    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let line = Line::open(&b.app, Wanted { name, key: id, presented_key, ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }

@@ -1,0 +1,122 @@
+//! Entries about jobs: a build, or an import, is told when it ends, as the deed of whoever asked for it, from where they
+//! asked (scheduling-and-auth 5.4). The job's private input carries what the entry needs until then.
+
+use std::net::IpAddr;
+
+use coder_domain::Timestamp;
+use coder_domain::build::Transition;
+use coder_domain::job::Type;
+use coder_store::builds::{self, Build};
+use coder_store::jobs::Job;
+use coder_store::{Result, Tx};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{Event, Kind, Verb};
+use crate::http::origin::Origin;
+
+/// Where the input of a job has this.
+const FIELD: &str = "audit";
+
+/// What an entry about the end of a job says besides what the job's rows say.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Asked {
+    /// Name of the workspace or of the template version.
+    pub name: String,
+    /// User name of the workspace's owner.
+    pub owner: String,
+    /// From which address it was asked for.
+    ip: Option<IpAddr>,
+    /// With which program.
+    user_agent: String,
+}
+
+impl Asked {
+    /// For a job that was asked for from here.
+    #[must_use]
+    pub fn new(name: &str, owner: &str, origin: &Origin) -> Self {
+        Self {
+            name: name.to_owned(),
+            owner: owner.to_owned(),
+            ip: origin.address,
+            user_agent: origin.user_agent.clone(),
+        }
+    }
+
+    /// Puts it into the input of a job.
+    pub fn keep_in(&self, input: &mut serde_json::Value) {
+        if let (Some(fields), Ok(kept)) = (input.as_object_mut(), serde_json::to_value(self)) {
+            fields.insert(FIELD.to_owned(), kept);
+        }
+    }
+
+    /// Of a job that an older server made, nothing is known.
+    fn of(job: &Job) -> Self {
+        let kept = job.input.0.get(FIELD).cloned().unwrap_or_default();
+        serde_json::from_value(kept).unwrap_or_default()
+    }
+}
+
+/// Says that a build ended: with status 200, or with 500 when there is an error. Its request is the job.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn build(tx: &mut Tx, job: &Job, build: &Build, error: &str, now: Timestamp) -> Result<()> {
+    let verb = match build.transition {
+        Transition::Start => Verb::Start,
+        Transition::Stop => Verb::Stop,
+        Transition::Delete => Verb::Delete,
+    };
+    let asked = Asked::of(job);
+    let event = Event::new(verb, Kind::WorkspaceBuild, build.id.0, asked.name.as_str())
+        .in_organization(job.organization_id)
+        .note("workspace_id", build.workspace_id.to_string())
+        .note("workspace_name", asked.name.as_str())
+        .note("workspace_owner", asked.owner.as_str())
+        .note("build_number", build.build_number.to_string())
+        .note("build_reason", build.reason.as_str());
+    write(tx, event, job, asked, error, now).await
+}
+
+/// Says that a job ended, whatever it was; nobody is told of dry runs, which change nothing.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn job(tx: &mut Tx, job: &Job, error: &str, now: Timestamp) -> Result<()> {
+    match (job.kind, job.workspace_build_id) {
+        (Type::WorkspaceBuild, Some(id)) => {
+            let ended = builds::get(tx, id).await?;
+            build(tx, job, &ended, error, now).await
+        }
+        (Type::TemplateVersionImport, _) => import(tx, job, error, now).await,
+        _ => Ok(()),
+    }
+}
+
+/// Says that an import ended.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn import(tx: &mut Tx, job: &Job, error: &str, now: Timestamp) -> Result<()> {
+    let Some(version) = job.template_version_id else { return Ok(()) };
+    let asked = Asked::of(job);
+    let outcome = if error.is_empty() { "succeeded" } else { "failed" };
+    let event = Event::new(Verb::Write, Kind::TemplateVersion, version.0, asked.name.as_str())
+        .in_organization(job.organization_id)
+        .change("import", "running", outcome);
+    write(tx, event, job, asked, error, now).await
+}
+
+async fn write(
+    tx: &mut Tx,
+    event: Event,
+    job: &Job,
+    asked: Asked,
+    error: &str,
+    now: Timestamp,
+) -> Result<()> {
+    let origin = Origin { request: job.id.0, address: asked.ip, user_agent: asked.user_agent };
+    let status = if error.is_empty() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    event.status(status).write(tx, job.initiator_id, &origin, now).await
+}

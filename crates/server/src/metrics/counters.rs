@@ -1,0 +1,282 @@
+//! Counters that are kept as things happen.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use coder_domain::ids::OrganizationId;
+use coder_domain::tags::TagSet;
+use http::{Method, StatusCode};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::sockets::{Durations, Socket, Sockets};
+use super::workspaces::Census;
+
+/// So many tag sets have numbers of their own; all others are counted together.
+pub const SETS: usize = 100;
+/// The tag set of all others.
+pub(super) const OTHERS: &str = "(others)";
+
+/// Seconds that a job may wait.
+const WAITS: [f64; 11] = [0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
+/// Seconds that a request may take (scheduling-and-auth 6.2).
+const LATENCIES: [f64; 11] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRoute {
+    method: &'static str,
+    path: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfAnswer {
+    code: u16,
+    method: &'static str,
+    path: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OfSet {
+    pub(super) organization_id: String,
+    pub(super) tags: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCreation {
+    organization_name: String,
+    template_name: String,
+    preset_name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfReason {
+    reason: &'static str,
+}
+
+/// Tells what somebody else in this process counts, in the text form of OpenMetrics.
+pub(super) type Source = Box<dyn Fn() -> String + Send + Sync>;
+
+pub(super) struct Inner {
+    pub(super) registry: Registry,
+    answers: Family<OfAnswer, Counter>,
+    latencies: Durations<OfRoute>,
+    concurrent: Family<OfRoute, Gauge>,
+    waits: Durations<OfSet>,
+    joins: Counter,
+    reconnects: Counter,
+    ended: Family<OfReason, Counter>,
+    creations: Family<OfCreation, Counter>,
+    sockets: Sockets,
+    pub(super) census: Census,
+    pub(super) sources: Mutex<Vec<Source>>,
+    known: Mutex<HashSet<OfSet>>,
+}
+
+/// The counts of a server; clones share them.
+#[derive(Clone)]
+pub struct Metrics(pub(super) Arc<Inner>);
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let sockets = Sockets::new(&mut registry);
+        let mut inner = Inner {
+            registry,
+            answers: Family::default(),
+            latencies: Durations::new_with_constructor(|| Histogram::new(LATENCIES)),
+            concurrent: Family::default(),
+            waits: Durations::new_with_constructor(|| Histogram::new(WAITS)),
+            joins: Counter::default(),
+            reconnects: Counter::default(),
+            ended: Family::default(),
+            creations: Family::default(),
+            sockets,
+            census: Census::default(),
+            sources: Mutex::default(),
+            known: Mutex::default(),
+        };
+        let registry = &mut inner.registry;
+        registry.register("coderd_api_requests_processed", "Requests answered", inner.answers.clone());
+        registry.register(
+            "coderd_api_request_latencies_seconds",
+            "Time from a request to its answer",
+            inner.latencies.clone(),
+        );
+        registry.register(
+            "coderd_api_concurrent_requests",
+            "Requests that are being answered",
+            inner.concurrent.clone(),
+        );
+        registry.register(
+            "coderd_provisioning_job_wait_seconds",
+            "Time from the making of a job to its handing out",
+            inner.waits.clone(),
+        );
+        registry.register("coderd_provisioning_daemon_joins", "Connections of daemons", inner.joins.clone());
+        registry.register(
+            "coderd_provisioning_daemon_reconnects",
+            "Connections of daemons that were known already",
+            inner.reconnects.clone(),
+        );
+        registry.register(
+            "coderd_provisioning_jobs_given_up",
+            "Jobs that the server ended, by reason",
+            inner.ended.clone(),
+        );
+        registry.register("coderd_workspace_creation", "Workspaces made", inner.creations.clone());
+        Self(Arc::new(inner))
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// A request begins; `path` is its route's template, none for a path that nobody serves.
+    #[must_use]
+    pub fn request(&self, method: &Method, path: Option<&str>) -> Request {
+        let route = OfRoute { method: word(method), path: path.unwrap_or("(none)").to_owned() };
+        self.0.concurrent.get_or_create(&route).inc();
+        Request { metrics: self.clone(), route, started: Instant::now() }
+    }
+
+    /// A daemon has joined; `again` if its row existed.
+    pub fn joined(&self, again: bool) {
+        self.0.joins.inc();
+        if again {
+            self.0.reconnects.inc();
+        }
+    }
+
+    /// A job was handed out after it waited so long.
+    pub fn handed_out(&self, organization: OrganizationId, tags: &TagSet, waited: Duration) {
+        self.0.waits.get_or_create(&self.set(organization, tags)).observe(waited.as_secs_f64());
+    }
+
+    /// A WebSocket is opened at this route; it counts until the result is dropped.
+    pub fn socket(&self, path: &'static str) -> Socket {
+        self.0.sockets.open(path)
+    }
+
+    /// A workspace was made.
+    pub fn workspace_made(&self, organization: &str, template: &str, preset: &str) {
+        let labels = OfCreation {
+            organization_name: organization.to_owned(),
+            template_name: template.to_owned(),
+            preset_name: preset.to_owned(),
+        };
+        self.0.creations.get_or_create(&labels).inc();
+    }
+
+    /// What else is told at each scrape: whole families in the text form of OpenMetrics, whose names nobody else uses.
+    pub fn tell_also(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
+    }
+
+    /// The server has ended a job that nobody else would have ended.
+    pub fn gave_up(&self, reason: &'static str) {
+        self.0.ended.get_or_create(&OfReason { reason }).inc();
+    }
+
+    /// The labels of a tag set: its own as long as there are few.
+    fn set(&self, organization: OrganizationId, tags: &TagSet) -> OfSet {
+        let set = OfSet { organization_id: organization.to_string(), tags: tags.to_string() };
+        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(&set) || (known.len() < SETS && known.insert(set.clone())) {
+            return set;
+        }
+        OfSet { organization_id: String::new(), tags: OTHERS.to_owned() }
+    }
+}
+
+/// A request that is being answered; it counts until it is dropped.
+#[derive(Debug)]
+pub struct Request {
+    metrics: Metrics,
+    route: OfRoute,
+    started: Instant,
+}
+
+impl Request {
+    /// It is answered.
+    pub fn answered(self, status: StatusCode) {
+        let inner = &*self.metrics.0;
+        let OfRoute { method, path } = self.route.clone();
+        inner.answers.get_or_create(&OfAnswer { code: status.as_u16(), method, path }).inc();
+        inner.latencies.get_or_create(&self.route).observe(self.started.elapsed().as_secs_f64());
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.metrics.0.concurrent.get_or_create(&self.route).dec();
+    }
+}
+
+/// A client can invent methods; labels cannot grow with them.
+fn word(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "(other)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use coder_domain::ids::UserId;
+
+    use super::*;
+
+    #[test]
+    fn labels_that_others_choose_are_bounded() {
+        let metrics = Metrics::default();
+        for number in 0..SETS + 50 {
+            let tags = BTreeMap::from([("n".to_owned(), number.to_string())]);
+            let tags = TagSet::canonical(UserId::NIL, [&tags]);
+            metrics.handed_out(OrganizationId::NIL, &tags, Duration::from_secs(1));
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &metrics.0.registry).unwrap();
+        let series =
+            text.lines().filter(|line| line.starts_with("coderd_provisioning_job_wait_seconds_count"));
+        assert_eq!(series.count(), SETS + 1);
+        let others = "coderd_provisioning_job_wait_seconds_count{organization_id=\"\",tags=\"(others)\"} 50";
+        assert!(text.contains(others), "{text}");
+    }
+
+    #[test]
+    fn a_request_counts_while_it_is_answered_and_once_after() {
+        let metrics = Metrics::default();
+        let request = metrics.request(&Method::GET, Some("/api/v2/users/{user}"));
+        let show = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &metrics.0.registry).unwrap();
+            text
+        };
+        let now = "coderd_api_concurrent_requests{method=\"GET\",path=\"/api/v2/users/{user}\"}";
+        assert!(show().contains(&format!("{now} 1")));
+        request.answered(StatusCode::NOT_FOUND);
+        let text = show();
+        assert!(text.contains(&format!("{now} 0")), "{text}");
+        let total = "coderd_api_requests_processed_total{code=\"404\",method=\"GET\",path=\"/api/v2/users/{user}\"} 1";
+        assert!(text.contains(total), "{text}");
+        drop(metrics.request(&Method::from_bytes(b"BREW").unwrap(), None));
+        assert!(show().contains("{method=\"(other)\",path=\"(none)\"} 0"));
+    }
+}

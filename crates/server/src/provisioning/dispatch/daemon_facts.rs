@@ -1,0 +1,79 @@
+//! What is known of an organization's daemons, as the reasons for waiting and the reaper of waiting jobs need it.
+
+use std::collections::HashSet;
+
+use coder_domain::Timestamp;
+use coder_domain::explain::{Daemon, Job, Session};
+use coder_domain::ids::{DaemonId, OrganizationId};
+use coder_domain::tags::{Demand, Offer, matches};
+use coder_store::daemons::Connected;
+use coder_store::{Error, Tx, daemon_facts};
+
+use crate::context::App;
+use crate::provisioning::session::presence;
+
+/// Most daemons looked at, those seen last first. More in one organization are told of as far as this.
+const MOST: i64 = 20_000;
+
+/// The facts, as of one moment.
+pub struct Facts {
+    daemons: Vec<daemon_facts::Facts>,
+    connected: HashSet<DaemonId>,
+    known: Connected,
+    /// Whether other replicas may hold connections that this one does not know.
+    is_shared: bool,
+    at: Timestamp,
+}
+
+impl Facts {
+    /// Reads them, with one statement.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn load(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
+        Self::read(app, tx, organization, MOST).await
+    }
+
+    /// As [`Self::load`], of every daemon: the reaper may overlook none.
+    ///
+    /// # Errors
+    /// Only when the database fails.
+    pub async fn load_all(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
+        Self::read(app, tx, organization, i64::MAX).await
+    }
+
+    async fn read(app: &App, tx: &mut Tx, organization: OrganizationId, most: i64) -> Result<Self, Error> {
+        Ok(Self {
+            daemons: daemon_facts::list(tx, organization, most).await?,
+            connected: app.scheduler.connected().daemons().into_iter().collect(),
+            known: presence::connected(app),
+            is_shared: app.store.is_postgres(),
+            at: app.now(),
+        })
+    }
+
+    /// The daemons, as the functions that explain want them.
+    #[must_use]
+    pub fn daemons(&self) -> Vec<Daemon<'_>> {
+        self.daemons.iter().map(|facts| facts.daemon(self.session(facts), self.at)).collect()
+    }
+
+    /// Those that could run a job, by type and tags.
+    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemon_facts::Facts> {
+        let demand = Demand { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
+        self.daemons.iter().filter(move |daemon| {
+            let organization = daemon.organization_id;
+            matches(&Offer { organization, provisioners: &daemon.provisioners, tags: &daemon.tags }, &demand)
+        })
+    }
+
+    fn session(&self, daemon: &daemon_facts::Facts) -> Session {
+        match (self.connected.contains(&daemon.id), self.is_shared) {
+            (true, _) => Session::Connected,
+            _ if self.known.has(daemon.id, daemon.left_at, &daemon.server) => Session::Connected,
+            (false, true) if daemon.left_at.is_some() => Session::Gone,
+            (false, false) => Session::Gone,
+            (false, true) => Session::Unknown,
+        }
+    }
+}

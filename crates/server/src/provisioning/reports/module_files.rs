@@ -1,0 +1,142 @@
+//! Archives of Terraform modules: daemons upload them after an import and download them before a build
+//! (wire-protocol 5.9).
+
+use std::io::Read;
+
+use coder_domain::Timestamp;
+use coder_domain::ids::{FileId, UserId};
+use coder_domain::job::Type;
+use coder_store::jobs::{self, Job};
+use coder_store::{Tx, files, job_uploads, transaction, version_details};
+use coder_wire::file::Header;
+use coder_wire::messages::provisioner::DataUploadType;
+use coder_wire::messages::provisionerd::FileRequest;
+
+use super::refusal::{self, Refusal};
+use crate::provisioning::session::Session;
+use crate::spool::Spool;
+use crate::stored::Stored;
+
+const TAR: &str = "application/x-tar";
+
+/// Module archives belong to the system: no person uploaded them, and no person can name them as a template's source.
+pub const SYSTEM: UserId = UserId::PREBUILDS;
+
+/// Whether the daemon may upload a file now: it has an import in hand that has room for one more archive. Asked before any
+/// byte of the file is read.
+pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, Refusal> {
+    if header.kind != DataUploadType::UploadTypeModuleFiles {
+        return Err(Refusal::invalid("only archives of modules are taken"));
+    }
+    let hash = hex(&header.hash)?;
+    let mut tx = session.app.store.reader().await?;
+    let imports = imports_in_hand(&mut tx, session).await?;
+    let mut has_room = false;
+    for import in &imports {
+        has_room |= job_uploads::has_room(&mut tx, import.id, &hash).await?;
+    }
+    if has_room { Ok(Spool::new(&session.holds, &session.app.memory)) } else { Err(full()) }
+}
+
+/// Stores an archive that arrived whole and with the announced hash, if the daemon has an import in hand, and notes for
+/// which; an equal one that is there already is fine. The message names no job, so it is for each import in hand.
+pub async fn upload(session: &Session, header: &Header, file: &mut Spool) -> Result<(), Refusal> {
+    let (hash, size, now) = (hex(&header.hash)?, header.size as u64, session.app.now());
+    let new = files::New { hash, size, created_by: SYSTEM, mimetype: TAR };
+    transaction!(session.app.store, Refusal, |tx| {
+        let imports = imports_in_hand(tx, session).await?;
+        let content = file.read().map_err(disk)?;
+        let (file, _) = files::insert(tx, &new, content, now).await?;
+        let mut has_room = false;
+        for import in imports {
+            has_room |= job_uploads::insert(tx, import.id, file.id).await?;
+        }
+        if has_room { Ok(()) } else { Err(full()) }
+    })
+}
+
+fn full() -> Refusal {
+    Refusal::invalid(format!("at most {} archives of modules are kept for one job", job_uploads::MOST))
+}
+
+/// The disk does not take or give what is on its way.
+pub(crate) fn disk(error: std::io::Error) -> Refusal {
+    tracing::error!(%error, "the folder for temporary files cannot be used");
+    Refusal::invalid("the server could not use its folder for temporary files, see its log")
+}
+
+async fn imports_in_hand(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, Refusal> {
+    let mut imports = in_hand(tx, session).await?;
+    imports.retain(|job| job.kind == Type::TemplateVersionImport);
+    if imports.is_empty() {
+        return Err(Refusal::invalid("only an import has files to upload, and none is in hand"));
+    }
+    Ok(imports)
+}
+
+/// The jobs about which this connection may speak.
+async fn in_hand(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, coder_store::Error> {
+    let open = jobs::list_owned(tx, session.daemon).await?;
+    let mut open = jobs::find_many(tx, &open).await?;
+    open.retain(|job| refusal::require(job, session.holder(job.id)).is_ok());
+    Ok(open)
+}
+
+/// The text form of a hash, as files are keyed by it.
+pub fn hex(hash: &[u8]) -> Result<String, Refusal> {
+    if hash.len() != 32 {
+        return Err(Refusal::invalid("the hash of an upload has 32 bytes"));
+    }
+    Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn unhex(hash: &str) -> Option<[u8; 32]> {
+    let digits = |at: usize| u8::from_str_radix(hash.get(2 * at..2 * at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..32).map(digits).collect();
+    bytes?.try_into().ok()
+}
+
+/// Stores an archive of modules.
+pub async fn store(
+    tx: &mut Tx,
+    hash: String,
+    size: u64,
+    content: &mut (dyn Read + Send),
+    now: Timestamp,
+) -> Result<FileId, coder_store::Error> {
+    let new = files::New { hash, size, created_by: SYSTEM, mimetype: TAR };
+    files::insert(tx, &new, content, now).await.map(|(file, _)| file.id)
+}
+
+/// Finds an archive of modules by its hash, whoever uploaded it, and keeps it from being purged: only for content that the
+/// server has in its hand.
+pub async fn find(tx: &mut Tx, hash: &str, now: Timestamp) -> Result<Option<FileId>, coder_store::Error> {
+    Ok(files::touch(tx, hash, SYSTEM, now).await?.map(|file| file.id))
+}
+
+/// The archive a daemon asks for, with its length and hash; only the module archive of a job in hand can be had.
+pub async fn download(
+    session: &Session,
+    request: &FileRequest,
+) -> Result<(usize, [u8; 32], Stored), Refusal> {
+    if request.upload_type != DataUploadType::UploadTypeModuleFiles as i32 {
+        return Err(Refusal::invalid(format!("unknown upload type {}", request.upload_type)));
+    }
+    let id: FileId = request.file_id.parse().map_err(|_| Refusal::invalid("the file id is not a UUID"))?;
+    let mut tx = session.app.store.reader().await?;
+    let not_found = || Refusal::invalid("file not found");
+    let mut is_needed = false;
+    for job in in_hand(&mut tx, session).await? {
+        let Some(version) = job.template_version_id else { continue };
+        is_needed |= version_details::find_module_file(&mut tx, version).await? == Some(id);
+    }
+    if !is_needed {
+        return Err(not_found());
+    }
+    let file = files::find(&mut tx, id).await?;
+    let file = file.filter(|file| file.created_by == SYSTEM && file.mimetype == TAR).ok_or_else(not_found)?;
+    let corrupt = || Refusal::invalid("the file's length or hash is not what was stored");
+    let size = usize::try_from(file.size_bytes).map_err(|_| corrupt())?;
+    let hash = unhex(&file.hash).ok_or_else(corrupt)?;
+    Ok((size, hash, Stored::new(session.app.store.clone(), file)))
+}

@@ -1,0 +1,26 @@
+//! CommitQuota. There are no quotas yet: everything is allowed, and the budget says so. The cost is kept with the build.
+
+use coder_domain::job::Type;
+use coder_store::{builds, transaction};
+use coder_wire::messages::provisionerd::{CommitQuotaRequest, CommitQuotaResponse};
+
+use super::refusal::{self, Refusal};
+use crate::provisioning::session::Session;
+
+/// The budget of somebody without a quota (wire-protocol 5.6).
+const UNLIMITED: i32 = -1;
+
+/// Answers one call. What a build costs a day is what its plan says, not what its resources add up to: several instances
+/// show the cost of one description (scheduling-and-auth 3.7, terraform 1.6).
+pub async fn commit(session: &Session, request: &CommitQuotaRequest) -> Result<CommitQuotaResponse, Refusal> {
+    let (app, job) = (&session.app, refusal::job_id(&request.job_id)?);
+    let (holder, now) = (session.holder(job), app.now());
+    transaction!(app.store, Refusal, |tx| {
+        let found = refusal::owned(tx, session, job, holder).await?;
+        let (Type::WorkspaceBuild, Some(build)) = (found.kind, found.workspace_build_id) else {
+            return Err(Refusal::invalid("only a workspace build has a cost"));
+        };
+        Ok(builds::update_daily_cost(tx, build, i64::from(request.daily_cost), now).await?)
+    })?;
+    Ok(CommitQuotaResponse { ok: true, credits_consumed: 0, budget: UNLIMITED })
+}

@@ -1,0 +1,182 @@
+//! Terraform states that arrive before the end of a job, or after it (docs/extensions.md, Journal and Salvage).
+
+use coder_domain::ids::{BuildId, JobId};
+use coder_domain::job::Type;
+use coder_domain::job::life::DAEMON_LOST;
+use coder_domain::key::Hashed;
+use coder_store::jobs::{self, Held, Job, While};
+use coder_store::journals::{self, Outcome, Version};
+use coder_store::{Tx, builds, transaction};
+use coder_wire::extension::messages::{JournalHeader, JournalReceipt};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::module_files::disk;
+use super::refusal::{self, Refusal};
+use crate::provisioning::rescue::end_job::give_up;
+use crate::provisioning::session::Session;
+use crate::provisioning::session::attach::hash;
+use crate::provisioning::session::extensions::{by_token, note_use};
+use crate::spool::Spool;
+
+/// States of so many bytes are long; they are worked on one after the other, since a state has to be in memory several times
+/// to be encrypted and stored.
+const LONG: usize = 1 << 20;
+static LONG_STATES: Semaphore = Semaphore::const_new(1);
+
+/// Waits until a state of this length may be in memory.
+async fn turn(state: &Spool) -> Option<SemaphorePermit<'static>> {
+    // The semaphore is never closed.
+    if state.size() > LONG { LONG_STATES.acquire().await.ok() } else { None }
+}
+
+/// Whether the daemon may send a state of this job. Asked before any byte of the state is read.
+pub(crate) async fn begin(
+    session: &Session,
+    header: &JournalHeader,
+    salvaged: bool,
+) -> Result<Spool, Refusal> {
+    version(header)?;
+    if salvaged {
+        salvageable(session, header).await?;
+    } else {
+        by_token(session, &header.job_id, &header.token)?;
+    }
+    Ok(Spool::new(&session.holds, &session.app.memory))
+}
+
+/// Keeps a state of a job that runs.
+pub(crate) async fn journal(
+    session: &Session,
+    header: &JournalHeader,
+    state: &mut Spool,
+) -> Result<JournalReceipt, Refusal> {
+    let (job, holder) = by_token(session, &header.job_id, &header.token)?;
+    let (version, now) = (version(header)?, session.app.now());
+    let _turn = turn(state).await;
+    let outcome = transaction!(session.app.store, Refusal, |tx| {
+        // First the fence, which is also a sign of life.
+        if let Err(error) = jobs::update_alive(tx, job, holder, now).await {
+            return Err(refusal::explain(tx, session, job, holder, error).await);
+        }
+        let build = build_of(&jobs::get(tx, job).await?)?;
+        let base = base(tx, job, build).await?;
+        let state = state.content().map_err(disk)?;
+        Ok(journals::put(tx, job, &version, state, base.as_ref(), now).await?)
+    })?;
+    note_use(session, job, holder).await?;
+    receipt(outcome)
+}
+
+/// Whether a token proves that its sender is where the job's last holder was. The newest may never have arrived there;
+/// until it is used, the one before is as good.
+fn proves(held: &Held, token: &[u8]) -> bool {
+    let token = hash(token);
+    let is = |known: Option<Hashed>| known.is_some_and(|known| known.verify(&token));
+    is(held.token_hash) || is(held.previous_token_hash)
+}
+
+fn not_the_last() -> Refusal {
+    Refusal::invalid("the state is of no use any more: the token is not the job's last")
+}
+
+/// The job that a state is of, if its sender is where the job's last holder was.
+async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, Held), Refusal> {
+    let job = refusal::job_id(&header.job_id)?;
+    let held = jobs::find_held(&mut session.app.store.reader().await?, job, session.daemon).await?;
+    let held = held.filter(|held| proves(held, &header.token)).ok_or_else(not_the_last)?;
+    Ok((job, held))
+}
+
+/// Takes what a killed process left.
+pub(crate) async fn salvage(
+    session: &Session,
+    header: &JournalHeader,
+    state: &mut Spool,
+) -> Result<JournalReceipt, Refusal> {
+    let app = &session.app;
+    let (job, held) = salvageable(session, header).await?;
+    let version = version(header)?;
+    let _turn = turn(state).await;
+    if held.completed_at.is_none() {
+        let said = "Coder: the process of the provisioner daemon that had the job is gone.";
+        give_up(app, job, While::HeldBy(session.daemon), DAEMON_LOST, said).await?;
+    }
+    let now = app.now();
+    let (outcome, workspace) = transaction!(app.store, Refusal, |tx| {
+        let row = jobs::get(tx, job).await?;
+        let held = jobs::find_held(tx, job, session.daemon).await?;
+        if row.completed_at.is_none() || !held.is_some_and(|held| proves(&held, &header.token)) {
+            return Err(not_the_last());
+        }
+        let build = builds::get(tx, build_of(&row)?).await?;
+        let latest = builds::find_latest(tx, build.workspace_id).await?;
+        if latest.is_none_or(|latest| latest.id != build.id) {
+            return Err(Refusal::invalid("the workspace has been built again since"));
+        }
+        let base = base(tx, job, build.id).await?;
+        let state = state.content().map_err(disk)?;
+        let outcome = journals::put(tx, job, &version, state, base.as_ref(), now).await?;
+        if outcome.kept {
+            journals::apply(tx, job, build.id).await?;
+        }
+        Ok((outcome, build.workspace_id))
+    })?;
+    if outcome.kept {
+        app.events.workspace_changed(workspace);
+        tracing::info!(%job, serial = outcome.serial, "the state of a killed daemon was saved");
+    }
+    receipt(outcome)
+}
+
+fn build_of(job: &Job) -> Result<BuildId, Refusal> {
+    let build = job.workspace_build_id.filter(|_| job.kind == Type::WorkspaceBuild);
+    build.ok_or_else(|| Refusal::invalid("only a workspace build has a state"))
+}
+
+/// Which state it is; that its hash is the announced one has been checked when the state has arrived.
+fn version(header: &JournalHeader) -> Result<Version, Refusal> {
+    let serial = i64::try_from(header.serial).map_err(|_| Refusal::invalid("no state has such a serial"))?;
+    let sha256 =
+        <[u8; 32]>::try_from(&header.sha256[..]).map_err(|_| Refusal::invalid("a hash has 32 bytes"))?;
+    Ok(Version { serial, lineage: header.lineage.clone(), sha256: Hashed(sha256) })
+}
+
+fn receipt(outcome: Outcome) -> Result<JournalReceipt, Refusal> {
+    let serial = u64::try_from(outcome.serial).unwrap_or_default();
+    Ok(JournalReceipt { serial, kept: outcome.kept })
+}
+
+/// What both ends of a state must have.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    serial: i64,
+    #[serde(default)]
+    lineage: String,
+}
+
+/// Which state the build has, or began with; none when it began without one or with what is no state of Terraform's.
+async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<Version>, Refusal> {
+    if journals::find_version(tx, job).await?.is_some() {
+        // It is compared with that one.
+        return Ok(None);
+    }
+    let state = match builds::find_state(tx, build).await? {
+        Some(own) => Some(own),
+        None => begun_with(tx, build).await?,
+    };
+    let Some(state) = state.filter(|state| !state.is_empty()) else { return Ok(None) };
+    let head: Option<Head> = serde_json::from_slice(&state).ok();
+    let head = head.filter(|head| !head.lineage.is_empty());
+    Ok(head.map(|head| Version { serial: head.serial, lineage: head.lineage, sha256: hash(&state) }))
+}
+
+async fn begun_with(tx: &mut Tx, build: BuildId) -> Result<Option<Vec<u8>>, Refusal> {
+    let build = builds::get(tx, build).await?;
+    let before = builds::find_by_number(tx, build.workspace_id, build.build_number - 1).await?;
+    match before {
+        Some(before) => Ok(builds::find_state(tx, before.id).await?),
+        None => Ok(None),
+    }
+}

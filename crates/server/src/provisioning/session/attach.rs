@@ -1,0 +1,228 @@
+//! Attach: which daemon process this connection is, and which of its jobs go on (docs/extensions.md, Attach).
+
+use bytes::Bytes;
+use coder_domain::Timestamp;
+use coder_domain::ids::JobId;
+use coder_domain::job::InvalidTransition;
+use coder_domain::key::Hashed;
+use coder_store::daemons::{self, Drain};
+use coder_store::jobs::{self, Held, While};
+use coder_store::{Error, Tx, transaction};
+use coder_wire::extension::messages::{AttachRequest, AttachResponse, HeldJob, JobVerdict, Verdict};
+use coder_wire::extension::{SESSION, SLOTS, TOKEN};
+use sha2::{Digest, Sha256};
+
+use super::Session;
+use crate::authn::token;
+use crate::provisioning::dispatch::scheduler::BROKEN;
+use crate::provisioning::reports::complete;
+use crate::provisioning::reports::refusal::{self, Refusal};
+use crate::provisioning::rescue::end_job::give_up;
+
+/// A job that belongs to this connection from now on.
+struct Moved {
+    held: Held,
+    token: Option<Bytes>,
+}
+
+/// What a transaction found.
+struct Outcome {
+    known: bool,
+    verdicts: Vec<JobVerdict>,
+    moved: Vec<Moved>,
+    /// Handed out, and never arrived.
+    undelivered: Vec<JobId>,
+    drain: Option<Drain>,
+}
+
+/// Hash of a session or a token.
+#[must_use]
+pub fn hash(secret: &[u8]) -> Hashed {
+    Hashed(Sha256::digest(secret).into())
+}
+
+/// A fresh token.
+pub(crate) fn fresh() -> Bytes {
+    let mut secret = vec![0; SESSION];
+    token::random(&mut secret);
+    secret.into()
+}
+
+/// Bytes of a session that say when its process came.
+const SINCE: usize = 8;
+
+/// A fresh session of a process that came at `since`. The rest is as random as it needs to be, and the hash covers all.
+#[must_use]
+pub fn fresh_session(since: Timestamp) -> Bytes {
+    let mut secret = vec![0; SESSION];
+    token::random(&mut secret[SINCE..]);
+    secret[..SINCE].copy_from_slice(&since.as_microsecond().to_be_bytes());
+    secret.into()
+}
+
+/// When the process of a session came. A daemon that lies about it only escapes a drain, which it need not follow
+/// anyway.
+fn since(session: &[u8], now: Timestamp) -> Timestamp {
+    let micros = session.first_chunk::<SINCE>().map(|bytes| i64::from_be_bytes(*bytes));
+    micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()).map_or(now, |at| at.min(now))
+}
+
+/// Answers one call.
+pub(crate) async fn attach(session: &Session, request: &AttachRequest) -> Result<AttachResponse, Refusal> {
+    let app = &session.app;
+    if session.hand.session().is_some() {
+        return Err(Refusal::invalid("attach is the first call of a connection, and made once"));
+    }
+    if !request.session.is_empty() && request.session.len() != SESSION {
+        return Err(Refusal::invalid(format!("a session has {SESSION} bytes")));
+    }
+    if request.jobs.len() > SLOTS || request.jobs.iter().any(|job| job.token.len() > TOKEN) {
+        return Err(Refusal::invalid(format!("at most {SLOTS} jobs with tokens of at most {TOKEN} bytes")));
+    }
+    let resumes = session.resumes();
+    let listed = if resumes { &request.jobs[..] } else { &[] };
+    let presented = (!request.session.is_empty()).then(|| hash(&request.session));
+    let now = app.now();
+    let outcome = match presented {
+        Some(presented) => {
+            transaction!(app.store, Refusal, |tx| { come_back(tx, session, presented, listed, now).await })?
+        }
+        None => Outcome {
+            known: false,
+            verdicts: all_lost(listed),
+            moved: vec![],
+            undelivered: vec![],
+            drain: None,
+        },
+    };
+    let came = if presented.is_some() { since(&request.session, now) } else { now };
+    let own = match &session.preset {
+        Some(preset) => preset.clone(),
+        None if outcome.known => request.session.clone(),
+        None => fresh_session(came),
+    };
+    for Moved { held, token } in outcome.moved {
+        session.hand.hold(held.id, Some(held.attempt), token, held.canceled_at);
+        if held.previous_token_hash.is_some() {
+            session.hand.expect_proof(held.id);
+        }
+    }
+    app.scheduler.connected().attach(&session.connection, hash(&own), came);
+    // Asked while it was away, or of another process of the server.
+    if let Some(drain) = outcome.drain.filter(|drain| came <= drain.asked_at) {
+        session.hand.drain(&drain.reason);
+    }
+    for job in outcome.undelivered {
+        let said = "Coder: the job was handed to a provisioner daemon, but never reached it.";
+        give_up(app, job, While::HeldBy(session.daemon), BROKEN, said).await?;
+    }
+    let grace = if resumes { app.config.provisioning.daemon_grace } else { std::time::Duration::ZERO };
+    let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
+    Ok(AttachResponse { session: own, jobs: outcome.verdicts, grace_ms })
+}
+
+async fn come_back(
+    tx: &mut Tx,
+    session: &Session,
+    presented: Hashed,
+    listed: &[HeldJob],
+    now: Timestamp,
+) -> Result<Outcome, Refusal> {
+    let is_own = |held: &Held| held.session_hash.is_some_and(|own| own.verify(&presented));
+    let open: Vec<Held> = jobs::list_held(tx, session.daemon).await?.into_iter().filter(is_own).collect();
+    let mut known = !open.is_empty() || session.app.scheduler.connected().is_attached(&presented);
+    let (mut verdicts, mut moved, mut undelivered) = (Vec::new(), Vec::new(), Vec::new());
+    for job in listed {
+        let found = match refusal::job_id(&job.job_id) {
+            Ok(id) => jobs::find_held(tx, id, session.daemon).await?.filter(is_own),
+            Err(_) => None,
+        };
+        let Some(found) = found else {
+            verdicts.push(lost(&job.job_id, "the job is not this daemon process's"));
+            continue;
+        };
+        known = true;
+        let is_repeated = moved.iter().any(|moved: &Moved| moved.held.id == found.id);
+        let verdict = if is_repeated {
+            lost(&job.job_id, "the job is listed twice")
+        } else {
+            decide(tx, session, presented, job, found.id, now, &mut moved).await?
+        };
+        verdicts.push(verdict);
+    }
+    for held in open {
+        if moved.iter().any(|moved: &Moved| moved.held.id == held.id) {
+            continue;
+        }
+        let is_listed = listed.iter().any(|job| job.job_id == held.id.to_string());
+        // What the older connection still says about it counts no more.
+        let held = jobs::resume(tx, held.id, session.daemon, presented, None, hash(&fresh()), now).await?;
+        if !session.resumes() {
+            moved.push(Moved { held, token: None });
+        } else if !is_listed {
+            undelivered.push(held.id);
+        }
+    }
+    let drain = daemons::list_drains(tx, &[session.daemon]).await?.pop();
+    Ok(Outcome { known, verdicts, moved, undelivered, drain })
+}
+
+async fn decide(
+    tx: &mut Tx,
+    session: &Session,
+    presented: Hashed,
+    job: &HeldJob,
+    id: JobId,
+    now: Timestamp,
+    moved: &mut Vec<Moved>,
+) -> Result<JobVerdict, Refusal> {
+    let fresh = fresh();
+    // The session proves which process it is. An older token says no more than that the answer with the newer one never
+    // arrived.
+    let shown = (!job.token.is_empty()).then(|| hash(&job.token));
+    match jobs::resume(tx, id, session.daemon, presented, shown, hash(&fresh), now).await {
+        Ok(held) => {
+            let verdict = JobVerdict {
+                job_id: job.job_id.clone(),
+                verdict: Verdict::GoOn as i32,
+                token: fresh.clone(),
+                next_sequence: next_sequence(&held),
+                canceled: held.canceled_at.is_some(),
+                reason: String::new(),
+            };
+            moved.push(Moved { held, token: Some(fresh) });
+            Ok(verdict)
+        }
+        Err(Error::Stale { .. }) => {
+            let row = jobs::find(tx, id).await?.ok_or(Refusal::NoSuchJob)?;
+            Ok(ended(&job.job_id, &row))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The verdict of a job that does not go on.
+fn ended(id: &str, row: &jobs::Job) -> JobVerdict {
+    if row.completed_at.is_none() {
+        return lost(id, &InvalidTransition::Superseded.to_string());
+    }
+    if complete::accepted(row).is_some() {
+        let reason = "the job's result is recorded".to_owned();
+        return JobVerdict { verdict: Verdict::Ended as i32, reason, ..lost(id, "") };
+    }
+    lost(id, if row.error.is_empty() { "the server has ended the job" } else { &row.error })
+}
+
+fn lost(id: &str, reason: &str) -> JobVerdict {
+    let (verdict, reason) = (Verdict::Lost as i32, reason.to_owned());
+    JobVerdict { job_id: id.to_owned(), verdict, reason, ..JobVerdict::default() }
+}
+
+fn all_lost(listed: &[HeldJob]) -> Vec<JobVerdict> {
+    listed.iter().map(|job| lost(&job.job_id, "a daemon process without a session has no jobs")).collect()
+}
+
+/// Number of the first log line that is not stored.
+pub(crate) fn next_sequence(held: &Held) -> u64 {
+    u64::try_from(held.logs_sequence).unwrap_or_default() + 1
+}

@@ -1,0 +1,54 @@
+//! What the server says unasked: drain, cancel, revocation (docs/extensions.md, Notices).
+
+use coder_wire::drpc::Status;
+use coder_wire::extension::messages::notice::Notice as Kind;
+use coder_wire::extension::messages::{Drain, JobCancel, JobRevoked, Notice};
+use coder_wire::extension::{Extension, Extensions, NoticeSender};
+use tokio::time::sleep;
+
+use super::Session;
+use super::held_jobs::Word;
+
+/// For people.
+const CANCELED: &str = "somebody canceled the job";
+const FORCED: &str = "the job was canceled, and its time to stop is over";
+
+/// Says what there is to say until the daemon listens no longer. Nothing is done while there is nothing to say.
+pub(crate) async fn tell(session: &Session, notices: &mut NoticeSender) -> Result<(), Status> {
+    let force_after = session.app.config.provisioning.force_cancel_after;
+    loop {
+        let (words, next) = session.hand.words(session.app.now(), force_after);
+        for notice in words.into_iter().filter_map(|word| notice(word, session.granted)) {
+            if notices.send(&notice).await.is_err() {
+                // The connection is gone, and with it whoever would hear it.
+                return Ok(());
+            }
+        }
+        session.hand.told();
+        let timer = async {
+            match next {
+                Some(time) => sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = notices.gone() => return Ok(()),
+            () = session.hand.changed() => {}
+            () = timer => {}
+        }
+    }
+}
+
+fn notice(word: Word, granted: Extensions) -> Option<Notice> {
+    let (extension, kind) = match word {
+        Word::Drain(reason) => (Extension::Drain, Kind::Drain(Drain { reason })),
+        Word::Cancel(job, force) => {
+            let reason = if force { FORCED } else { CANCELED }.to_owned();
+            (Extension::Cancel, Kind::JobCancel(JobCancel { job_id: job.to_string(), reason, force }))
+        }
+        Word::Revoked(job, reason) => {
+            (Extension::Cancel, Kind::JobRevoked(JobRevoked { job_id: job.to_string(), reason }))
+        }
+    };
+    granted.has(extension).then_some(Notice { notice: Some(kind) })
+}

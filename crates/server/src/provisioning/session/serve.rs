@@ -1,0 +1,313 @@
+//! The calls that a connected daemon makes here, and the end of its session.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use coder_domain::ids::JobId;
+use coder_store::{daemons, jobs, transaction};
+use coder_wire::bytes::ByteStream;
+use coder_wire::daemon::{self, Acquire, GivenUp, Limits, Service};
+use coder_wire::drpc::{self, Status};
+use coder_wire::file::Header;
+use coder_wire::messages::provisionerd::{
+    AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
+    UpdateJobRequest, UpdateJobResponse,
+};
+use coder_wire::mux;
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{Session, presence};
+use crate::events::hint::Hint;
+use crate::provisioning::credentials::expiry;
+use crate::provisioning::dispatch::payload;
+use crate::provisioning::dispatch::scheduler::{BROKEN, Claimed, Outcome, Taker};
+use crate::provisioning::reports::refusal::Refusal;
+use crate::provisioning::reports::{complete, fail, module_files, quota, update};
+use crate::provisioning::rescue::lost;
+use crate::retry::{RETRY_AFTER, retry_while};
+use crate::spool::Spool;
+use crate::stored::Stored;
+
+/// How long a call waits for a database that is away; daemons give an update 30 s and repeat the others for ever.
+const DATABASE_AWAY: Duration = Duration::from_secs(60);
+/// After this time the daemon is sent away instead. It gives an update 30 s in all while it is connected, and then ends
+/// the job; without a connection it waits for minutes, and nobody can join while the database is away.
+const SENT_AWAY: Duration = Duration::from_secs(15);
+
+impl Session {
+    /// Serves the daemon until it leaves, its key ends, or the server stops.
+    pub async fn run(self, io: impl ByteStream) {
+        let (daemon, close, stop) = (self.daemon, self.close.clone(), self.app.lifecycle.soft().clone());
+        let holder = self.holds.connection();
+        let session =
+            mux::Session::accounted(io, mux::Config::default(), holder.memory().clone(), holder.unread());
+        let this = Arc::new(self);
+        let serving = async {
+            let limits = Limits::default();
+            if this.granted.is_empty() {
+                daemon::serve(&session, Arc::clone(&this), limits).await
+            } else {
+                let (official, extended) = (Arc::clone(&this), Arc::clone(&this));
+                daemon::serve_extended(&session, official, extended, this.granted, limits).await
+            }
+        };
+        let mut serving = std::pin::pin!(serving);
+        let closing = async {
+            tokio::select! {
+                () = close.cancelled() => {}
+                () = stop.cancelled() => {}
+                () = expiry::reached(&this) => {}
+            }
+            session.close().await;
+        };
+        let watching = async {
+            session.closed().await;
+            this.gone.cancel();
+            std::future::pending::<()>().await
+        };
+        let mut watching = std::pin::pin!(watching);
+        let reason = tokio::select! {
+            reason = serving.as_mut() => reason,
+            () = watching.as_mut() => unreachable!("watching never ends"),
+            () = closing => tokio::select! {
+                reason = serving => reason,
+                () = watching => unreachable!("watching never ends"),
+            },
+        };
+        tracing::info!(%daemon, %reason, "provisioner daemon left");
+        Box::pin(lost::connection(&this)).await;
+        Box::pin(this.note_left()).await;
+    }
+
+    /// Lists shall not call a daemon idle that has left. One that was sent away by a server that stops is back in a
+    /// moment.
+    pub(crate) async fn note_left(&self) {
+        let Some(connection) = &self.row_connection else { return };
+        let (app, daemon, connected) = (&self.app, self.daemon, self.app.scheduler.connected());
+        // Whoever lets it go on for the row from here on sees that it has ended.
+        connected.set_row(&self.connection, None);
+        if app.lifecycle.soft().is_cancelled() {
+            return;
+        }
+        let noted = async {
+            if let Some(another) = connected.row(daemon) {
+                return presence::go_on(app, daemon, Some(Arc::clone(connection)), another).await;
+            }
+            daemons::update_left(&mut app.store.single().await?, daemon, connection, app.now()).await?;
+            // It may be connected to another server, too.
+            app.events.tell(Hint::Left(daemon));
+            Ok(())
+        };
+        if let Err(error) = noted.await {
+            tracing::debug!(%daemon, %error, "that a daemon left shows when it was not seen for long");
+        }
+    }
+
+    /// Makes the message for a job, waiting for a database that is away: the job has been taken, and its daemon waits.
+    async fn payload(&self, job: JobId) -> Result<AcquiredJob, payload::Error> {
+        let since = Instant::now();
+        let is_worth_it = |error: &payload::Error| {
+            let waits = error.is_retryable() && since.elapsed() < DATABASE_AWAY && !self.gone.is_cancelled();
+            if waits {
+                tracing::debug!(%job, %error, "a job waits for the database to be handed out");
+            }
+            waits
+        };
+        retry_while(|| payload::make(self, job), is_worth_it).await
+    }
+
+    /// Makes the message for a job and delivers it.
+    async fn deliver(&self, claimed: Claimed, call: &mut Acquire) -> Result<(), Status> {
+        let job = claimed.job();
+        // From here on the end of the connection knows of it.
+        self.hand.hold(job, claimed.epoch(), None, None);
+        let message = match self.payload(job).await {
+            Ok(message) => message,
+            Err(error) => return Err(self.invalidate(claimed, &error).await),
+        };
+        // A daemon that asked to stop waiting listens for the answer; one that is gone does not.
+        if call.given_up().now_or_never() == Some(GivenUp::Broken) {
+            self.hand.end(job, None);
+            return Err(Status::new(BROKEN));
+        }
+        match call.deliver(&message).await {
+            Ok(()) => {
+                claimed.delivered();
+                tracing::info!(%job, daemon = %self.daemon, "job handed out");
+                Ok(())
+            }
+            Err(error @ drpc::Error::TooLarge { .. }) => {
+                Err(self.invalidate(claimed, &payload::Error::Unsendable(error.to_string())).await)
+            }
+            // It may have arrived: the daemon says so when it comes back.
+            Err(error) if self.hand.session().is_some() && self.resumes() && self.is_ending().await => {
+                claimed.delivered();
+                Err(Status::chain(&error))
+            }
+            Err(error) => {
+                self.hand.end(job, None);
+                Err(Status::chain(&error))
+            }
+        }
+    }
+
+    /// Ends a job that cannot be handed out.
+    async fn invalidate(&self, claimed: Claimed, error: &payload::Error) -> Status {
+        let (job, text, now) = (claimed.job(), Status::chain(error).text, self.app.now());
+        let failed = transaction!(self.app.store, coder_store::Error, |tx| {
+            jobs::fail(tx, job, self.holder(job), &text, "", now).await
+        });
+        self.hand.end(job, None);
+        match failed {
+            Ok(()) | Err(coder_store::Error::Stale { .. }) => {
+                claimed.delivered();
+                self.app.events.job_ended(job);
+            }
+            Err(error) => {
+                tracing::error!(%job, %error, "a job that cannot be handed out could not be failed")
+            }
+        }
+        tracing::warn!(%job, error = text, "a job cannot be handed out");
+        Status::new(format!("request job was invalidated: {text}"))
+    }
+
+    /// What to do about a refused call: nothing when it should be tried again because the database is away, or the
+    /// text that the daemon sees.
+    pub(crate) async fn refused(
+        &self,
+        call: &'static str,
+        refusal: Refusal,
+        since: Instant,
+        canceled: &CancellationToken,
+    ) -> Option<Status> {
+        if refusal.is_retryable() && since.elapsed() < DATABASE_AWAY && !canceled.is_cancelled() {
+            if since.elapsed() >= SENT_AWAY && !self.close.is_cancelled() {
+                tracing::warn!(call, daemon = %self.daemon, "the database is away for long, the daemon shall connect again");
+                self.close.cancel();
+            }
+            sleep(RETRY_AFTER).await;
+            return None;
+        }
+        if let Refusal::Store(error) = &refusal {
+            tracing::error!(call, daemon = %self.daemon, error = Status::chain(error).text, "a daemon's call failed");
+        } else {
+            tracing::debug!(call, daemon = %self.daemon, %refusal, "a daemon's call was refused");
+        }
+        Some(Status::new(refusal.to_string()))
+    }
+}
+
+/// Runs a call, again while the database is away.
+macro_rules! answer {
+    ($session:ident, $call:literal, $canceled:ident, $attempt:expr) => {{
+        let since = Instant::now();
+        loop {
+            match $attempt.await {
+                Ok(answer) => break Ok(answer),
+                Err(refusal) => {
+                    if let Some(status) = $session.refused($call, refusal, since, &$canceled).await {
+                        break Err(status);
+                    }
+                }
+            }
+        }
+    }};
+}
+
+pub(super) use answer;
+
+impl Service for Session {
+    type Upload = Spool;
+    type Download = Stored;
+
+    async fn acquire(&self, call: &mut Acquire) -> Result<(), Status> {
+        let taker = Taker { daemon: self.daemon, session: self.hand.session() };
+        loop {
+            let ended = AtomicBool::new(false);
+            let outcome = {
+                let end = async {
+                    tokio::select! {
+                        _ = call.given_up() => {}
+                        () = self.hand.retired() => {}
+                        () = self.close.cancelled() => {}
+                    }
+                    ended.store(true, Ordering::Relaxed);
+                };
+                let mut end = std::pin::pin!(end);
+                // An empty answer would only make a drained daemon ask again at once.
+                tokio::select! {
+                    biased;
+                    () = end.as_mut() => return Ok(()),
+                    () = self.hand.until_parked(false) => {}
+                }
+                let cancel = async {
+                    tokio::select! {
+                        () = end => {}
+                        () = self.hand.until_parked(true) => {}
+                    }
+                };
+                self.app.scheduler.acquire(&self.domain, taker, cancel).await
+            };
+            match outcome {
+                Ok(Outcome::Canceled) if ended.load(Ordering::Relaxed) => return Ok(()),
+                Ok(Outcome::Canceled) => {}
+                Ok(Outcome::Job(claimed)) => return Box::pin(self.deliver(claimed, call)).await,
+                Err(error) => {
+                    tracing::warn!(daemon = %self.daemon, error = Status::chain(&error).text, "looking for a job failed");
+                    return Err(Status::new(
+                        "failed to acquire job: the server's database failed, see its log",
+                    ));
+                }
+            }
+        }
+    }
+
+    async fn commit_quota(
+        &self,
+        request: CommitQuotaRequest,
+        canceled: CancellationToken,
+    ) -> Result<CommitQuotaResponse, Status> {
+        answer!(self, "CommitQuota", canceled, quota::commit(self, &request))
+    }
+
+    async fn update_job(
+        &self,
+        request: UpdateJobRequest,
+        canceled: CancellationToken,
+    ) -> Result<UpdateJobResponse, Status> {
+        answer!(self, "UpdateJob", canceled, update::update(self, &request))
+    }
+
+    async fn fail_job(&self, job: FailedJob, canceled: CancellationToken) -> Result<(), Status> {
+        answer!(self, "FailJob", canceled, fail::fail(self, &job))
+    }
+
+    async fn complete_job(&self, job: CompletedJob, canceled: CancellationToken) -> Result<(), Status> {
+        answer!(self, "CompleteJob", canceled, complete::complete(self, &job))
+    }
+
+    async fn begin_upload(&self, header: &Header) -> Result<Spool, Status> {
+        let canceled = CancellationToken::new();
+        answer!(self, "UploadFile", canceled, module_files::begin_upload(self, header))
+    }
+
+    async fn upload_file(
+        &self,
+        header: Header,
+        mut file: Spool,
+        canceled: CancellationToken,
+    ) -> Result<(), Status> {
+        answer!(self, "UploadFile", canceled, module_files::upload(self, &header, &mut file))
+    }
+
+    async fn download_file(
+        &self,
+        request: FileRequest,
+        canceled: CancellationToken,
+    ) -> Result<(usize, [u8; 32], Stored), Status> {
+        answer!(self, "DownloadFile", canceled, module_files::download(self, &request))
+    }
+}

@@ -1,0 +1,69 @@
+//! What the endpoints of provisioner jobs share: the rows of the list, and what protects them.
+
+use coder_api::jobs::{ProvisionerJob, ProvisionerJobMetadata};
+use coder_domain::ids::OrganizationId;
+use coder_domain::rbac::{Object, Resource};
+use coder_domain::tags::{Demand, Offer, matches};
+use coder_store::jobs::list::{Filter, Listed};
+use coder_store::jobs::queue::{self, Place};
+use coder_store::{Tx, daemons};
+
+use crate::routes::jobs;
+
+pub(super) const fn object(organization: OrganizationId) -> Object {
+    Object::in_organization(Resource::ProvisionerJob, organization)
+}
+
+/// The jobs a filter lets through, with everything the list shows. The queue is the whole deployment's, and its size
+/// is told for every row (http-api 5.5).
+pub(super) async fn load(
+    tx: &mut Tx,
+    organization: OrganizationId,
+    filter: &Filter,
+    limit: i64,
+) -> Result<Vec<ProvisionerJob>, coder_store::Error> {
+    let rows = coder_store::jobs::list::list(tx, filter, limit).await?;
+    let ids: Vec<_> = rows.iter().map(|row| row.job.id).collect();
+    let positions = queue::positions(tx, &ids).await?;
+    let size = queue::count(tx).await?;
+    let mut workers = Vec::new();
+    if rows.iter().any(|row| row.job.started_at.is_none()) {
+        let filter = daemons::Filter { organization_id: Some(organization), ..daemons::Filter::default() };
+        workers = daemons::list(tx, &filter).await?;
+        workers.sort_by_key(|daemon| daemon.created_at);
+    }
+    let shown = |row: Listed| {
+        let position = positions.get(&row.job.id).copied().unwrap_or_default();
+        show(row, Place { position, size }, &workers)
+    };
+    Ok(rows.into_iter().map(shown).collect())
+}
+
+/// `available_workers` are those that could take a job nobody has taken, offline ones included (QUE-8).
+fn show(row: Listed, place: Place, workers: &[daemons::Daemon]) -> ProvisionerJob {
+    let Listed { job, metadata } = row;
+    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
+    let could = |daemon: &&daemons::Daemon| {
+        let organization = daemon.organization_id;
+        matches(&Offer { organization, provisioners: &daemon.provisioners, tags: &daemon.tags }, &demand)
+    };
+    let available = if job.started_at.is_none() {
+        workers.iter().filter(could).map(|daemon| daemon.id).collect()
+    } else {
+        Vec::new()
+    };
+    ProvisionerJob {
+        worker_name: metadata.worker_name,
+        available_workers: available,
+        metadata: ProvisionerJobMetadata {
+            template_version_name: metadata.template_version_name,
+            template_id: metadata.template_id,
+            template_name: metadata.template_name,
+            template_display_name: metadata.template_display_name,
+            template_icon: metadata.template_icon,
+            workspace_id: metadata.workspace_id,
+            workspace_name: metadata.workspace_name,
+        },
+        ..jobs::view(&job, place)
+    }
+}
