@@ -1,8 +1,8 @@
 //! What tests need of a machine besides Rust, and the only way in which a test is skipped without it.
 //!
-//! A test asks [`has`] (or [`program`], [`directory`]) and returns early when the answer is no. Every such answer is written
-//! to the file that [`RECORD_VARIABLE`] names, so that `cargo xtask test` can list and count the skipped tests at its end;
-//! the test harness captures what a passing test prints. With `CI=true` a requirement that has no entry in
+//! A test begins with [`require!`], or asks [`has`], [`program`] or [`directory`] and returns when the answer is no. Every
+//! such answer is appended to the file that [`RECORD_VARIABLE`] names, so that `cargo xtask test` can list and count the
+//! skipped tests at its end; the test harness captures the output of a passing test. With `CI=true` a requirement that has no entry in
 //! [`Requirement::missing_in_ci`] fails the test instead.
 //!
 //! The probes use other programs than the product does (`unshare`, `mount`): a product that wrongly finds that the kernel
@@ -138,6 +138,27 @@ impl Requirement {
             Self::Terraform | Self::Go | Self::Postgres | Self::Git => None,
         }
     }
+}
+
+/// Returns from a test that needs something the machine lacks; the test is recorded as skipped. `require!(Terraform);` is
+/// the guard alone, `require!(program Terraform)` also has the path of the program, `require!(directory ProtocolCaptures)`
+/// that of the directory.
+///
+/// # Panics
+/// As [`has`].
+#[macro_export]
+macro_rules! require {
+    ($requirement:ident) => {
+        if !$crate::has($crate::Requirement::$requirement) {
+            return;
+        }
+    };
+    ($find:ident $requirement:ident) => {
+        match $crate::$find($crate::Requirement::$requirement) {
+            Some(found) => found,
+            None => return,
+        }
+    };
 }
 
 /// Whether the machine has it. When it does not, the running test is recorded as skipped: it must return.

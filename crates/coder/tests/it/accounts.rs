@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use crate::flow::write;
 use crate::program::Home;
-use crate::stack::{Process, Server, has_terraform};
+use crate::stack::{Process, Server};
 
 const TOKEN: &str = "gho_hard_to_guess_4711";
 const SHA256: &str = "e177ed7aae38ece357e4460feb87ab4e055db3952672c48104ff035501b2e48a";
@@ -85,9 +85,7 @@ fn get(server: &Server, path: &str, cookies: &str) -> String {
 
 #[test]
 fn a_build_gets_a_token_that_nobody_gets_to_see() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let at = provider();
     let mut home = Home::new();
     for (field, value) in [

@@ -4,7 +4,7 @@ use coder_requirements::Requirement;
 
 use crate::flow::write;
 use crate::program::{Home, finish, until};
-use crate::stack::{PATIENCE, Server, has_terraform};
+use crate::stack::{PATIENCE, Server};
 
 /// Looks for a text wherever a process or a file may show it, without printing what it found.
 const SPY: &str = r#"
@@ -24,9 +24,7 @@ resource "terraform_data" "spy" {
 
 #[test]
 fn a_template_reads_neither_the_key_nor_the_session() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let key =
@@ -66,9 +64,7 @@ fn a_template_reads_neither_the_key_nor_the_session() {
 
 #[test]
 fn states_are_encrypted_checked_and_rotated() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (old, new) =
         ("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=");
     let mut place = Home::new();

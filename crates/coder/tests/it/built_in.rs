@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::program::Home;
-use crate::stack::{Process, Server, has_terraform};
+use crate::stack::{Process, Server};
 
 const TEMPLATE: &str = r#"
 resource "terraform_data" "first" {
@@ -23,9 +23,7 @@ const AT_ONCE: Duration = Duration::from_secs(45);
 
 #[test]
 fn the_next_process_ends_the_job_at_once_and_keeps_the_state() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let flags = ["--provisioner-daemons=1"];
     let server = Server::in_home(Home::new(), "127.0.0.1:0", &flags);
     let home = server.first_user();

@@ -121,9 +121,7 @@ fn names(file: &Path) -> Vec<String> {
 
 #[test]
 fn a_bundle_has_modules_and_every_platform_of_the_mirror() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let maker = Maker::new(0);
     let here = coder_provisioner::platform();
     let file = maker.bundle(&["--platform", &here, "--platform", "plan9_mips"]);

@@ -1,12 +1,10 @@
 //! `coder exp terraform convert`: what Terraform says about a plan or a state, through the binary.
 
-use coder_requirements::Requirement;
-
 use crate::program::Home;
 
 #[test]
 fn captured_plans_and_states_become_the_captured_results() {
-    let Some(dir) = coder_requirements::directory(Requirement::ConversionFixtures) else { return };
+    let dir = coder_requirements::require!(directory ConversionFixtures);
     let dir = dir.canonicalize().unwrap();
     let home = Home::new();
     let mut compared = 0;

@@ -10,16 +10,14 @@ use coder_testkit::random::count;
 use crate::faults::{Api, appears};
 use crate::program::{Home, until};
 use crate::rig::{on_postgres, on_sqlite};
-use crate::stack::{Server, has_terraform};
+use crate::stack::Server;
 use crate::talk::Talk;
 
 /// Longest time for all builds together.
 const ALL: Duration = Duration::from_secs(600);
 
 fn crowd(home: Home) {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let daemons = count(3, 30);
     let server = Server::in_home(home, "127.0.0.1:0", &[]);
     let home = server.first_user();

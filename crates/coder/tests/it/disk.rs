@@ -19,7 +19,7 @@ use crate::faults::{ANSWER, Api, SMALL, appears, becomes_of, order_as, refused};
 use crate::flow::{json, write};
 use crate::killed::archive;
 use crate::program::{Home, until};
-use crate::stack::{Server, has_terraform};
+use crate::stack::Server;
 
 /// A small file system of its own.
 struct Tmpfs {
@@ -132,9 +132,7 @@ fn a_limit_of_file_sizes() {
 
 #[test]
 fn a_daemon_that_reports_to_a_server_with_a_full_disk() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let Some(disk) = Tmpfs::new(16) else { return };
     let server = server_on(&disk);
     let home = server.first_user();
@@ -277,9 +275,7 @@ fn a_result_with_a_large_state_reaches_a_server_with_a_full_disk() {
 
 #[test]
 fn a_daemon_whose_own_disk_is_full() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let Some(disk) = Tmpfs::new(4) else { return };
     let server = Server::start(&[]);
     let home = server.first_user();

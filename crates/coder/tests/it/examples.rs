@@ -27,9 +27,7 @@ fn every_example_has_a_template_and_a_page() {
 
 #[test]
 fn every_example_is_formatted() {
-    if !crate::stack::has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut command = Command::new("terraform");
     command.args(["fmt", "-check", "-diff", "-recursive"]).arg(root()).env("CHECKPOINT_DISABLE", "1");
     let output = command.output().unwrap();

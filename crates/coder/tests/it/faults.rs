@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use crate::flow::{json, write};
 use crate::killed::{archive, runtime};
 use crate::program::{Home, until};
-use crate::stack::{PATIENCE, Server, has_terraform};
+use crate::stack::{PATIENCE, Server};
 
 /// The smallest template.
 pub(crate) const SMALL: &str = "resource \"terraform_data\" \"x\" {}\n";
@@ -176,9 +176,7 @@ pub(crate) fn processes_of_jobs(cache: &Path) -> Vec<String> {
 
 #[test]
 fn a_daemon_killed_in_mid_apply() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&["--daemon-grace", "3s", "--verbose"]);
     let home = server.first_user();
     let mut daemon = server.daemon(&home, "victim", &[]);
@@ -219,9 +217,7 @@ fn a_daemon_killed_in_mid_apply() {
 
 #[test]
 fn a_server_killed_in_mid_job() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut server = Server::start(&[]);
     let home = server.first_user();
     let daemon = server.daemon(&home, "steady", &[]);
@@ -259,9 +255,7 @@ fn a_server_killed_in_mid_job() {
 #[test]
 fn a_waiting_import_starts_when_its_daemon_arrives() {
     const LIMIT_MS: i64 = 100;
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let api = Api::new(&server, &home);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::program::{Home, until};
-use crate::stack::{PATIENCE, Process, Server, has_terraform};
+use crate::stack::{PATIENCE, Process, Server};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
@@ -22,9 +22,7 @@ pub(crate) fn write(home: &Home, name: &str, text: &str) -> String {
 
 #[test]
 fn push_create_stop_start_delete_on_a_tagged_daemon() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let args = ["provisioner", "keys", "create", "pool", "--tag", "environment=on_prem"];
@@ -99,9 +97,7 @@ fn push_create_stop_start_delete_on_a_tagged_daemon() {
 
 #[test]
 fn a_job_waits_for_its_daemon_and_can_be_canceled() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let directory = write(&home, "empty", "resource \"terraform_data\" \"x\" {}\n");
@@ -131,9 +127,7 @@ fn a_job_waits_for_its_daemon_and_can_be_canceled() {
 
 #[test]
 fn built_in_daemons_and_values_of_variables() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&["--provisioner-daemons=1", "--cache-dir", "cache"]);
     let home = server.first_user();
     let text = "variable \"size\" {\n  type = string\n}\n\nresource \"terraform_data\" \"x\" {\n  input = var.size\n}\n";
@@ -189,9 +183,7 @@ fn ctrl_c_cancels_a_push_that_waits() {
 
 #[test]
 fn an_interrupted_daemon_cancels_its_job() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let mut daemon = server.daemon(&home, "interrupted", &[]);
@@ -205,9 +197,7 @@ fn an_interrupted_daemon_cancels_its_job() {
 
 #[test]
 fn a_second_signal_ends_a_daemon_at_once() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let mut daemon = server.daemon(&home, "hurried", &[]);
@@ -220,9 +210,7 @@ fn a_second_signal_ends_a_daemon_at_once() {
 
 #[test]
 fn no_wait_waits_for_no_busy_daemon() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let mut daemon = server.daemon(&home, "only", &[]);
@@ -258,9 +246,7 @@ fn start_at_the_gate(home: &Home, gate: &Path) {
 
 #[test]
 fn a_stopped_daemon_finishes_its_job() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let mut daemon = server.daemon(&home, "draining", &[]);

@@ -11,7 +11,7 @@ use crate::faults::Api;
 use crate::killed::runtime;
 use crate::program::{Home, until};
 use crate::rig::Rig;
-use crate::stack::{PATIENCE, Server, has_terraform};
+use crate::stack::{PATIENCE, Server};
 use crate::talk::Talk;
 
 /// One look a second, and what a machine with other things to do may add. Signs of life come every 20 seconds.
@@ -29,9 +29,7 @@ fn now() -> SystemTime {
 }
 
 fn follow(variable: Option<(&str, &str)>) {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let Some(database) = runtime().block_on(testing::postgres()) else { return };
     let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
     let homes = [(); 2].map(|()| {

@@ -8,7 +8,7 @@ use coder_api::keys::RotateProvisionerKeyRequest;
 use crate::faults::{Api, appears, becomes_of, processes_of_jobs};
 use crate::program::Home;
 use crate::rig::{on_postgres, on_sqlite};
-use crate::stack::{PATIENCE, Process, Server, has_terraform};
+use crate::stack::{PATIENCE, Process, Server};
 use crate::talk::Talk;
 
 /// A home that knows the server and this key.
@@ -30,9 +30,7 @@ fn until_said(daemon: &mut Process, words: &str, begun: Instant) -> Duration {
 }
 
 fn delete(home: Home) {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::in_home(home, "127.0.0.1:0", &[]);
     let home = server.first_user();
     let api = Api::new(&server, &home);
@@ -77,9 +75,7 @@ fn delete(home: Home) {
 }
 
 fn rotate(home: Home) {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::in_home(home, "127.0.0.1:0", &[]);
     let home = server.first_user();
     let api = Api::new(&server, &home);

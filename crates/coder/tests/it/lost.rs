@@ -12,7 +12,7 @@ use coder_testkit::random::{Random, count};
 use crate::faults::processes_of_jobs;
 use crate::program::{Home, until};
 use crate::rig::{Rig, on_postgres, on_sqlite};
-use crate::stack::{PATIENCE, has_terraform};
+use crate::stack::PATIENCE;
 use crate::talk::{Place, Talk};
 
 /// What may be missing after a kill (the figure).
@@ -149,9 +149,7 @@ fn sessions(rig: &Rig) -> Vec<std::path::PathBuf> {
 }
 
 fn lose(mut home: Home) {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut random = Random::new();
     eprintln!("CODER_TEST_SEED={}", random.seed());
     home.set("CODER_DAEMON_GRACE", format!("{}s", GRACE.as_secs()));

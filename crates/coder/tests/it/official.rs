@@ -95,7 +95,7 @@ fn every_job(api: &Api, pool: &str) {
 
 #[test]
 fn official_daemon_runs_every_job_of_our_server() {
-    let Some(binary) = coder_requirements::program(Requirement::OfficialDaemon) else { return };
+    let binary = coder_requirements::require!(program OfficialDaemon);
     if has_terraform() {
         runs_every_job(Some(&binary));
     }

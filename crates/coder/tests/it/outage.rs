@@ -13,7 +13,7 @@ use crate::faults::{ANSWER, Api, SMALL, appears, becomes_of, order_as, refused};
 use crate::flow::json;
 use crate::killed::{archive, runtime};
 use crate::program::{Home, until};
-use crate::stack::{EMAIL, PASSWORD, PATIENCE, Server, has_terraform};
+use crate::stack::{EMAIL, PASSWORD, PATIENCE, Server};
 
 const VARIABLE: &str = "CODER_TEST_OUTAGE_SECONDS";
 const SECONDS: u64 = 5;
@@ -60,9 +60,7 @@ fn page(api: &Api, server: &Server, path: &str) -> (u16, String) {
 
 #[test]
 fn postgres_goes_away_for_long_and_comes_back() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let seconds = std::env::var(VARIABLE).map_or(SECONDS, |text| text.parse().unwrap());
     let outage = Duration::from_secs(seconds);
     let runtime = runtime();

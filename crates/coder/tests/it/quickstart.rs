@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use crate::program::{Home, until, wait};
-use crate::stack::{PATIENCE, has_terraform};
+use crate::stack::PATIENCE;
 
 /// Whether a process with this id exists.
 fn lives(pid: &str) -> bool {
@@ -12,9 +12,7 @@ fn lives(pid: &str) -> bool {
 
 #[test]
 fn a_running_workspace_in_one_command() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let home = Home::new();
     let data = home.path().join("data");
     for round in 1..=2 {

@@ -20,7 +20,7 @@ use crate::faults::SMALL;
 use crate::killed::{archive, runtime};
 use crate::program::{Home, until};
 use crate::rig::Rig;
-use crate::stack::{PATIENCE, has_terraform};
+use crate::stack::PATIENCE;
 use crate::talk::Talk;
 
 /// Imports for scripted daemons, besides the builds of the real one.
@@ -93,9 +93,7 @@ async fn work(daemon: FakeDaemon, stop: CancellationToken) -> usize {
 
 #[test]
 fn postgres_restarts_under_load() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let runtime = runtime();
     let Some(postgres) = runtime.block_on(testing::Server::start()) else { return };
     let database = runtime.block_on(postgres.database());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::flow::{json, write};
 use crate::program::{Home, until};
-use crate::stack::{PATIENCE, Server, has_terraform};
+use crate::stack::{PATIENCE, Server};
 
 /// What a state that was written so long before a kill must have behind it.
 const PROMISED: Duration = Duration::from_millis(250);
@@ -137,9 +137,7 @@ fn on_server(home: &Home, name: &str) -> u64 {
 
 #[test]
 fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let rounds = if std::env::var("CODER_TEST_LONG").as_deref() == Ok("1") { 100 } else { 6 };
     // The daemon's end is noticed at once when its connection breaks; nobody else takes its job meanwhile.
     let server = Server::start(&["--daemon-grace=3s"]);

@@ -2,7 +2,7 @@
 
 use crate::flow::write;
 use crate::program::Home;
-use crate::stack::{Server, has_terraform};
+use crate::stack::Server;
 
 const TEMPLATE: &str = r#"
 terraform {
@@ -38,9 +38,7 @@ fn stack() -> (Server, Home) {
 
 #[test]
 fn trees_and_counts() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (_server, home) = stack();
     let template = write(&home, "shown", TEMPLATE);
     let pushed = home.run(&["templates", "push", "shown", "-d", &template, "-y"]).good().err;
@@ -63,9 +61,7 @@ fn trees_and_counts() {
 
 #[test]
 fn errors_say_where_they_are() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (_server, home) = stack();
     let broken = write(&home, "broken", "resource \"terraform_data\" \"x\" {\n  input = var.nowhere\n}\n");
     let outcome = home.run(&["templates", "push", "broken", "-d", &broken, "-y"]);
@@ -91,9 +87,7 @@ resource "terraform_data" "x" {
 
 #[test]
 fn a_failed_build_says_why_and_what_it_leaves() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (_server, home) = stack();
     let template = write(&home, "fails", FAILS);
     home.run(&["templates", "push", "fails", "-d", &template, "-y"]).good();

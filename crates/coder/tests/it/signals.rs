@@ -10,7 +10,7 @@ use crate::faults::{Api, SMALL, appears, becomes_of, order_as, processes_of_jobs
 use crate::flow::json;
 use crate::killed::archive;
 use crate::program::{Home, until};
-use crate::stack::{PATIENCE, Process, Server, has_terraform};
+use crate::stack::{PATIENCE, Process, Server};
 
 /// A server, and a daemon that runs a build whose script waits for a file.
 struct Busy {
@@ -94,9 +94,7 @@ impl Busy {
 
 #[test]
 fn hangup_and_termination_of_the_whole_group_finish_the_job() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     for signal in ["HUP", "TERM"] {
         let mut busy = Busy::new(&[]);
         busy.signal_group(signal);
@@ -108,9 +106,7 @@ fn hangup_and_termination_of_the_whole_group_finish_the_job() {
 /// A container's runtime signals the group, and the shell that started the daemon passes the signal on.
 #[test]
 fn a_termination_that_arrives_twice_is_one() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut busy = Busy::new(&[]);
     let (id, group) = (busy.daemon.id().to_string(), format!("-{}", busy.daemon.id()));
     let both = format!("kill -s TERM -- {group}; kill -s HUP {id}; kill -s TERM {id}");
@@ -121,9 +117,7 @@ fn a_termination_that_arrives_twice_is_one() {
 
 #[test]
 fn an_interrupt_cancels_in_good_order_and_exits_0() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut busy = Busy::new(&[]);
     busy.signal_group("INT");
     busy.daemon.says("attempting graceful cancellation");
@@ -138,9 +132,7 @@ fn an_interrupt_cancels_in_good_order_and_exits_0() {
 
 #[test]
 fn a_second_signal_forces_and_a_quit_kills() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     // A drain, since a graceful cancel may be over sooner than a second signal counts.
     let mut busy = Busy::new(&[]);
     busy.daemon.signal("TERM");
@@ -161,9 +153,7 @@ fn a_second_signal_forces_and_a_quit_kills() {
 
 #[test]
 fn drained_from_afar_it_finishes_its_job_and_takes_no_other() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut busy = Busy::new(&[]);
     busy.home.run(&["provisioner", "drain", DAEMON]).good();
     busy.daemon.says("attempting graceful shutdown");
@@ -180,9 +170,7 @@ fn drained_from_afar_it_finishes_its_job_and_takes_no_other() {
 
 #[test]
 fn once_is_one_job() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let api = Api::new(&server, &home);

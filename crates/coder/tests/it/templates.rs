@@ -8,7 +8,7 @@ use crate::faults::{ANSWER, Api, SMALL, appears, becomes_of, order_as, processes
 use crate::flow::json;
 use crate::killed::archive;
 use crate::program::until;
-use crate::stack::{Server, has_terraform};
+use crate::stack::Server;
 
 /// One entry, written by hand: the library refuses to write bad names itself.
 fn entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: Kind, bytes: &[u8]) {
@@ -54,9 +54,7 @@ fn archives_and_templates_that_cannot_work() {
   config  = { path = "nowhere/terraform.tfstate" }
 }
 "#;
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let api = Api::new(&server, &home);
@@ -112,9 +110,7 @@ fn archives_and_templates_that_cannot_work() {
 
 #[test]
 fn an_endless_command_ends_with_its_cancel() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
     let api = Api::new(&server, &home);

@@ -6,7 +6,7 @@ use coder_wire::messages::provisionerd as pb;
 use pb::completed_job::Type;
 
 use crate::server::{Record, Server};
-use crate::setup::{HELLO, Running, build, edit_build, start, tar, terraform, variables};
+use crate::setup::{HELLO, Running, build, edit_build, start, tar, variables};
 
 async fn run(job: pb::AcquiredJob) -> (Record, pb::completed_job::WorkspaceBuild) {
     let server = Server::new();
@@ -19,9 +19,7 @@ async fn run(job: pb::AcquiredJob) -> (Record, pb::completed_job::WorkspaceBuild
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_stop_and_delete_carry_the_state_along() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let archive = tar(&[("main.tf", HELLO)]);
     let mut job = start(archive.clone());
     edit_build(&mut job, |build| {
@@ -68,7 +66,7 @@ async fn start_stop_and_delete_carry_the_state_along() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_what_never_existed_runs_nothing() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let running = Running::with_stand_in(
         &server,
@@ -84,7 +82,7 @@ async fn deleting_what_never_existed_runs_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_simple_start_needs_four_commands() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let running = Running::with_stand_in(
         &server,
@@ -137,9 +135,7 @@ resource "coder_metadata" "second" {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_apps_and_metadata_belong_to_their_resources() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (record, result) = run(start(tar(&[("main.tf", TWO_AGENTS)]))).await;
     assert_eq!(record.quotas[0].daily_cost, 7);
     assert!(record.has_line("Budget           —   unlimited"), "no budget is no number");
@@ -156,9 +152,7 @@ async fn agents_apps_and_metadata_belong_to_their_resources() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_quota_fails_before_anything_is_made() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.set_quota(pb::CommitQuotaResponse { ok: false, credits_consumed: 5, budget: 6 });
     let _running = Running::start(&server);
@@ -172,9 +166,7 @@ async fn a_refused_quota_fails_before_anything_is_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_resources_are_reported() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let template = |trigger: &str| {
         let text = format!("resource \"terraform_data\" \"a\" {{\n  triggers_replace = \"{trigger}\"\n}}\n");
         tar(&[("main.tf", &text)])
@@ -188,9 +180,7 @@ async fn replaced_resources_are_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_the_server_refuses_still_leaves_the_state() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.refuse_completion("agent name is taken");
     let _running = Running::start(&server);
@@ -207,9 +197,7 @@ async fn a_result_the_server_refuses_still_leaves_the_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_packed_with_the_template_is_not_the_workspaces() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (_, first) = run(start(tar(&[("main.tf", crate::setup::PLAIN)]))).await;
     let packed = String::from_utf8(first.state.to_vec()).unwrap();
     let (record, second) =

@@ -6,7 +6,7 @@ use coder_provisioner::TerraformSource;
 use coder_wire::messages::provisionerd as pb;
 
 use crate::server::{Answer, Server};
-use crate::setup::{PLAIN, Running, runs_with, stand_in, start, tar, terraform};
+use crate::setup::{PLAIN, Running, runs_with, stand_in, start, tar};
 
 /// A resource that never gets ready; the marker makes its process findable.
 fn endless(marker: &str) -> String {
@@ -19,9 +19,7 @@ fn endless(marker: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canceled_apply_is_interrupted_and_nothing_of_it_survives() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     for in_log_answer in [true, false] {
         let marker = format!("endless-{}", uuid::Uuid::new_v4().simple());
         let server = Server::new();
@@ -44,7 +42,7 @@ async fn a_canceled_apply_is_interrupted_and_nothing_of_it_survives() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_ignores_the_interrupt_is_killed() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let marker = format!("deaf-{}", uuid::Uuid::new_v4().simple());
     let script = format!(
         "case \"$1\" in plan) trap '' INT; echo deaf; while :; do sh -c 'sleep 1000; : {marker}'; done;; *) exec \"$REAL\" \"$@\";; esac"
@@ -67,7 +65,7 @@ async fn a_tool_that_ignores_the_interrupt_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_does_not_end_is_given_up_without_further_updates() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let script = "case \"$1\" in plan) trap '' INT; echo deaf; while :; do sleep 1000; done;; *) exec \"$REAL\" \"$@\";; esac";
     let server = Server::new();
     let mut seen = false;
@@ -88,9 +86,7 @@ async fn a_job_that_does_not_end_is_given_up_without_further_updates() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_canceled_before_terraform_starts_runs_nothing() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.script(|_| Some(Answer::canceled()));
     let _running = Running::start(&server);
@@ -103,9 +99,7 @@ async fn a_job_canceled_before_terraform_starts_runs_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_hide_in_a_session_of_their_own_end_with_the_job() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let marker = format!("hidden-{}", uuid::Uuid::new_v4().simple());
     let template = format!(
         "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{ command = \"setsid sh -c 'sleep 1000; : {marker}' >/dev/null 2>&1 & echo left\" }}\n}}\n"
@@ -125,7 +119,7 @@ async fn processes_that_hide_in_a_session_of_their_own_end_with_the_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_canceled_in_any_phase_leaves_nothing_behind() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let module = "module \"m\" {\n  source = \"./m\"\n}\n";
     for phase in ["get", "init", "graph", "plan", "apply"] {
         let marker = format!("phase-{}", uuid::Uuid::new_v4().simple());

@@ -6,7 +6,7 @@ use coder_wire::messages::provisionerd as pb;
 use pb::acquired_job::Type;
 
 use crate::server::Server;
-use crate::setup::{PLAIN, Running, import, run_one, start, tar, terraform};
+use crate::setup::{PLAIN, Running, import, run_one, start, tar};
 
 async fn error_of(job: pb::AcquiredJob) -> pb::FailedJob {
     let (server, _running) = run_one(job).await;
@@ -15,9 +15,7 @@ async fn error_of(job: pb::AcquiredJob) -> pb::FailedJob {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_archives_are_named() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut raw = tar::Header::new_gnu();
     raw.as_old_mut().name[..9].copy_from_slice(b"../out.tf");
     raw.set_entry_type(tar::EntryType::Regular);
@@ -40,9 +38,7 @@ async fn broken_archives_are_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn terraforms_diagnostics_reach_the_error() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let failed = error_of(import(tar(&[("main.tf", "resource \"a\" {\n")]), &[])).await;
     assert!(failed.error.contains("main.tf line 1"), "{}", failed.error);
 
@@ -64,9 +60,7 @@ resource "terraform_data" "a" {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_apply_hands_over_what_exists() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let template = r#"
 resource "terraform_data" "made" { input = "x" }
 resource "terraform_data" "broken" {
@@ -109,7 +103,7 @@ async fn incomplete_jobs_end_as_failures_not_as_crashes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_without_end_is_given_up() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let script = "case \"$1\" in show) exec cat /dev/zero;; *) exec \"$REAL\" \"$@\";; esac";
     let _running = Running::with_stand_in(&server, &real, script);
@@ -120,7 +114,7 @@ async fn output_without_end_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_alone_is_tried_again_and_only_when_a_remote_failed() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let cases = [
         ("init", "503 Service Unavailable", 2, true),
         ("init", "503 Service Unavailable", 9, false),
@@ -153,7 +147,7 @@ async fn init_alone_is_tried_again_and_only_when_a_remote_failed() {
 /// Secrets of the daemon are in its environment; jobs get neither them nor what was not named.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_sees_only_what_was_named_of_the_environment() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let script = "case \"$1\" in apply) i=0; while test \"$(ulimit -c)\" != 0 && test $i -lt 100; do sleep 0.05; i=$((i+1)); done; echo \"core $(ulimit -c)\"; env | cut -d= -f1 | sed 's/^/has /';; esac; exec \"$REAL\" \"$@\"";
     let server = Server::new();
     let _running = Running::with(&server, |config, dir| {

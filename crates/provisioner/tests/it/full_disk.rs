@@ -1,6 +1,5 @@
 //! A disk that is full, in every phase of a job: the job fails with words that say so, and the next one works.
 
-use coder_requirements::Requirement;
 use std::path::Path;
 
 use coder_wire::extension::Extensions;
@@ -9,7 +8,7 @@ use coder_wire::messages::provisionerd as pb;
 use crate::child::{Child, TERRAFORM, listen};
 use crate::mirrors::{configuration, ended, platform};
 use crate::server::Server;
-use crate::setup::{PLAIN, stand_in, start, tar, terraform};
+use crate::setup::{PLAIN, stand_in, start, tar};
 
 /// Less than a message may have, so that a template can fill it.
 const DISK_MIB: u32 = 3;
@@ -43,7 +42,7 @@ fn large_provider(root: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_fails_the_job_and_not_the_daemon() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     server.extended().grant(Extensions::ALL);
     let (socket, cache) = (dir.path().join("socket"), dir.path().join("cache"));
@@ -53,9 +52,7 @@ async fn a_full_disk_fails_the_job_and_not_the_daemon() {
     let rc = configuration(dir.path(), &mirror);
     let program = stand_in(dir.path(), &real, FILLS);
     let variables = [(TERRAFORM, program.as_path()), ("TF_CLI_CONFIG_FILE", rc.as_path())];
-    if !coder_requirements::has(Requirement::Namespaces) {
-        return;
-    }
+    coder_requirements::require!(Namespaces);
     let daemon = Child::on_small_disk(&socket, &cache, &variables, DISK_MIB);
 
     let large = "x".repeat((DISK_MIB as usize * 1024 + 512) << 10);

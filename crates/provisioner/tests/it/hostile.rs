@@ -10,7 +10,7 @@ use pb::completed_job::Type;
 use crate::child::{Child, TERRAFORM, listen};
 use crate::mirrors::{PROGRAM, configuration, ended, platform};
 use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, import, stand_in, start, tar, terraform};
+use crate::setup::{PLAIN, Running, import, stand_in, start, tar};
 
 const SECRET: &str = "SECRET-OF-ANOTHER-JOB";
 
@@ -43,9 +43,7 @@ fn local_exec(script: &str) -> bytes::Bytes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_that_a_job_makes_a_link_of_is_not_read() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.extended().grant(coder_wire::extension::Extensions::ALL);
     let running = Running::start(&server);
@@ -81,7 +79,7 @@ async fn a_state_that_a_job_makes_a_link_of_is_not_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_init_makes_a_link_of_is_not_read() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
         let other = secret(dir);
@@ -108,7 +106,7 @@ async fn what_init_makes_a_link_of_is_not_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_that_is_moved_away_is_not_looked_for_elsewhere() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let _running = Running::with(&server, |config, dir| {
         let elsewhere = dir.join("elsewhere");
@@ -159,9 +157,7 @@ pub(crate) fn packed_mirror(root: &Path) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_a_template_brings_serves_no_other() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let (socket, cache) = (dir.path().join("socket"), dir.path().join("cache"));
     listen(&server, &socket);
@@ -192,7 +188,7 @@ async fn a_provider_that_a_template_brings_serves_no_other() {
 /// Git, and what it is told to run, comes before the providers; whatever it leaves, they are those of the mirror.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_that_is_fetched_has_no_hand_in_providers() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let (socket, cache) = (dir.path().join("socket"), dir.path().join("cache"));
     listen(&server, &socket);

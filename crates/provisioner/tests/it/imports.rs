@@ -4,13 +4,11 @@ use coder_wire::messages::provisioner::ParameterFormType;
 use coder_wire::messages::provisionerd::completed_job::Type;
 
 use crate::server::{Answer, Server};
-use crate::setup::{HELLO, PLAIN, Running, dry_run, import, run_one, start, tar, terraform};
+use crate::setup::{HELLO, PLAIN, Running, dry_run, import, run_one, start, tar};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_reports_what_the_template_asks_for_and_makes() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let archive = tar(&[("main.tf", HELLO), ("README.md", "# Hello"), ("files/deep/x.txt", "x")]);
     let (server, _running) = run_one(import(archive, &[("greeting", "hey")])).await;
     let (record, result) = server.completed().await;
@@ -79,9 +77,7 @@ data "coder_parameter" "must" {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_parameter_without_a_default_is_required() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let archive = tar(&[
         ("main.tf", "module \"region\" {\n  count  = 1\n  source = \"./region\"\n}\n"),
         ("region/main.tf", REGION),
@@ -97,9 +93,7 @@ async fn only_a_parameter_without_a_default_is_required() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_uses_the_values_it_was_given() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, running) = run_one(dry_run(tar(&[("main.tf", HELLO)]), "us")).await;
     let (_, result) = server.completed().await;
     let Type::TemplateDryRun(result) = result else { panic!("not a dry run") };
@@ -110,9 +104,7 @@ async fn a_dry_run_uses_the_values_it_was_given() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_do_not_fit_a_parameter_fail_with_its_words() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, _running) = run_one(dry_run(tar(&[("main.tf", HELLO)]), "mars")).await;
     let (_, failed) = server.failed().await;
     assert!(
@@ -125,7 +117,7 @@ async fn values_that_do_not_fit_a_parameter_fail_with_its_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn variables_of_any_type_arrive_and_never_show_in_a_process_list() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let template = r#"
 variable "secret" {
   type      = string
@@ -169,9 +161,7 @@ resource "terraform_data" "a" {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_variables_carry_their_error_code() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let template = "variable \"needed\" {\n  type = string\n}\n";
     let (server, _running) = run_one(import(tar(&[("main.tf", template)]), &[])).await;
     let (_, failed) = server.failed().await;
@@ -181,7 +171,7 @@ async fn missing_variables_carry_their_error_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_too_large_for_a_message_are_a_clean_failure() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     // Module files are sent ahead; what is left is still too large and has to fail.
     let script = r#"
 "$REAL" "$@" || exit $?
@@ -215,9 +205,7 @@ esac"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn modules_kept_with_a_version_are_unpacked_before_init() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let manifest = r#"{"Modules":[{"Key":"","Source":"","Dir":"."},{"Key":"m","Source":"registry.invalid/x/y/z","Version":"1.0.0","Dir":".terraform/modules/m"}]}"#;
     let files =
         tar(&[(".terraform/modules/m/main.tf", PLAIN), (".terraform/modules/modules.json", manifest)]);
@@ -260,9 +248,7 @@ async fn modules_kept_with_a_version_are_unpacked_before_init() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_closed_without_an_answer_is_made_again() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let mut closed = 0;
     server.script(move |update| {

@@ -8,7 +8,7 @@ use coder_wire::messages::provisionerd as pb;
 
 use crate::remote::{Fault, Remote};
 use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, start, tar, terraform};
+use crate::setup::{PLAIN, Running, start, tar};
 
 fn releases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/releases")
@@ -60,9 +60,7 @@ fn installed(dir: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_template_requires_is_installed_once() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let remote = Remote::start(releases(), None).await;
     let running = daemon(&server, &remote, dir.path());
@@ -102,7 +100,7 @@ async fn what_a_template_requires_is_installed_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_installed_that_is_not_whole_and_genuine() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let (sums, signature) = (list("1.9.8"), format!("{}.sig", list("1.9.8")));
     let mut forged = file(&sums);
     forged[0] = if forged[0] == b'0' { b'1' } else { b'0' };
@@ -151,9 +149,7 @@ async fn nothing_is_installed_that_is_not_whole_and_genuine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn daemons_of_one_machine_download_once() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     // What a killed daemon left in the middle of it is no obstacle.
     std::fs::create_dir_all(dir.path().join("new-left")).unwrap();

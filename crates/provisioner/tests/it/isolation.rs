@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use coder_provisioner::{IsolationLevel, IsolationMode, JobLimits, RunError, TerraformSource};
-use coder_requirements::Requirement;
 use coder_wire::messages::provisionerd::completed_job::Type;
 
 use crate::server::Server;
@@ -141,9 +140,7 @@ mod restricted {
 
     #[test]
     fn without_namespaces_of_processes_a_job_reads_no_more() {
-        if terraform().is_none() {
-            return;
-        }
+        coder_requirements::require!(Terraform);
         let name = "isolation::restricted::without_namespaces_of_processes_a_job_reads_no_more";
         without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
             assert_ne!(looks_around().await, Some(IsolationLevel::Full));
@@ -160,9 +157,7 @@ mod restricted {
 
     #[test]
     fn without_any_namespace_jobs_run_and_required_isolation_is_refused() {
-        if terraform().is_none() {
-            return;
-        }
+        coder_requirements::require!(Terraform);
         let name = "isolation::restricted::without_any_namespace_jobs_run_and_required_isolation_is_refused";
         without(&[Without::Namespaces(ALL)], name, async {
             runs_a_job(|level| level == IsolationLevel::None).await;
@@ -176,9 +171,7 @@ mod restricted {
 
     #[test]
     fn the_reason_is_what_kept_it_from_the_least() {
-        if terraform().is_none() {
-            return;
-        }
+        coder_requirements::require!(Terraform);
         let name = "isolation::restricted::the_reason_is_what_kept_it_from_the_least";
         without(&[Without::Namespaces(libc::CLONE_NEWPID), Without::Mounts], name, async {
             let mut running =
@@ -197,18 +190,14 @@ mod restricted {
 
     #[test]
     fn kernels_before_5_10_run_jobs() {
-        if terraform().is_none() {
-            return;
-        }
+        coder_requirements::require!(Terraform);
         let name = "isolation::restricted::kernels_before_5_10_run_jobs";
         without(&[Without::DescriptorFlags], name, runs_a_job(|_| true));
     }
 
     #[test]
     fn where_processes_have_no_descriptors_jobs_run_without_namespaces_of_processes() {
-        if terraform().is_none() {
-            return;
-        }
+        coder_requirements::require!(Terraform);
         let name = "isolation::restricted::where_processes_have_no_descriptors_jobs_run_without_namespaces_of_processes";
         without(&[Without::Descriptors], name, async {
             // Without a descriptor nobody can wait for the first process of a namespace.
@@ -233,18 +222,14 @@ mod restricted {
 
     #[test]
     fn an_administrator_of_nothing_reaches_no_setting_of_the_kernel() {
-        if terraform().is_none() {
-            return;
-        }
+        coder_requirements::require!(Terraform);
         let name = "isolation::restricted::an_administrator_of_nothing_reaches_no_setting_of_the_kernel";
         without(&[Without::Administration], name, reaches_no_setting_of_the_kernel());
     }
 
     #[test]
     fn nor_does_one_who_sees_other_processes() {
-        if terraform().is_none() {
-            return;
-        }
+        coder_requirements::require!(Terraform);
         let name = "isolation::restricted::nor_does_one_who_sees_other_processes";
         let what = [Without::Administration, Without::Namespaces(libc::CLONE_NEWPID)];
         without(&what, name, reaches_no_setting_of_the_kernel());
@@ -254,7 +239,7 @@ mod restricted {
 /// `init` runs git and what git is told to run, for sources that a template names.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_nothing_of_theirs() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let (server, nap) = (Server::new(), nap(2));
     let running = Running::with(&server, |config, dir| {
         let (other, kept) = (dir.join("cache/work/Session-other"), dir.join("cache/files/content"));
@@ -300,9 +285,7 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_n
 /// Git, with a repository of this user, works as it does outside.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_from_git_is_fetched_by_an_init_that_is_kept_apart() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::start(&server);
     let repository = running.dir.path().join("repository");
@@ -315,9 +298,7 @@ async fn a_module_from_git_is_fetched_by_an_init_that_is_kept_apart() {
         command.current_dir(&repository).args(identity).args(args);
         command.output().is_ok_and(|output| output.status.success())
     };
-    if !coder_requirements::has(Requirement::Git) {
-        return;
-    }
+    coder_requirements::require!(Git);
     assert!(git(&["init"]) && git(&["add", "main.tf"]) && git(&["commit", "-m", "a module"]));
     let main = format!("module \"m\" {{\n  source = \"git::file://{}\"\n}}\n", repository.display());
     server.give(import(tar(&[("main.tf", &main)]), &[]));
@@ -331,9 +312,7 @@ async fn a_module_from_git_is_fetched_by_an_init_that_is_kept_apart() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_inherits_no_open_file_of_the_daemon() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("left-open");
     let file = std::fs::File::create(&path).unwrap();
@@ -348,9 +327,7 @@ async fn a_job_inherits_no_open_file_of_the_daemon() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_a_job_started_outlives_it() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::start(&server);
     if apart(&running) != Some(IsolationLevel::Full) {
@@ -372,9 +349,7 @@ async fn nothing_that_a_job_started_outlives_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_isolation_jobs_run_like_the_daemon() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
         config.isolation = IsolationMode::None;
@@ -389,9 +364,7 @@ async fn without_isolation_jobs_run_like_the_daemon() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_has_no_more_than_it_may() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::with(&server, |config, _| {
         config.limits =

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::child::{Child, listen};
 use crate::server::{Record, Server};
-use crate::setup::{Running, processes_with, start, tar, terraform};
+use crate::setup::{Running, processes_with, start, tar};
 
 /// How often something is killed; set it to 100 for the long form.
 fn rounds() -> u64 {
@@ -79,9 +79,7 @@ fn moment(round: u64) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     for round in 0..rounds() {
         let server = Server::new();
         server.extended().grant(Extensions::ALL);
@@ -124,9 +122,7 @@ async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_stays_on_the_disk_until_the_server_has_the_result() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.extended().grant(Extensions::ALL);
     server.keep_silent();
@@ -151,9 +147,7 @@ async fn a_state_stays_on_the_disk_until_the_server_has_the_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_terraform_fails_the_build_with_what_it_had_written() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut in_time = 0;
     for round in 0..rounds() {
         let server = Server::new();

@@ -5,13 +5,13 @@ use base64::prelude::BASE64_STANDARD;
 use coder_wire::messages::provisionerd as pb;
 
 use crate::server::Server;
-use crate::setup::{Running, edit_build, import, start, tar, terraform, variables};
+use crate::setup::{Running, edit_build, import, start, tar, variables};
 
 const SECRET: &str = "correct horse/battery";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_says_no_secret_in_any_form() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let encoded = BASE64_STANDARD.encode(format!("admin:{SECRET}"));
     let script = format!(
         "case \"$1\" in\napply)\n  echo 'raw {SECRET} end'\n  echo 'url correct%20horse%2Fbattery end'\n  echo 'base64 {encoded}'\n  \
@@ -49,9 +49,7 @@ async fn a_build_says_no_secret_in_any_form() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_hides_what_its_template_calls_sensitive() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let template = r#"
 variable "given" {
   sensitive = true
@@ -84,9 +82,7 @@ resource "terraform_data" "a" {
 /// What Terraform itself says of a value: in diagnostics, traces of providers, and what programs make of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_of_everything_has_no_secret_in_it() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let (socket, cache) = (dir.path().join("socket"), dir.path().join("cache"));
     crate::child::listen(&server, &socket);

@@ -8,7 +8,7 @@ use crate::child::{Child, SLOTS, listen};
 use crate::hostile::{NEEDS_ONE, packed_mirror};
 use crate::remote::{Remote, Tls};
 use crate::server::{Record, Server};
-use crate::setup::{PLAIN, start, tar, terraform};
+use crate::setup::{PLAIN, start, tar};
 
 const PROVIDERS: [&str; 3] = ["one", "two", "three"];
 
@@ -70,9 +70,7 @@ fn initialised(record: &Record) -> usize {
 /// `CODER_TEST_COLD_STARTS` says how many; 8 unless it is set.
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_cold_starts_download_each_provider_once() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let count = std::env::var("CODER_TEST_COLD_STARTS").map_or(8, |count| count.parse().unwrap());
     let (server, dir, tls) = (Server::new(), tempfile::tempdir().unwrap(), Tls::new());
     network_mirror(&dir.path().join("mirror"));
@@ -110,9 +108,7 @@ async fn parallel_cold_starts_download_each_provider_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mirror_in_a_folder_needs_no_network() {
     use std::os::unix::fs::PermissionsExt as _;
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     for name in PROVIDERS {
         let package = dir.path().join("mirror/example.test/acme").join(name).join("1.0.0").join(platform());
@@ -137,9 +133,7 @@ async fn a_mirror_in_a_folder_needs_no_network() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_of_another_platform_is_good_for_the_second_template_too() {
     use sha2::Digest as _;
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let zip = packed_mirror(&dir.path().join("mirror"));
     let sum: String =

@@ -1,6 +1,5 @@
 //! Modules that jobs of a machine fetch: each once, and never another than is asked for.
 
-use coder_requirements::Requirement;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +10,7 @@ use crate::child::{Child, SLOTS, listen};
 use crate::mirrors::ended;
 use crate::remote::{Fault, Remote, Tls};
 use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, edit_build, import, start, tar, terraform};
+use crate::setup::{PLAIN, Running, edit_build, import, start, tar};
 
 fn zip(path: &Path, text: &str) {
     let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
@@ -68,9 +67,7 @@ fn resources(record: &Record) -> Vec<Vec<String>> {
 /// `CODER_TEST_COLD_STARTS` says how many; 8 unless it is set.
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_cold_starts_download_each_module_once() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let count = std::env::var("CODER_TEST_COLD_STARTS").map_or(8, |count| count.parse().unwrap());
     let (server, dir, tls) = (Server::new(), tempfile::tempdir().unwrap(), Tls::new());
     let root = dir.path().join("remote");
@@ -144,9 +141,7 @@ async fn parallel_cold_starts_download_each_module_once() {
 /// that was imported and not as the newest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_fetches_the_version_that_was_imported() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir, tls) = (Server::new(), tempfile::tempdir().unwrap(), Tls::new());
     let root = dir.path().join("remote");
     registry(&root, &["1.0.0", "1.2.0"]);
@@ -198,16 +193,12 @@ impl Repository {
 /// What a branch or a tag stands for is looked up each time; what it stands for is fetched once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_is_fetched_again_when_there_is_something_new() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::start(&server);
     let repository = Repository { dir: running.dir.path().join("repository") };
     std::fs::create_dir(&repository.dir).unwrap();
-    if !coder_requirements::has(Requirement::Git) {
-        return;
-    }
+    coder_requirements::require!(Git);
     assert!(repository.git(&["init"]));
     repository.commit("first");
     assert!(repository.git(&["tag", "-a", "v1", "-m", "one"]));

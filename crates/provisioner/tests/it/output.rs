@@ -1,11 +1,11 @@
 //! What tools print, however odd, arrives readable and complete.
 
 use crate::server::Server;
-use crate::setup::{PLAIN, Running, start, tar, terraform};
+use crate::setup::{PLAIN, Running, start, tar};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_bytes_and_endless_lines_arrive() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let script = r#"case "$1" in
 apply)
   printf 'bad \377 byte and \000 nul\n'
@@ -39,7 +39,7 @@ exec "$REAL" "$@""#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_debug_build_shows_debug_lines_and_an_ordinary_one_all_it_gets() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let script = r#"case "$1" in
 apply) echo "log level is ${TF_LOG:-unset}"; echo '{"@level":"trace","@message":"tracing"}';;
 esac
@@ -66,7 +66,7 @@ fn megabytes() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_of_64_mb_and_much_output_take_bounded_memory() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let dir = tempfile::tempdir().unwrap();
     let more = megabytes();
     let script = format!(

@@ -5,7 +5,7 @@ use std::path::Path;
 use coder_provisioner::IsolationLevel;
 
 use crate::server::Server;
-use crate::setup::{HELLO, PLAIN, Running, import, stand_in, start, tar, terraform};
+use crate::setup::{HELLO, PLAIN, Running, import, stand_in, start, tar};
 
 /// Notes each command, then is Terraform.
 const NOTED: &str = "echo \"$1\" >> \"$(dirname \"$0\")/commands\"; exec \"$REAL\" \"$@\"";
@@ -17,7 +17,7 @@ fn commands(dir: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_job_of_a_template_starts_without_init_and_as_few_programs_as_can_be() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let running = Running::with_stand_in(&server, &real, NOTED);
     let archive = tar(&[("main.tf", HELLO)]);
@@ -47,7 +47,7 @@ async fn the_second_job_of_a_template_starts_without_init_and_as_few_programs_as
 /// Modules come before providers, and a backend after them, each by a process of its own; nothing else takes more than one.
 #[tokio::test(flavor = "multi_thread")]
 async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let noted = "case \"$1\" in get|init) echo \"$*\" >> \"$(dirname \"$0\")/commands\";; esac; exec \"$REAL\" \"$@\"";
     let module = "module \"m\" {\n  source = \"./m\"\n}\n";
     let backend = "terraform {\n  backend \"local\" {}\n}\n";
@@ -91,9 +91,7 @@ async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_job_does_to_its_directory_no_other_job_sees() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let _running = Running::start(&server);
     let module = "resource \"terraform_data\" \"m\" {\n  input = \"clean\"\n}\n";
@@ -111,7 +109,7 @@ async fn what_a_job_does_to_its_directory_no_other_job_sees() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_cold_starts_of_two_daemons_run_one_init() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let dir = tempfile::tempdir().unwrap();
     let program = stand_in(dir.path(), &real, NOTED);

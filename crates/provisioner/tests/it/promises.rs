@@ -7,7 +7,7 @@ use coder_provisioner::{IsolationLevel, IsolationMode};
 
 use crate::isolation::{offered, said};
 use crate::server::Server;
-use crate::setup::{Running, terraform};
+use crate::setup::Running;
 
 /// What a job prints about itself, by name.
 async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, String>) {
@@ -80,9 +80,7 @@ async fn holds(isolation: IsolationMode, level: IsolationLevel) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_has_what_the_kernel_offers_unless_asked_otherwise() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     holds(IsolationMode::Auto, offered()).await;
     holds(IsolationMode::None, IsolationLevel::None).await;
     if offered() != IsolationLevel::None {
@@ -94,9 +92,7 @@ async fn job_has_what_the_kernel_offers_unless_asked_otherwise() {
 #[test]
 fn job_without_namespaces_of_processes_has_the_rest() {
     use crate::kernel::{Without, without};
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let name = "promises::job_without_namespaces_of_processes_has_the_rest";
     without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
         assert_ne!(offered(), IsolationLevel::Full);
@@ -108,9 +104,7 @@ fn job_without_namespaces_of_processes_has_the_rest() {
 #[test]
 fn job_of_who_must_not_administer_has_all_of_it() {
     use crate::kernel::{Without, without};
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let name = "promises::job_of_who_must_not_administer_has_all_of_it";
     without(&[Without::Administration], name, async {
         holds(IsolationMode::Auto, offered()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coder_provisioner::{ConnectError, RunError};
 
 use crate::server::{Answer, Server};
-use crate::setup::{PLAIN, Running, start, tar, terraform};
+use crate::setup::{PLAIN, Running, start, tar};
 
 fn slow_template(release: &std::path::Path) -> String {
     format!(
@@ -16,9 +16,7 @@ fn slow_template(release: &std::path::Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_outlives_its_connection() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::start(&server);
     let release = running.dir.path().join("release");
@@ -43,9 +41,7 @@ async fn a_job_outlives_its_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_cut_under_a_call_repeats_the_call() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let mut cuts = 0;
     server.script(move |update| {
@@ -63,9 +59,7 @@ async fn a_session_cut_under_a_call_repeats_the_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_answered_with_an_error_ends_the_job() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let mut seen = false;
     server.script(move |update| {
@@ -81,9 +75,7 @@ async fn an_update_answered_with_an_error_ends_the_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_without_contact_for_too_long_is_ended_and_reported_later() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::with(&server, |config, _| config.lost_contact_after = Duration::from_millis(500));
     let release = running.dir.path().join("release");
@@ -138,9 +130,7 @@ async fn a_credential_that_never_worked_ends_the_daemon_and_one_that_did_after_f
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_forbidden_in_mid_job_interrupts_terraform_before_it_ends() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let mut running = Running::start(&server);
     let release = running.dir.path().join("release");
@@ -159,9 +149,7 @@ async fn a_daemon_forbidden_in_mid_job_interrupts_terraform_before_it_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_succeeded_is_reported_so_although_an_update_failed() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.script(|update| {
         let last = update.logs.iter().any(|line| line.stage == "Cleaning Up");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::server::Server;
-use crate::setup::{PLAIN, Running, start, tar, terraform};
+use crate::setup::{PLAIN, Running, start, tar};
 
 const WAITING: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"echo waiting; sleep 1; echo finished\" }\n}\n";
 const ENDLESS: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"echo waiting; sleep 1000\" }\n}\n";
@@ -39,9 +39,7 @@ async fn a_daemon_without_a_server_ends_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draining_daemon_finishes_the_job_and_takes_no_other() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, mut running) = with_job(WAITING).await;
     running.shutdown.drain();
     server.give(start(tar(&[("main.tf", PLAIN)])));
@@ -54,9 +52,7 @@ async fn a_draining_daemon_finishes_the_job_and_takes_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_arrives_with_the_cancel_is_run() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.give_on_cancel(start(tar(&[("main.tf", PLAIN)])));
     let mut running = Running::start(&server);
@@ -68,9 +64,7 @@ async fn a_job_that_arrives_with_the_cancel_is_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canceling_daemon_interrupts_the_job_and_reports_it() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, mut running) = with_job(ENDLESS).await;
     running.shutdown.cancel();
     running.ended().await.unwrap();
@@ -84,9 +78,7 @@ async fn a_canceling_daemon_interrupts_the_job_and_reports_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forced_end_is_quick_and_still_told() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, mut running) = with_job(ENDLESS).await;
     let started_at = Instant::now();
     running.shutdown.force();
@@ -97,9 +89,7 @@ async fn a_forced_end_is_quick_and_still_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_slots_run_two_jobs_at_once() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let mut running = Running::with(&server, |config, _| config.slots = 2);
     for _ in 0..2 {
@@ -113,9 +103,7 @@ async fn two_slots_run_two_jobs_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_daemon_says_nothing_and_leaves_the_state() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let made = format!(
         "resource \"terraform_data\" \"made\" {{ input = 1 }}\n{}",
         ENDLESS.replace("\"a\" {", "\"a\" {\n  depends_on = [terraform_data.made]")
@@ -141,9 +129,7 @@ async fn ask(address: std::net::SocketAddr, request: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_daemon_shows_itself_over_http_and_drains_when_asked() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, mut running) = with_job(WAITING).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -9,7 +9,7 @@ use coder_wire::extension::{Extension, Extensions};
 
 use crate::remote::Remote;
 use crate::server::Server;
-use crate::setup::{PLAIN, Running, stand_in, start, tar, terraform};
+use crate::setup::{PLAIN, Running, stand_in, start, tar};
 
 const SOON: Duration = Duration::from_millis(20);
 
@@ -34,7 +34,7 @@ fn plain() -> coder_wire::messages::provisionerd::AcquiredJob {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_without_terraform_takes_no_job_until_there_is_one() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     for granted in [Extensions::ALL, Extensions::ALL.without(Extension::Health), Extensions::NONE] {
         let server = Server::new();
         server.extended().grant(granted);
@@ -69,7 +69,7 @@ async fn a_daemon_without_terraform_takes_no_job_until_there_is_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_loses_its_terraform_stops_asking() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let running = without_terraform(&server);
     let program = stand_in(running.dir.path(), &real, "exec \"$REAL\" \"$@\"");
@@ -95,9 +95,7 @@ async fn an_unhealthy_daemon_that_is_turned_away_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_that_failed_is_tried_again() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let (releases, target) = (dir.path().join("releases"), dir.path().join("target"));
     std::fs::create_dir(&releases).unwrap();
@@ -123,7 +121,7 @@ async fn an_installation_that_failed_is_tried_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_the_machine_is_not_taken_for_a_wrong_program() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let running = without_terraform(&server);
     let limit = running.dir.path().join("limit");

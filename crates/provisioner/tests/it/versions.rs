@@ -38,7 +38,7 @@ fn pretend(dir: &Path, real: &Path, versions: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_gets_the_newest_version_that_it_accepts() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     pretend(dir.path(), &real, &["1.5.7", "1.9.8", "1.10.5", "1.12.0-rc1"]);
     let _running = Running::with(&server, |config, _| {
@@ -73,7 +73,7 @@ async fn a_template_gets_the_newest_version_that_it_accepts() {
 /// Import, dry-run, start, stop and delete, as with Terraform.
 #[tokio::test(flavor = "multi_thread")]
 async fn opentofu_does_what_terraform_does() {
-    let Some(tofu) = tofu() else { return };
+    let tofu = coder_requirements::require!(program Tofu);
     let server = Server::new();
     let _running = Running::with(&server, |config, _| {
         config.terraform = TerraformSource::File(tofu.clone());
@@ -183,7 +183,7 @@ async fn templates_of_opentofus_own_files_import_and_build() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_opentofu_its_files_are_the_named_cause_unless_terraform_has_its_own() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let _running = Running::with(&server, |config, _| {
         config.terraform = TerraformSource::File(real.clone());

@@ -16,10 +16,24 @@ fn asks_for() {
     assert!(!has(requirement), "the tests below take it away");
 }
 
+/// As [`asks_for`], by the macro.
+#[test]
+fn requires() {
+    if std::env::var_os(ASKED).is_none() {
+        return;
+    }
+    let program = coder_requirements::require!(program Tofu);
+    panic!("the tests below hide {}", program.display());
+}
+
 /// Asks for something on a machine that has nothing.
 fn ask(requirement: Requirement, ci: Option<&str>, record: &Path) -> Output {
+    run("asks_for", requirement, ci, record)
+}
+
+fn run(test: &str, requirement: Requirement, ci: Option<&str>, record: &Path) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "asks_for"]).env_clear().env("PATH", "").env(ASKED, requirement.name());
+    command.args(["--exact", test]).env_clear().env("PATH", "").env(ASKED, requirement.name());
     command.env(RECORD_VARIABLE, record);
     if let Some(value) = ci {
         command.env("CI", value);
@@ -41,6 +55,9 @@ fn a_skip_is_recorded_with_the_name_of_the_test() {
         skips.into_iter().collect::<Vec<_>>(),
         [("terraform".to_owned(), vec!["asks_for".to_owned()])]
     );
+    let output = run("requires", Requirement::Tofu, None, &record);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(read(&record).unwrap()["tofu"], ["requires"]);
 }
 
 #[test]

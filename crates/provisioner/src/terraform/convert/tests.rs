@@ -206,14 +206,12 @@ fn one_default_preset_at_most() {
 mod golden {
     //! Captured plans and states with the reference's result for each; they are not part of this repository.
 
-    use coder_requirements::Requirement;
-
     use super::*;
     use crate::terraform::convert::text::{TextSource, convert_text};
 
     #[test]
     fn conversions_equal_the_captured_ones() {
-        let Some(dir) = coder_requirements::directory(Requirement::ConversionFixtures) else { return };
+        let dir = coder_requirements::require!(directory ConversionFixtures);
         let mut compared = 0;
         for case in std::fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
             for kind in ["plan", "state"] {
