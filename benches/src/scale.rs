@@ -17,46 +17,46 @@ const QUIET: Duration = Duration::from_secs(20);
 
 /// Idle daemons, jobs among them, and lists of a long queue.
 pub(crate) fn scale(setup: &Setup) -> Result<Vec<Row>> {
-    let mut rows = crowds(setup)?;
+    let mut rows = fleets(setup)?;
     rows.extend(listing(setup, &Database::Sqlite, "SQLite")?);
     Ok(rows)
 }
 
-fn crowds(setup: &Setup) -> Result<Vec<Row>> {
+fn fleets(setup: &Setup) -> Result<Vec<Row>> {
     let deployment = Deployment::start(setup, &Database::Sqlite, &["--provisioner-daemons=0"])?;
     let server = deployment.server.0.id();
     let before = resident_mib(server)?;
-    let crowd = Crowd::start(&deployment, 1_000, 1)?;
+    let fleet = Fleet::start(&deployment, 1_000, 1)?;
     let busy = cpu_seconds(server)?;
     std::thread::sleep(QUIET);
     let share = (cpu_seconds(server)? - busy) / QUIET.as_secs_f64() * 100.0;
     let each = (resident_mib(server)? - before) * 1024.0 / 1_000.0;
     let mut rows = vec![
-        Row::at_most("1,000 daemons: connect all", crowd.connected_s, 1.0, "s"),
+        Row::at_most("1,000 daemons: connect all", fleet.connected_s, 1.0, "s"),
         Row::at_most("1,000 daemons idle: server CPU, of one core", share, 0.3, "%"),
         Row::at_most("1,000 daemons idle: server memory for each", each, 20.0, "KiB"),
     ];
-    drop((crowd, deployment));
+    drop((fleet, deployment));
 
-    let (resident, p99) = large_crowd(setup, &[])?;
+    let (resident, p99) = large_fleet(setup, &[])?;
     rows.extend([
         Row::at_most("10,000 daemons idle in 1,000 tag sets: server RSS", resident, 300.0, "MiB"),
         Row::at_most("enqueue → acquired with those connected, p99", p99, 20.0, "ms"),
     ]);
-    let (_, p99) = large_crowd(setup, &["--dangerous-drop-wake-ups"])?;
+    let (_, p99) = large_fleet(setup, &["--dangerous-drop-wake-ups"])?;
     rows.push(Row::at_most("the same with every notification dropped, p99", p99, 1_000.0, "ms"));
     Ok(rows)
 }
 
 /// The server's memory in MiB with 10,000 idle daemons, and the 99th percentile of the time in ms until one of them has a
 /// job.
-fn large_crowd(setup: &Setup, flags: &[&str]) -> Result<(f64, f64)> {
+fn large_fleet(setup: &Setup, flags: &[&str]) -> Result<(f64, f64)> {
     let flags = [&["--provisioner-daemons=0"], flags].concat();
     let deployment = Deployment::start(setup, &Database::Sqlite, &flags)?;
-    let mut crowd = Crowd::start(&deployment, 10_000, 1_000)?;
+    let mut fleet = Fleet::start(&deployment, 10_000, 1_000)?;
     std::thread::sleep(QUIET / 2);
     let resident = resident_mib(deployment.server.0.id())?;
-    Ok((resident, figure(&crowd.report()?, "p99_ms")?))
+    Ok((resident, figure(&fleet.report()?, "p99_ms")?))
 }
 
 fn listing(setup: &Setup, database: &Database, name: &str) -> Result<Vec<Row>> {
@@ -76,22 +76,22 @@ fn listing(setup: &Setup, database: &Database, name: &str) -> Result<Vec<Row>> {
 }
 
 /// The load driver with its daemons connected.
-struct Crowd {
+struct Fleet {
     driver: Running,
     lines: BufReader<ChildStdout>,
     connected_s: f64,
 }
 
-impl Crowd {
+impl Fleet {
     fn start(deployment: &Deployment, daemons: u32, tag_sets: u32) -> Result<Self> {
         let (daemons, tag_sets) = (daemons.to_string(), tag_sets.to_string());
         let quiet = (QUIET + Duration::from_secs(5)).as_secs().to_string();
-        let mode = ["crowd", "--daemons", &daemons, "--tag-sets", &tag_sets, "--seconds", &quiet];
+        let mode = ["fleet", "--daemons", &daemons, "--tag-sets", &tag_sets, "--seconds", &quiet];
         let mut driver = Running(command(deployment, &mode)?.stdout(Stdio::piped()).spawn()?);
         let output = driver.0.stdout.take().context("the driver's output is a pipe")?;
-        let mut crowd = Self { driver, lines: BufReader::new(output), connected_s: 0.0 };
-        crowd.connected_s = figure(&crowd.line()?, "connected_s")?;
-        Ok(crowd)
+        let mut fleet = Self { driver, lines: BufReader::new(output), connected_s: 0.0 };
+        fleet.connected_s = figure(&fleet.line()?, "connected_s")?;
+        Ok(fleet)
     }
 
     /// Waits for its last line.

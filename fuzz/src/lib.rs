@@ -1,6 +1,6 @@
-//! The readers of every crate in one place: those of public interfaces, and by path the sources of private ones, so that no
-//! crate opens anything for fuzzing.
-#![allow(dead_code, unused_imports, reason = "parts of other crates; what surrounds them there is not here")]
+//! The decoders of every crate in one place: those of public interfaces, and by path the sources of private ones, so that no
+//! crate makes anything public for fuzzing.
+#![allow(dead_code, unused_imports, reason = "parts of other crates without their surroundings")]
 
 #[path = "../../crates/provisioner/src/archive.rs"]
 mod archive;
@@ -15,7 +15,7 @@ mod rows;
 #[path = "../../crates/source/tests/it/decoders.rs"]
 mod source;
 #[path = "../../crates/api/tests/it/decoders.rs"]
-mod spoken;
+mod api;
 mod terraform;
 #[path = "../../crates/coder/src/tfvars.rs"]
 mod tfvars;
@@ -24,7 +24,7 @@ mod uploads;
 #[path = "../../crates/wire/tests/it/decoders.rs"]
 mod wire;
 
-/// An uploaded archive in the server's hands: what it expands to is bounded.
+/// An uploaded archive in the server: its expanded size is bounded.
 fn upload(data: &[u8]) {
     const LIMIT: usize = 4 << 20;
     let bound = LIMIT.min((data.len() * 200).max(1 << 20)) + 1024 * (10_000 + 2);
@@ -35,7 +35,7 @@ fn upload(data: &[u8]) {
     let _ = uploads::tar_to_zip(data, LIMIT);
 }
 
-/// What people type at the command line and write into files of values.
+/// Arguments of the command line and files of values.
 fn typed(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(duration) = duration::parse(&text) {
@@ -45,14 +45,14 @@ fn typed(data: &[u8]) {
     let _ = (tfvars::parse(&text), tfvars::parse_json(&text));
 }
 
-/// Reads whatever bytes.
+/// Decodes arbitrary bytes.
 type Decode = fn(&[u8]);
 
 /// Every target by its name.
 const TARGETS: &[&[(&str, Decode)]] = &[
     &wire::DECODERS,
     &source::DECODERS,
-    &spoken::DECODERS,
+    &api::DECODERS,
     &daemon::DECODERS,
     &[("upload", upload), ("typed", typed)],
 ];

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::cancel::Shutdown;
 use crate::hand::Hand;
 use crate::join::ConnectError;
-use crate::notices;
+use crate::notifications;
 use crate::reports;
 use crate::session::{Backoff, Line};
 use crate::status::Status;
@@ -151,7 +151,7 @@ impl Dialling<'_> {
         let reports_of = self.status.subscribe();
         let ended = tokio::select! {
             ended = line.client().session().closed() => ended,
-            never = notices::listen(&line, &self.hand, self.shutdown) => match never {},
+            never = notifications::listen(&line, &self.hand, self.shutdown) => match never {},
             never = reports::report(&line, &reports_of) => match never {},
         };
         current.send_replace(None);

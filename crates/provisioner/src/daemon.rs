@@ -163,7 +163,7 @@ impl Daemon {
         if let Some(allowed) = &config.job_environment {
             environment.narrow(allowed);
         }
-        let slots = config.slots.clamp(1, extension::SLOTS);
+        let slots = config.slots.clamp(1, extension::MAX_SLOTS);
         let metrics = Metrics::new();
         let confinement = neighbours::confinement(&config, &environment);
         environment.set_home(confinement.home.clone());

@@ -9,7 +9,7 @@ use coder_wire::drpc;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HeldJob, HoldRequest, JobVerdict, Verdict,
 };
-use coder_wire::extension::{Extension, SESSION, TOKEN};
+use coder_wire::extension::{Extension, MAX_TOKEN_SIZE, SESSION_SIZE};
 use tokio::sync::watch;
 
 use crate::cancel::{Cancel, Urgency};
@@ -139,7 +139,7 @@ impl Held {
             }
         }
         match line.extensions().hold(&HoldRequest { job_id: self.job_id.clone() }).await {
-            Ok(held) if held.token.len() <= TOKEN => {
+            Ok(held) if held.token.len() <= MAX_TOKEN_SIZE => {
                 self.grant(line.number(), held.token.clone(), held.next_sequence);
                 Ok(Some(held.token))
             }
@@ -274,7 +274,7 @@ impl Hand {
         let asked: Vec<Arc<Held>> = request.jobs.iter().filter_map(|job| self.find(&job.job_id)).collect();
         {
             let mut inner = self.inner();
-            if response.session.len() == SESSION {
+            if response.session.len() == SESSION_SIZE {
                 inner.session = response.session;
             }
             let grace = u64::try_from(response.grace_ms).ok().filter(|grace| *grace > 0);

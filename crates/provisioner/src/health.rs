@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use coder_wire::extension::{PROBLEM, PROBLEM_DETAIL};
+use coder_wire::extension::{MAX_PROBLEM_DETAIL_SIZE, MAX_PROBLEM_SIZE};
 use tokio::sync::watch;
 
 use crate::session::Backoff;
@@ -44,7 +44,10 @@ impl Health {
 
 impl HealthProblem {
     fn new(error: &BinaryError) -> Self {
-        Self { summary: plain(error.summary(), PROBLEM), detail: plain(&error.to_string(), PROBLEM_DETAIL) }
+        Self {
+            summary: plain(error.summary(), MAX_PROBLEM_SIZE),
+            detail: plain(&error.to_string(), MAX_PROBLEM_DETAIL_SIZE),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coder_wire::drpc;
-use coder_wire::extension::{Extension, Journal, STATE};
+use coder_wire::extension::{Extension, Journal, MAX_STATE_SIZE};
 use serde::{Deserialize, Serialize};
 
 use crate::job_files::JobFile;
@@ -63,7 +63,7 @@ impl Left {
     /// The state and the right to hand it over; none when either is missing or broken.
     fn read(&self) -> Option<Journal> {
         let record = Record::read(&self.record)?;
-        let state = Bytes::from(self.state.read(STATE as u64).ok()?);
+        let state = Bytes::from(self.state.read(MAX_STATE_SIZE as u64).ok()?);
         let stamp = Stamp::of(&state)?;
         let token = hex::decode(record.token).ok()?.into();
         Some(Journal { job_id: record.job_id, token, serial: stamp.serial, lineage: stamp.lineage, state })

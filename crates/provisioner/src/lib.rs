@@ -25,7 +25,7 @@ mod logs;
 mod mask;
 mod metrics;
 mod neighbours;
-mod notices;
+mod notifications;
 mod older;
 mod program;
 mod protect;

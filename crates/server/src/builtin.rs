@@ -75,7 +75,7 @@ impl Handle {
             api_version: protocol::CURRENT.to_string(),
         };
         let daemon = daemons::upsert(&mut app.store.single().await?, &join, app.now()).await?;
-        let extensions = Extensions::ALL.both(app.config.provisioning.extensions);
+        let extensions = Extensions::ALL.intersection(app.config.provisioning.extensions);
         let admitted = Admitted { extensions, ..Admitted::official(join) };
         let session = Session::admitted(app.clone(), daemon, &admitted, self.address());
         let session = session.with_session(builtin.session.clone());

@@ -7,7 +7,7 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use coder_wire::budget::Reservation;
 use coder_wire::drpc::Status;
-use coder_wire::file::Sink;
+use coder_wire::transfer::ChunkWriter;
 use sha2::{Digest as _, Sha256};
 use tempfile::SpooledTempFile;
 
@@ -129,7 +129,7 @@ impl Write for Spool {
     }
 }
 
-impl Sink for Spool {
+impl ChunkWriter for Spool {
     async fn write(&mut self, data: Bytes) -> Result<(), Status> {
         self.append(&data).await.map_err(|error| {
             tracing::error!(%error, "a file that arrives cannot be written to the disk");

@@ -6,7 +6,7 @@ use axum::body::Body;
 use bytes::{Buf as _, Bytes};
 use coder_store::{Store, Tx, files};
 use coder_wire::drpc::Status;
-use coder_wire::file::Source;
+use coder_wire::transfer::ChunkReader;
 use tokio::sync::mpsc;
 
 /// Where parts come from.
@@ -56,7 +56,7 @@ impl Stored {
     }
 }
 
-impl Source for Stored {
+impl ChunkReader for Stored {
     async fn read(&mut self) -> Result<Option<Bytes>, Status> {
         self.next().await.map_err(|error| {
             tracing::error!(%error, "a file cannot be read");

@@ -1,13 +1,13 @@
-//! What fuzzing found, and the seeds it began with, again: each input is an answer within its time.
+//! Replays a fuzzing corpus: the seeds and the findings. Each input must end within its time.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest time for one input, unoptimised and on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time for one input, without optimisation and on a busy machine.
+const MAX_TIME: Duration = Duration::from_secs(20);
 
-/// Gives every file of `tests/corpus/NAME` to the reader of that name, for all of them. `crate_folder` is the calling
-/// crate's `env!("CARGO_MANIFEST_DIR")`.
+/// Passes every file of `tests/corpus/NAME` to the reader of that name. `crate_folder` is the calling crate's
+/// `env!("CARGO_MANIFEST_DIR")`.
 ///
 /// # Panics
 /// When a reader panics or takes too long, and when one has no corpus.
@@ -21,7 +21,7 @@ pub fn replay<'a>(crate_folder: &str, readers: impl IntoIterator<Item = (&'a str
             let input = std::fs::read(&path).expect("the file can be read");
             let start = Instant::now();
             read(&input);
-            assert!(start.elapsed() < PATIENCE, "{}: {:?}", path.display(), start.elapsed());
+            assert!(start.elapsed() < MAX_TIME, "{}: {:?}", path.display(), start.elapsed());
             count += 1;
         }
         assert!(count > 0, "{name} has no corpus");

@@ -1,4 +1,4 @@
-//! A scripted daemon: joins over the real WebSocket, speaks the real protocol, and runs nothing.
+//! A scripted daemon: it joins over a real WebSocket with the real protocol, and runs no Terraform.
 
 use anyhow::{Context, Result};
 use coder_api::client::{Client as Api, Credential, Serve};
@@ -10,13 +10,13 @@ use coder_wire::messages::provisionerd::{
 use coder_wire::mux::{Config, Session};
 use coder_wire::ws::Socket;
 
-/// What a fake daemon calls itself.
+/// The version that a fake daemon reports.
 pub const BUILD_VERSION: &str = "v2.30.0+0000000";
 
-/// A connected daemon. It leaves when the last clone of its session is dropped.
+/// A connected daemon. It disconnects when the last clone of its session is dropped.
 #[derive(Clone, Debug)]
 pub struct FakeDaemon {
-    /// Its calls.
+    /// The calls of the daemon.
     pub calls: Client,
 }
 
@@ -24,7 +24,7 @@ impl FakeDaemon {
     /// Joins.
     ///
     /// # Errors
-    /// The server's refusal, or what went wrong on the way.
+    /// The server's refusal, or how the connection failed.
     pub async fn join(api: &Api, serve: &Serve) -> Result<Self, coder_api::client::Error> {
         let upgraded = api.serve(serve).await?;
         Ok(Self::over(Socket::client(upgraded.stream)))
@@ -38,18 +38,18 @@ impl FakeDaemon {
         Self::join(api, &Serve::new(Credential::Session, name, BUILD_VERSION)).await
     }
 
-    /// Speaks over a stream that has joined already.
+    /// A daemon over a stream that has joined already.
     pub fn over(io: impl coder_wire::bytes::ByteStream) -> Self {
         Self { calls: Client::new(Session::client(io, Config::default())) }
     }
 
-    /// Waits for a job for as long as it takes.
+    /// Waits for a job without a limit.
     ///
     /// # Errors
     /// How the call ended.
     pub async fn acquire(&self) -> Result<AcquiredJob> {
         let job = self.calls.acquire(std::future::pending()).await?;
-        job.context("the wait was canceled, though nobody asked for it")
+        job.context("the wait was canceled without a request")
     }
 
     /// Waits for a job, reports on it as an import does, and completes it.
@@ -63,7 +63,7 @@ impl FakeDaemon {
         Ok(job)
     }
 
-    /// Ends the session in the orderly way.
+    /// Closes the session normally.
     pub async fn leave(&self) {
         self.calls.session().close().await;
     }
@@ -133,7 +133,7 @@ pub fn build_result(job: &str, state: &'static [u8], resources: Vec<Resource>) -
     }
 }
 
-/// A FailJob without an arm.
+/// A FailJob without a type.
 #[must_use]
 pub fn failure(job: &str, error: &str) -> FailedJob {
     FailedJob { job_id: job.to_owned(), error: error.to_owned(), ..FailedJob::default() }

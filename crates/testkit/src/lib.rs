@@ -1,6 +1,6 @@
-//! What tests and benches share: waiting for what comes, the replay of a corpus, and with the feature `server` a server on
-//! loopback, a scripted daemon, faulty streams, a proxy that cuts connections, chance with a seed, and the load driver. Only
-//! ever a dev-dependency, or a program of its own.
+//! Helpers of tests and benches: waiting for a condition, the replay of a corpus, and with the feature `server` a server on
+//! loopback, a scripted daemon, faulty streams, a proxy that disconnects, random numbers with a seed, and the load driver.
+//! It is only a dev-dependency, or a program of its own.
 
 pub mod corpus;
 #[cfg(feature = "server")]

@@ -1,5 +1,5 @@
-//! A scripted server of an older protocol version: refuses what is newer in the words of the official one, knows no extension,
-//! hands out one job and writes down everything that it is told.
+//! A scripted server of an older protocol version: refuses newer versions with the texts of the official one, knows no
+//! extension, delivers one job and records every message.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use coder_api::deployment::BuildInfo;
 use coder_api::error::{ErrorBody, Validation};
 use coder_domain::protocol::ApiVersion;
-use coder_wire::drpc::server::{Event, Exchange};
+use coder_wire::drpc::server::{CallStream, Event};
 use coder_wire::messages::provisioner::VariableValue;
 use coder_wire::messages::provisionerd as pb;
 use coder_wire::mux::{Config, Session};
@@ -22,15 +22,15 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
 /// Longest request that is read.
-const REQUEST: usize = 16 << 10;
+const MAX_REQUEST_SIZE: usize = 16 << 10;
 
-/// What a daemon said to it.
+/// The messages of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The versions in its join requests, in order.
     pub offered: Vec<String>,
     /// How often `/api/v2/buildinfo` was read.
-    pub asked: usize,
+    pub build_info_reads: usize,
     /// The calls it made.
     pub calls: BTreeSet<String>,
     /// Results.
@@ -41,21 +41,21 @@ pub struct Record {
 
 /// Where a daemon can learn the server's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
+pub enum VersionSource {
     /// In the refusal, as official servers do.
-    InRefusal,
+    Refusal,
     /// In `/api/v2/buildinfo` only.
-    InBuildInfo,
+    BuildInfo,
 }
 
 struct Script {
     version: ApiVersion,
-    says: Says,
+    source: VersionSource,
     job: Mutex<Option<pb::AcquiredJob>>,
     record: watch::Sender<Record>,
 }
 
-/// A running one.
+/// A running server.
 pub struct OlderServer {
     address: SocketAddr,
     script: Arc<Script>,
@@ -63,20 +63,20 @@ pub struct OlderServer {
 }
 
 impl OlderServer {
-    /// Starts one of this version with one job.
+    /// Starts a server of this version with one job.
     ///
     /// # Errors
     /// When it cannot listen.
-    pub async fn start(version: ApiVersion, says: Says, job: pb::AcquiredJob) -> Result<Self> {
+    pub async fn start(version: ApiVersion, source: VersionSource, job: pb::AcquiredJob) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (job, record) = (Mutex::new(Some(job)), watch::Sender::default());
-        let script = Arc::new(Script { version, says, job, record });
+        let script = Arc::new(Script { version, source, job, record });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&script)));
         Ok(Self { address, script, accepting })
     }
 
-    /// Where it listens.
+    /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -85,12 +85,12 @@ impl OlderServer {
     /// Waits until the job has ended.
     ///
     /// # Errors
-    /// When it does not in time; the text says how far it came.
-    pub async fn ended(&self, patience: Duration) -> Result<Record> {
+    /// When it does not within `limit`; the text has the recorded messages.
+    pub async fn ended(&self, limit: Duration) -> Result<Record> {
         let mut receiver = self.script.record.subscribe();
         let over = receiver.wait_for(|record| !record.completed.is_empty() || !record.failed.is_empty());
-        let over = tokio::time::timeout(patience, over).await.map(|record| record.map(|it| it.clone()));
-        over.with_context(|| format!("{:?}", self.script.record.borrow()))?.context("it goes on")
+        let over = tokio::time::timeout(limit, over).await.map(|record| record.map(|it| it.clone()));
+        over.with_context(|| format!("{:?}", self.script.record.borrow()))?.context("the server ended")
     }
 }
 
@@ -115,7 +115,7 @@ async fn serve(mut stream: TcpStream, script: &Arc<Script>) -> Result<()> {
     let (path, headers) = request(&mut stream).await?;
     let (path, query) = path.split_once('?').unwrap_or((&path, ""));
     if path == "/api/v2/buildinfo" {
-        script.record.send_modify(|record| record.asked += 1);
+        script.record.send_modify(|record| record.build_info_reads += 1);
         let info = BuildInfo { provisioner_api_version: script.version.to_string(), ..BuildInfo::default() };
         return answer(&mut stream, 200, &serde_json::to_vec(&info)?).await;
     }
@@ -125,9 +125,9 @@ async fn serve(mut stream: TcpStream, script: &Arc<Script>) -> Result<()> {
     let offered = query.split('&').find_map(|pair| pair.strip_prefix("version=")).unwrap_or_default();
     script.record.send_modify(|record| record.offered.push(offered.to_owned()));
     if let Err(error) = script.version.accept(offered) {
-        let detail = match script.says {
-            Says::InRefusal => error.to_string(),
-            Says::InBuildInfo => "not supported".to_owned(),
+        let detail = match script.source {
+            VersionSource::Refusal => error.to_string(),
+            VersionSource::BuildInfo => "not supported".to_owned(),
         };
         let validations = vec![Validation { field: "version".to_owned(), detail }];
         let message = "Incompatible or unparsable version".to_owned();
@@ -144,12 +144,12 @@ async fn serve(mut stream: TcpStream, script: &Arc<Script>) -> Result<()> {
     while let Ok(stream) = session.accept().await {
         let script = Arc::clone(script);
         tokio::spawn(async move {
-            let mut exchange = Exchange::new(Box::new(stream));
-            while let Ok(Some(method)) = exchange.next().await {
+            let mut stream = CallStream::new(Box::new(stream));
+            while let Ok(Some(method)) = stream.next().await {
                 script.record.send_modify(|record| {
                     record.calls.insert(method.clone());
                 });
-                if call(&script, &method, &mut exchange).await.is_err() {
+                if call(&script, &method, &mut stream).await.is_err() {
                     return;
                 }
             }
@@ -158,23 +158,23 @@ async fn serve(mut stream: TcpStream, script: &Arc<Script>) -> Result<()> {
     Ok(())
 }
 
-async fn call(script: &Script, method: &str, exchange: &mut Exchange) -> Result<()> {
+async fn call(script: &Script, method: &str, stream: &mut CallStream) -> Result<()> {
     match method.rsplit('/').next().unwrap_or_default() {
         "AcquireJobWithCancel" => {
             let job = script.job.lock().await.take();
             let job = match job {
                 Some(job) => job,
                 None => {
-                    let event = exchange.recv().await?;
+                    let event = stream.recv().await?;
                     ensure!(matches!(event, Event::Message(_)), "the daemon left");
                     pb::AcquiredJob::default()
                 }
             };
-            exchange.send(&job).await?;
-            exchange.close().await?;
+            stream.send(&job).await?;
+            stream.close().await?;
         }
         "UpdateJob" => {
-            let request: pb::UpdateJobRequest = exchange.request().await?.context("a request")?;
+            let request: pb::UpdateJobRequest = stream.request().await?.context("a request")?;
             let value = |variable: &coder_wire::messages::provisioner::TemplateVariable| VariableValue {
                 name: variable.name.clone(),
                 value: variable.default_value.clone(),
@@ -182,20 +182,20 @@ async fn call(script: &Script, method: &str, exchange: &mut Exchange) -> Result<
             };
             let variable_values = request.template_variables.iter().map(value).collect();
             let answer = pb::UpdateJobResponse { variable_values, ..pb::UpdateJobResponse::default() };
-            exchange.send(&answer).await?;
-            exchange.close_send().await?;
+            stream.send(&answer).await?;
+            stream.close_send().await?;
         }
         "CompleteJob" => {
-            let request: pb::CompletedJob = exchange.request().await?.context("a request")?;
+            let request: pb::CompletedJob = stream.request().await?.context("a request")?;
             script.record.send_modify(|record| record.completed.push(request));
-            exchange.send(&pb::Empty {}).await?;
-            exchange.close_send().await?;
+            stream.send(&pb::Empty {}).await?;
+            stream.close_send().await?;
         }
         "FailJob" => {
-            let request: pb::FailedJob = exchange.request().await?.context("a request")?;
+            let request: pb::FailedJob = stream.request().await?.context("a request")?;
             script.record.send_modify(|record| record.failed.push(request));
-            exchange.send(&pb::Empty {}).await?;
-            exchange.close_send().await?;
+            stream.send(&pb::Empty {}).await?;
+            stream.close_send().await?;
         }
         other => bail!("{other} is not in the script"),
     }
@@ -206,7 +206,7 @@ async fn call(script: &Script, method: &str, exchange: &mut Exchange) -> Result<
 async fn request(stream: &mut TcpStream) -> Result<(String, HeaderMap)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        ensure!(head.len() < REQUEST, "the request is too long");
+        ensure!(head.len() < MAX_REQUEST_SIZE, "the request is too long");
         head.push(stream.read_u8().await?);
     }
     let text = std::str::from_utf8(&head)?;

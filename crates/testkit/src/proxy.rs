@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback that cuts what goes through it, when it is told to and after as many bytes as it is told.
+//! A TCP proxy on loopback that disconnects its connections on demand, at once or after a number of bytes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -12,50 +12,54 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What passes at a time, so that a cut may fall into the middle of anything.
-const PIECE: usize = 4096;
+/// Bytes forwarded at once: few, so that a disconnect may happen in the middle of any message.
+const CHUNK_SIZE: usize = 4096;
 
-/// How both sides learn that their connection is gone.
+/// How both sides learn that their connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// By the orderly end of the stream.
-    End,
-    /// By a reset; what was under way is thrown away.
+pub enum Disconnect {
+    /// By the normal end of the stream (FIN).
+    Close,
+    /// By a reset; bytes in flight are lost.
     Reset,
 }
 
-/// Bytes that still pass, without limit.
+/// Remaining bytes without a limit.
 const UNLIMITED: i64 = i64::MAX;
 
 /// One connection through the proxy.
-struct Link {
-    /// In both directions together.
-    left: AtomicI64,
-    cut: Mutex<Cut>,
-    broken: CancellationToken,
+struct ProxiedConnection {
+    /// Bytes that are still forwarded, in both directions together.
+    remaining: AtomicI64,
+    disconnect: Mutex<Disconnect>,
+    closed: CancellationToken,
 }
 
-impl Link {
+impl ProxiedConnection {
     fn new() -> Self {
-        Self { left: AtomicI64::new(UNLIMITED), cut: Mutex::new(Cut::End), broken: CancellationToken::new() }
-    }
-
-    fn order(&self, cut: Cut, after: usize) {
-        *self.cut.lock().unwrap_or_else(PoisonError::into_inner) = cut;
-        self.left.store(i64::try_from(after).unwrap_or(UNLIMITED), Ordering::SeqCst);
-        if after == 0 {
-            self.broken.cancel();
+        Self {
+            remaining: AtomicI64::new(UNLIMITED),
+            disconnect: Mutex::new(Disconnect::Close),
+            closed: CancellationToken::new(),
         }
     }
 
-    /// How many of so many bytes pass.
-    fn pass(&self, bytes: usize) -> usize {
-        let wanted = i64::try_from(bytes).unwrap_or(UNLIMITED);
+    fn disconnect(&self, how: Disconnect, after: usize) {
+        *self.disconnect.lock().unwrap_or_else(PoisonError::into_inner) = how;
+        self.remaining.store(i64::try_from(after).unwrap_or(UNLIMITED), Ordering::SeqCst);
+        if after == 0 {
+            self.closed.cancel();
+        }
+    }
+
+    /// How many of `bytes` are forwarded.
+    fn forward(&self, bytes: usize) -> usize {
+        let requested = i64::try_from(bytes).unwrap_or(UNLIMITED);
         let mut passed = 0;
         // The closure always has an answer.
-        let _ = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
-            passed = wanted.min(left);
-            Some(if left == UNLIMITED { left } else { left - passed })
+        let _ = self.remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |remaining| {
+            passed = requested.min(remaining);
+            Some(if remaining == UNLIMITED { remaining } else { remaining - passed })
         });
         usize::try_from(passed).unwrap_or_default()
     }
@@ -63,13 +67,13 @@ impl Link {
 
 struct Shared {
     target: SocketAddr,
-    links: Mutex<Vec<Arc<Link>>>,
-    /// Connections that are open now.
+    connections: Mutex<Vec<Arc<ProxiedConnection>>>,
+    /// The number of open connections.
     open: watch::Sender<usize>,
-    cuts: AtomicUsize,
+    disconnects: AtomicUsize,
 }
 
-/// A proxy; it ends, and everything through it, when it is dropped.
+/// A proxy. Dropping it ends its connections.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -77,7 +81,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one on a port of its own before `target`.
+    /// Starts a proxy for `target` on a free port.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -86,45 +90,45 @@ impl Proxy {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             target,
-            links: Mutex::default(),
+            connections: Mutex::default(),
             open: watch::Sender::new(0),
-            cuts: AtomicUsize::new(0),
+            disconnects: AtomicUsize::new(0),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { address, shared, accepting })
     }
 
-    /// Where it listens.
+    /// The URL of the proxy.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Waits until something is connected through it; false when nothing is for so long.
-    pub async fn connected(&self, patience: Duration) -> bool {
+    /// Waits for a connection through the proxy. False when there is none within `limit`.
+    pub async fn connected(&self, limit: Duration) -> bool {
         let mut open = self.shared.open.subscribe();
         let connected = open.wait_for(|open| *open > 0);
-        matches!(tokio::time::timeout(patience, connected).await, Ok(Ok(_)))
+        matches!(tokio::time::timeout(limit, connected).await, Ok(Ok(_)))
     }
 
-    /// Cuts what is connected now, each connection after so many further bytes.
-    pub fn cut(&self, cut: Cut, after: usize) {
-        for link in self.shared.links.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            link.order(cut, after);
+    /// Disconnects the open connections, each after `after` further bytes.
+    pub fn disconnect(&self, how: Disconnect, after: usize) {
+        for connection in self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            connection.disconnect(how, after);
         }
     }
 
-    /// How many connections were cut, as opposed to ended by one of their sides.
+    /// How many connections the proxy disconnected; those that one of their sides closed do not count.
     #[must_use]
-    pub fn cuts(&self) -> usize {
-        self.shared.cuts.load(Ordering::SeqCst)
+    pub fn disconnects(&self) -> usize {
+        self.shared.disconnects.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.accepting.abort();
-        self.cut(Cut::End, 0);
+        self.disconnect(Disconnect::Close, 0);
     }
 }
 
@@ -135,60 +139,64 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn relay(client: TcpStream, shared: Arc<Shared>) {
-    // A server that is away is seen as a connection that ends at once.
+    // Without a server the client sees a connection that ends at once.
     let Ok(server) = TcpStream::connect(shared.target).await else { return };
-    // Small messages travel at once, as without a proxy; a failure shows with the next use of the socket.
+    // Small messages are sent at once, as without a proxy; a failure shows with the next use of the socket.
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);
-    let link = Arc::new(Link::new());
-    shared.links.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&link));
+    let connection = Arc::new(ProxiedConnection::new());
+    shared.connections.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&connection));
     shared.open.send_modify(|open| *open += 1);
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let up = tokio::spawn(pump(from_client, to_server, Arc::clone(&link)));
-    let down = pump(from_server, to_client, Arc::clone(&link)).await;
+    let up = tokio::spawn(copy(from_client, to_server, Arc::clone(&connection)));
+    let down = copy(from_server, to_client, Arc::clone(&connection)).await;
     let up = up.await;
-    shared.links.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, &link));
-    if link.left.load(Ordering::SeqCst) != UNLIMITED {
-        shared.cuts.fetch_add(1, Ordering::SeqCst);
+    shared
+        .connections
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .retain(|other| !Arc::ptr_eq(other, &connection));
+    if connection.remaining.load(Ordering::SeqCst) != UNLIMITED {
+        shared.disconnects.fetch_add(1, Ordering::SeqCst);
     }
-    if *link.cut.lock().unwrap_or_else(PoisonError::into_inner) == Cut::Reset
+    if *connection.disconnect.lock().unwrap_or_else(PoisonError::into_inner) == Disconnect::Reset
         && let Ok(up) = &up
     {
         for (from, _) in [&down, up] {
-            // What is closed with nothing to linger for is reset; a socket that is gone already needs neither.
+            // A close without lingering resets the connection. A socket that is closed already needs neither.
             let _ = from.as_ref().set_zero_linger();
         }
     }
     for (from, to) in [Some(down), up.ok()].into_iter().flatten() {
-        // Its own end would be an orderly one, whatever was asked for.
+        // Dropping it would send a FIN, also where a reset was requested.
         to.forget();
         drop(from);
     }
     shared.open.send_modify(|open| *open -= 1);
 }
 
-/// Carries bytes one way until the connection ends or is cut; gives the halves back so that both ways end together.
-async fn pump(
+/// Copies bytes in one direction until the connection ends. Returns the halves, so that both directions end together.
+async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    link: Arc<Link>,
+    connection: Arc<ProxiedConnection>,
 ) -> (OwnedReadHalf, OwnedWriteHalf) {
-    let mut piece = vec![0; PIECE];
+    let mut chunk = vec![0; CHUNK_SIZE];
     loop {
         let read = tokio::select! {
             biased;
-            () = link.broken.cancelled() => break,
-            read = from.read(&mut piece) => read.unwrap_or_default(),
+            () = connection.closed.cancelled() => break,
+            read = from.read(&mut chunk) => read.unwrap_or_default(),
         };
-        let passed = link.pass(read);
+        let passed = connection.forward(read);
         let written = tokio::select! {
             biased;
-            () = link.broken.cancelled() => break,
-            written = to.write_all(&piece[..passed]) => written,
+            () = connection.closed.cancelled() => break,
+            written = to.write_all(&chunk[..passed]) => written,
         };
         if read == 0 || passed < read || written.is_err() {
-            link.broken.cancel();
+            connection.closed.cancel();
             break;
         }
     }

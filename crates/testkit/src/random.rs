@@ -1,15 +1,15 @@
-//! Chance that can be repeated, and how long a fault test may take.
+//! Random numbers with a seed, and the length of fault tests.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-/// A number that repeats a run.
+/// The seed of a run, to repeat it.
 const SEED: &str = "CODER_TEST_SEED";
 
-/// Set: fault tests run in their long form.
+/// Enables the long form of fault tests.
 const LONG: &str = "CODER_TEST_LONG";
 
-/// Whether the long form of a fault test is wanted.
+/// Whether fault tests run in their long form.
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os(LONG).is_some()
@@ -33,16 +33,16 @@ impl Random {
     #[must_use]
     pub fn new() -> Self {
         let given = std::env::var(SEED).ok().and_then(|text| text.parse().ok());
-        Self::of(given.unwrap_or_else(|| RandomState::new().hash_one(SEED)))
+        Self::from_seed(given.unwrap_or_else(|| RandomState::new().hash_one(SEED)))
     }
 
     /// The sequence of this seed.
     #[must_use]
-    pub const fn of(seed: u64) -> Self {
+    pub const fn from_seed(seed: u64) -> Self {
         Self { seed, state: seed }
     }
 
-    /// What repeats the sequence.
+    /// The seed of the sequence.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_seed_repeats_its_sequence() {
         let of = |seed| {
-            let mut random = Random::of(seed);
+            let mut random = Random::from_seed(seed);
             [random.below(1000), random.below(1000), random.below(1000)]
         };
         assert_eq!(of(7), of(7));

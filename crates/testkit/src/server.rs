@@ -1,4 +1,4 @@
-//! A whole server in process, on a loopback port of its own choice, with a first user who is signed in.
+//! A complete server in process, on a free loopback port, with a signed-in first user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Starts one on SQLite, without rate limits.
+    /// Starts a server on SQLite, without rate limits.
     ///
     /// # Errors
     /// When it does not start.
@@ -37,7 +37,7 @@ impl TestServer {
         Self::start_with(settings(), testing::sqlite()).await
     }
 
-    /// Starts one with these settings on this database.
+    /// Starts a server with these settings on this database.
     ///
     /// # Errors
     /// When it does not start.
@@ -55,13 +55,13 @@ impl TestServer {
         Ok(Self { handle, owner, stop, running, _database: database })
     }
 
-    /// Where it listens.
+    /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         self.owner.base().as_str().trim_end_matches('/').to_owned()
     }
 
-    /// Stops it and waits for its end.
+    /// Stops the server and waits for its end.
     ///
     /// # Errors
     /// How it failed.

@@ -1,4 +1,4 @@
-//! Streams that break: cut after a number of bytes, or silent from then on.
+//! Streams that fail after a number of bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -6,35 +6,35 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What happens once the budget is used up.
+/// What happens after the last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection is gone, in both directions.
+    /// The connection ends, in both directions.
     Cut,
-    /// Nothing comes and nothing is taken any more, but nobody says so.
+    /// The connection stays open, but transfers nothing any more.
     Stall,
 }
 
 /// A stream that works for a number of written bytes.
 #[derive(Debug)]
-pub struct Faulty<T> {
+pub struct FaultyStream<T> {
     inner: Option<T>,
-    left: usize,
+    remaining: usize,
     fault: Fault,
 }
 
-impl<T> Faulty<T> {
-    /// Breaks `inner` after `bytes` written bytes.
+impl<T> FaultyStream<T> {
+    /// Lets `inner` fail after `bytes` written bytes.
     pub const fn new(inner: T, bytes: usize, fault: Fault) -> Self {
-        Self { inner: Some(inner), left: bytes, fault }
+        Self { inner: Some(inner), remaining: bytes, fault }
     }
 
-    fn broken(&mut self) -> bool {
-        if self.left == 0 && self.fault == Fault::Cut {
-            // Dropping it is what the other side notices.
+    fn has_failed(&mut self) -> bool {
+        if self.remaining == 0 && self.fault == Fault::Cut {
+            // The other side notices that it was dropped.
             self.inner = None;
         }
-        self.left == 0
+        self.remaining == 0
     }
 
     fn fail<R>(&self) -> Poll<io::Result<R>> {
@@ -45,13 +45,13 @@ impl<T> Faulty<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Faulty<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for FaultyStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.broken() {
+        if self.has_failed() {
             return self.fail();
         }
         match &mut self.inner {
@@ -61,16 +61,16 @@ impl<T: AsyncRead + Unpin> AsyncRead for Faulty<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Faulty<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for FaultyStream<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        if self.broken() {
+        if self.has_failed() {
             return self.fail();
         }
-        let allowed = data.len().min(self.left);
+        let allowed = data.len().min(self.remaining);
         let Some(inner) = &mut self.inner else { return self.fail() };
         let written = Pin::new(inner).poll_write(cx, &data[..allowed]);
         if let Poll::Ready(Ok(count)) = &written {
-            self.left -= count;
+            self.remaining -= count;
         }
         written
     }

@@ -1,5 +1,5 @@
-//! A bound on what peers make this process hold: bytes in flight, or anything else that is counted. It is one bound for
-//! all of them, and shared: nobody may hold more than what is still free, so that there is always room for somebody new.
+//! A shared bound on what all peers together make this process hold: bytes in flight, or anything else that is counted.
+//! No holder may reserve more than what stays free, so that a new holder always finds room.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -24,13 +24,13 @@ struct Shared {
 #[derive(Default)]
 struct State {
     used: usize,
-    /// The most that was in use since somebody asked.
+    /// The highest use since [`Budget::take_peak`] was called last.
     peak: usize,
     by_holder: HashMap<u128, usize>,
     next_id: u64,
     /// Reservations that wait to grow, the oldest first.
     waiting: BTreeSet<u64>,
-    /// The one reservation that may exceed the bounds: without it, reservations that wait for each other would wait for ever.
+    /// The one reservation that may exceed the bounds: without it, reservations that wait for each other would deadlock.
     exceeding: Option<u64>,
 }
 
@@ -48,19 +48,19 @@ impl Budget {
         Self { shared: Arc::new(Shared { total, state: Mutex::default(), freed: Notify::new() }) }
     }
 
-    /// What one holder reserves: a user, a key, an address. Accounts with the same number count together.
+    /// The account of one holder: a user, a key, an address. Accounts with the same number count together.
     #[must_use]
     pub fn account(&self, holder: u128) -> Account {
         Account { shared: Arc::clone(&self.shared), holder, connection: None }
     }
 
-    /// What is reserved now.
+    /// The amount reserved now.
     #[must_use]
     pub fn used(&self) -> usize {
         self.shared.lock().used
     }
 
-    /// The most that was reserved at once since this was asked last.
+    /// The highest amount reserved at once since the last call.
     #[must_use]
     pub fn take_peak(&self) -> usize {
         let mut state = self.shared.lock();
@@ -83,23 +83,23 @@ impl fmt::Debug for Budget {
 pub struct Account {
     shared: Arc<Shared>,
     holder: u128,
-    connection: Option<Arc<Connection>>,
+    connection: Option<Arc<ConnectionLimit>>,
 }
 
-struct Connection {
+struct ConnectionLimit {
     limit: usize,
     used: AtomicUsize,
 }
 
 impl Account {
-    /// The same holder's account for one connection, which may reserve `limit` at most.
+    /// The same holder's account for one connection, which may reserve at most `limit`.
     #[must_use]
     pub fn connection(&self, limit: usize) -> Self {
-        let connection = Connection { limit, used: AtomicUsize::new(0) };
+        let connection = ConnectionLimit { limit, used: AtomicUsize::new(0) };
         Self { connection: Some(Arc::new(connection)), ..self.clone() }
     }
 
-    /// A reservation of nothing.
+    /// An empty reservation.
     #[must_use]
     pub fn reserve(&self) -> Reservation {
         let mut state = self.shared.lock();
@@ -116,7 +116,7 @@ impl fmt::Debug for Account {
     }
 }
 
-/// What one request or message has reserved. Dropping it gives everything back.
+/// The amount that one request or message has reserved. Dropping it releases everything.
 pub struct Reservation {
     account: Account,
     id: u64,
@@ -124,20 +124,20 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// What is reserved.
+    /// The reserved amount.
     #[must_use]
     pub const fn amount(&self) -> usize {
         self.amount
     }
 
-    /// Another reservation of the same account, of nothing.
+    /// Another, empty reservation of the same account.
     #[must_use]
     pub fn sibling(&self) -> Self {
         self.account.reserve()
     }
 
-    /// Waits until `to` is reserved in all. The oldest that waits may exceed the bounds if nobody else does, so waiting
-    /// ends once those that came before have ended.
+    /// Waits until `to` is reserved in total. The oldest waiting reservation may exceed the bounds if no other does, so a
+    /// wait ends once the reservations before it have ended.
     pub async fn grow(&mut self, to: usize) {
         if self.try_grow(to) {
             return;
@@ -146,7 +146,7 @@ impl Reservation {
         let _waiting = Waiting::begin(&shared, self.id);
         loop {
             let mut freed = pin!(shared.freed.notified());
-            // Registered before looking, so that nothing is missed in between.
+            // Registered before the check, so that no release in between is missed.
             freed.as_mut().enable();
             if self.take(to, true) {
                 return;
@@ -155,7 +155,7 @@ impl Reservation {
         }
     }
 
-    /// Reserves `to` in all if that is possible now.
+    /// Reserves `to` in total if that is possible now.
     pub fn try_grow(&mut self, to: usize) -> bool {
         to <= self.amount || self.take(to, false)
     }
@@ -186,7 +186,7 @@ impl Reservation {
         true
     }
 
-    /// Gives back what is reserved beyond `to`.
+    /// Releases what is reserved beyond `to`.
     pub fn shrink(&mut self, to: usize) {
         let less = self.amount.saturating_sub(to);
         if less == 0 {
@@ -225,7 +225,7 @@ impl fmt::Debug for Reservation {
     }
 }
 
-/// A reservation in the queue of those that wait; it leaves the queue however its wait ends.
+/// The place of a reservation in the queue; dropping it leaves the queue, however the wait ends.
 struct Waiting<'a> {
     shared: &'a Shared,
     id: u64,
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_holds_more_than_what_is_free() {
+    fn a_holder_reserves_at_most_what_stays_free() {
         let budget = Budget::new(120);
         let take = |holder: u128| {
             let mut reservation = budget.account(holder).reserve();
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(first.amount(), 60);
         assert_eq!(take(1).amount(), 0, "reservations of one holder count together");
         let second = take(2);
-        assert_eq!(second.amount(), 30, "there is room for somebody new");
+        assert_eq!(second.amount(), 30, "there is room for a new holder");
         assert_eq!(budget.used(), 90);
         drop((first, second));
         assert_eq!((budget.used(), budget.take_peak(), budget.take_peak()), (0, 90, 0));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_has_a_bound_of_its_own() {
+    fn a_connection_has_its_own_limit() {
         let account = Budget::new(100).account(1);
         let connection = account.connection(10);
         let (mut first, mut second) = (connection.reserve(), connection.reserve());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_for_each_other_go_on_one_by_one() {
+    fn waiting_reservations_continue_one_by_one() {
         let account = Budget::new(20).account(1);
         let (mut first, mut second) = (account.reserve(), account.reserve());
         assert!(first.try_grow(5) && second.try_grow(5));
@@ -293,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_given_up_is_in_nobodys_way() {
+    fn a_dropped_wait_leaves_the_queue() {
         let account = Budget::new(20).account(1);
         let (mut first, mut second, mut third) = (account.reserve(), account.reserve(), account.reserve());
         assert!(first.try_grow(10));
         assert!(second.grow(10).now_or_never().is_some(), "the one that may exceed");
-        let mut given_up = account.reserve();
+        let mut dropped = account.reserve();
         {
-            let mut wait = Box::pin(given_up.grow(10));
+            let mut wait = Box::pin(dropped.grow(10));
             assert!(wait.as_mut().now_or_never().is_none());
         }
         drop(second);

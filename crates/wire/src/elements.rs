@@ -1,32 +1,40 @@
-//! How much a message becomes once it is decoded: an empty part takes two bytes on the wire and hundreds in memory, so
-//! parts are counted first, without decoding anything.
+//! Counts the elements of a message before it is decoded: an empty element takes two bytes on the wire and hundreds in
+//! memory.
 
 use prost::Message;
 
-use crate::extension::messages as ext;
 use crate::messages::provisioner as pb;
 use crate::messages::provisionerd as pd;
+use crate::messages::provisionerext::v1 as ext;
 
-/// Most parts of one message. Four MiB of real log lines are fewer.
-pub const LIMIT: usize = 100_000;
+/// Most elements of one message. Four MiB of real log lines have fewer.
+pub const MAX_ELEMENTS: usize = 100_000;
 
-/// The fields of a message that can hold many parts, by their numbers, with what is in each.
-pub(crate) struct Shape(&'static [(u64, &'static Shape)]);
+/// The fields of a message that can hold many elements, by their numbers, each with the fields of its own message.
+pub(crate) struct RepeatedFields(&'static [(u64, &'static RepeatedFields)]);
 
-const PLAIN: &Shape = &Shape(&[]);
-const SCHEDULING: &Shape = &Shape(&[(2, PLAIN)]);
-const PREBUILD: &Shape = &Shape(&[(3, SCHEDULING)]);
-const PRESET: &Shape = &Shape(&[(2, PLAIN), (3, PREBUILD)]);
-const PARAMETER: &Shape = &Shape(&[(7, PLAIN)]);
-const REPLACEMENT: &Shape = &Shape(&[(2, PLAIN)]);
-const MONITORING: &Shape = &Shape(&[(2, PLAIN)]);
-const AGENT: &Shape =
-    &Shape(&[(3, PLAIN), (8, PLAIN), (18, PLAIN), (21, PLAIN), (22, PLAIN), (24, MONITORING), (25, PLAIN)]);
-const RESOURCE: &Shape = &Shape(&[(3, AGENT), (4, PLAIN)]);
-const FAILED_BUILD: &Shape = &Shape(&[(2, PLAIN)]);
-const FAILED: &Shape = &Shape(&[(3, FAILED_BUILD)]);
-const BUILT: &Shape = &Shape(&[(2, RESOURCE), (3, PLAIN), (4, PLAIN), (5, REPLACEMENT), (6, PLAIN)]);
-const IMPORTED: &Shape = &Shape(&[
+const PLAIN: &RepeatedFields = &RepeatedFields(&[]);
+const SCHEDULING: &RepeatedFields = &RepeatedFields(&[(2, PLAIN)]);
+const PREBUILD: &RepeatedFields = &RepeatedFields(&[(3, SCHEDULING)]);
+const PRESET: &RepeatedFields = &RepeatedFields(&[(2, PLAIN), (3, PREBUILD)]);
+const PARAMETER: &RepeatedFields = &RepeatedFields(&[(7, PLAIN)]);
+const REPLACEMENT: &RepeatedFields = &RepeatedFields(&[(2, PLAIN)]);
+const MONITORING: &RepeatedFields = &RepeatedFields(&[(2, PLAIN)]);
+const AGENT: &RepeatedFields = &RepeatedFields(&[
+    (3, PLAIN),
+    (8, PLAIN),
+    (18, PLAIN),
+    (21, PLAIN),
+    (22, PLAIN),
+    (24, MONITORING),
+    (25, PLAIN),
+]);
+const RESOURCE: &RepeatedFields = &RepeatedFields(&[(3, AGENT), (4, PLAIN)]);
+const FAILED_BUILD: &RepeatedFields = &RepeatedFields(&[(2, PLAIN)]);
+const FAILED: &RepeatedFields = &RepeatedFields(&[(3, FAILED_BUILD)]);
+const BUILT: &RepeatedFields =
+    &RepeatedFields(&[(2, RESOURCE), (3, PLAIN), (4, PLAIN), (5, REPLACEMENT), (6, PLAIN)]);
+const IMPORTED: &RepeatedFields = &RepeatedFields(&[
     (1, RESOURCE),
     (2, RESOURCE),
     (3, PARAMETER),
@@ -36,29 +44,29 @@ const IMPORTED: &Shape = &Shape(&[
     (7, PLAIN),
     (8, PRESET),
 ]);
-const DRY_RUN: &Shape = &Shape(&[(1, RESOURCE), (2, PLAIN)]);
-const COMPLETED: &Shape = &Shape(&[(2, BUILT), (3, IMPORTED), (4, DRY_RUN)]);
-const UPDATE: &Shape = &Shape(&[(2, PLAIN), (4, PLAIN), (5, PLAIN), (7, PLAIN)]);
-const ATTACH: &Shape = &Shape(&[(2, PLAIN)]);
-const LOGS: &Shape = &Shape(&[(4, PLAIN)]);
+const DRY_RUN: &RepeatedFields = &RepeatedFields(&[(1, RESOURCE), (2, PLAIN)]);
+const COMPLETED: &RepeatedFields = &RepeatedFields(&[(2, BUILT), (3, IMPORTED), (4, DRY_RUN)]);
+const UPDATE: &RepeatedFields = &RepeatedFields(&[(2, PLAIN), (4, PLAIN), (5, PLAIN), (7, PLAIN)]);
+const ATTACH: &RepeatedFields = &RepeatedFields(&[(2, PLAIN)]);
+const LOGS: &RepeatedFields = &RepeatedFields(&[(4, PLAIN)]);
 
 /// A message that daemons send.
 pub trait Request: Message + Default {
-    /// Its message's full name and shape.
+    /// Full name of the message, and its repeated fields.
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "requests are known here only")]
-    const SHAPE: (&'static str, &'static Shape);
+    const REPEATED: (&'static str, &'static RepeatedFields);
 }
 
 macro_rules! requests {
-    ($($request:ty, $name:literal => $shape:expr;)*) => {
+    ($($request:ty, $name:literal => $repeated:expr;)*) => {
         $(impl Request for $request {
             #[expect(private_interfaces, reason = "requests are known here only")]
-            const SHAPE: (&'static str, &'static Shape) = ($name, $shape);
+            const REPEATED: (&'static str, &'static RepeatedFields) = ($name, $repeated);
         })*
 
         #[cfg(test)]
-        const ALL: &[(&str, &Shape)] = &[$(<$request as Request>::SHAPE),*];
+        const ALL: &[(&str, &RepeatedFields)] = &[$(<$request as Request>::REPEATED),*];
     };
 }
 
@@ -76,29 +84,29 @@ requests! {
     ext::SlotsReport, "provisionerext.v1.SlotsReport" => PLAIN;
     ext::ProgramReport, "provisionerext.v1.ProgramReport" => PLAIN;
     ext::HealthReport, "provisionerext.v1.HealthReport" => PLAIN;
-    ext::NoticesRequest, "provisionerext.v1.NoticesRequest" => PLAIN;
+    ext::NotificationsRequest, "provisionerext.v1.NotificationsRequest" => PLAIN;
 }
 
-/// The parts of an encoded request. What does not decode has any number of them.
+/// The number of elements of an encoded request. For a request that does not decode it is any number.
 pub(crate) fn count<R: Request>(data: &[u8]) -> usize {
-    parts(data, R::SHAPE.1)
+    count_elements(data, R::REPEATED.1)
 }
 
-fn parts(mut data: &[u8], shape: &Shape) -> usize {
+fn count_elements(mut data: &[u8], repeated: &RepeatedFields) -> usize {
     let mut found = 0;
-    while !shape.0.is_empty()
+    while !repeated.0.is_empty()
         && let Some((number, content)) = field(&mut data)
     {
         if let Some(content) = content
-            && let Some((_, inner)) = shape.0.iter().find(|(known, _)| *known == number)
+            && let Some((_, inner)) = repeated.0.iter().find(|(known, _)| *known == number)
         {
-            found += 1 + parts(content, inner);
+            found += 1 + count_elements(content, inner);
         }
     }
     found
 }
 
-/// The next field: its number, and its content when it has a length. None at the end, and where the bytes are none.
+/// The next field: its number, and its content when it has a length. None at the end, and for malformed bytes.
 fn field<'a>(data: &mut &'a [u8]) -> Option<(u64, Option<&'a [u8]>)> {
     let key = varint(data)?;
     let skip = match key & 7 {
@@ -136,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a message can hold many parts, itself or in what it holds.
+    /// Whether a message can hold many elements, itself or in its fields.
     fn holds_many(message: &MessageDescriptor) -> bool {
         message.fields().any(|field| match field.kind() {
             _ if field.is_list() || field.is_map() => true,
@@ -145,7 +153,7 @@ mod tests {
         })
     }
 
-    fn compare(message: &MessageDescriptor, shape: &Shape) {
+    fn compare(message: &MessageDescriptor, repeated: &RepeatedFields) {
         let name = message.full_name();
         for field in message.fields() {
             let inner = match field.kind() {
@@ -153,30 +161,30 @@ mod tests {
                 _ => None,
             };
             let counts = field.is_list() || field.is_map() || inner.as_ref().is_some_and(holds_many);
-            let known = shape.0.iter().find(|(number, _)| *number == u64::from(field.number()));
+            let known = repeated.0.iter().find(|(number, _)| *number == u64::from(field.number()));
             assert_eq!(known.is_some(), counts, "{name}.{}", field.name());
-            if let (Some((_, shape)), Some(inner)) = (known, inner) {
-                compare(&inner, shape);
+            if let (Some((_, repeated)), Some(inner)) = (known, inner) {
+                compare(&inner, repeated);
             }
         }
         assert!(
-            shape.0.iter().all(|(number, _)| message.get_field(u32::try_from(*number).unwrap()).is_some()),
+            repeated.0.iter().all(|(number, _)| message.get_field(u32::try_from(*number).unwrap()).is_some()),
             "{name}"
         );
     }
 
     #[test]
-    fn shapes_are_those_of_the_messages() {
+    fn repeated_fields_are_those_of_the_messages() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
         let files = protox::compile(["provisionerd.proto", "provisionerext.proto"], [folder]).unwrap();
         let pool = DescriptorPool::from_file_descriptor_set(files).unwrap();
-        for (name, shape) in ALL {
-            compare(&pool.get_message_by_name(name).unwrap(), shape);
+        for (name, repeated) in ALL {
+            compare(&pool.get_message_by_name(name).unwrap(), repeated);
         }
     }
 
     #[test]
-    fn parts_are_counted_at_every_depth() {
+    fn elements_are_counted_at_every_depth() {
         let agent = pb::Agent { scripts: vec![pb::Script::default(); 3], ..Default::default() };
         let resource = pb::Resource { agents: vec![agent.clone(), agent], ..Default::default() };
         let built = pd::completed_job::WorkspaceBuild {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use coder_domain::clock::{Clock as _, SystemClock};
+use coder_wire::error_chain;
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata};
@@ -36,14 +37,7 @@ impl Visit for Fields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let mut text = value.to_string();
-        let mut cause = value.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        self.put(field, text);
+        self.put(field, error_chain::describe(value));
     }
 }
 

@@ -103,7 +103,7 @@ fn cancel(home: Home) {
         }
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
-            let random = Random::of(random.below(u64::MAX));
+            let random = Random::from_seed(random.below(u64::MAX));
             clients.spawn(race(client.clone(), organization, file, total.div_ceil(CLIENTS), random));
         }
         let raced = clients.join_all().await.concat();

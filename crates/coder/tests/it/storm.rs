@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use coder_testkit::proxy::Cut;
+use coder_testkit::proxy::Disconnect;
 use coder_testkit::random::{Random, count, is_long};
 
 use crate::faults::appears;
 use crate::program::{Home, until};
 use crate::rig::{Rig, on_postgres, on_sqlite};
-use crate::stack::{PATIENCE, has_terraform};
+use crate::stack::PATIENCE;
 use crate::talk::{Place, Talk};
 
 /// A cut falls between two bytes, at most so far ahead.
@@ -30,16 +30,16 @@ fn talk() -> Talk {
 /// Cuts so many connections, one after the other, spread over about this time.
 fn cut(rig: &Rig, random: &mut Random, cuts: usize, over: Duration) {
     let gap = over / u32::try_from(cuts.max(1)).unwrap() * 2;
-    let goal = rig.proxy.cuts() + cuts;
-    while rig.proxy.cuts() < goal {
+    let goal = rig.proxy.disconnects() + cuts;
+    while rig.proxy.disconnects() < goal {
         assert!(rig.api.runtime.block_on(rig.proxy.connected(PATIENCE)), "the daemon comes back");
         std::thread::park_timeout(random.time_below(gap));
-        let how = if random.below(2) == 0 { Cut::End } else { Cut::Reset };
+        let how = if random.below(2) == 0 { Disconnect::Close } else { Disconnect::Reset };
         let after = if random.below(2) == 0 { 0 } else { random.below(BYTES) };
-        let before = rig.proxy.cuts();
-        rig.proxy.cut(how, usize::try_from(after).unwrap());
+        let before = rig.proxy.disconnects();
+        rig.proxy.disconnect(how, usize::try_from(after).unwrap());
         // One that ended by itself just now is not counted, and the next one is cut instead.
-        until(Duration::from_secs(5), || (rig.proxy.cuts() > before).then_some(()));
+        until(Duration::from_secs(5), || (rig.proxy.disconnects() > before).then_some(()));
     }
 }
 
@@ -107,9 +107,7 @@ fn under_both(rig: &mut Rig, random: &mut Random) {
 }
 
 fn storm(home: Home) {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut random = Random::new();
     eprintln!("CODER_TEST_SEED={}", random.seed());
     let mut rig = Rig::new(home, talk());

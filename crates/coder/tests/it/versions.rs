@@ -6,14 +6,14 @@ use std::net::TcpStream;
 use coder_api::client::{Credential, Serve};
 use coder_domain::protocol::{ApiVersion, CURRENT};
 use coder_testkit::daemon::FakeDaemon;
-use coder_testkit::older::{OlderServer, Says};
+use coder_testkit::older::{OlderServer, VersionSource};
 use coder_wire::messages::provisioner::Metadata;
 use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job, completed_job};
 
 use crate::faults::Api;
 use crate::killed::{archive, runtime};
 use crate::program::Home;
-use crate::stack::{PATIENCE, Process, Server, has_terraform};
+use crate::stack::{PATIENCE, Process, Server};
 
 /// With what came after 1.7: an app's tooltip, a preset's description.
 const NEWER: &str = r#"
@@ -59,10 +59,10 @@ fn import() -> AcquiredJob {
 }
 
 /// Runs one import at a server of this version, and says which tooltip and which description it was told.
-fn at(minor: u32, says: Says) -> [String; 2] {
+fn at(minor: u32, source: VersionSource) -> [String; 2] {
     let runtime = runtime();
     let version = ApiVersion { major: 1, minor };
-    let server = runtime.block_on(OlderServer::start(version, says, import())).unwrap();
+    let server = runtime.block_on(OlderServer::start(version, source, import())).unwrap();
     let mut home = Home::new();
     home.set("CODER_URL", server.url()).set("CODER_PROVISIONER_DAEMON_PSK", "a-long-shared-secret");
     let mut daemon = Process::start(&home, &["provisioner", "start", "--cache-dir", "cache"], "daemon.log");
@@ -75,7 +75,7 @@ fn at(minor: u32, says: Says) -> [String; 2] {
     let wanted =
         if refused { vec![CURRENT.to_string(), version.to_string()] } else { vec![version.to_string()] };
     assert_eq!(record.offered, wanted, "its own version, then the server's");
-    assert_eq!(record.asked, usize::from(refused && says == Says::InBuildInfo));
+    assert_eq!(record.build_info_reads, usize::from(refused && source == VersionSource::BuildInfo));
     assert_eq!(daemon.log().contains("its protocol version is used"), refused, "{}", daemon.log());
     let official = ["AcquireJobWithCancel", "UpdateJob", "CompleteJob"];
     let official = official.map(|name| format!("/provisionerd.ProvisionerDaemon/{name}"));
@@ -92,13 +92,11 @@ fn at(minor: u32, says: Says) -> [String; 2] {
 
 #[test]
 fn an_older_server_is_spoken_to_in_its_own_version() {
-    if !has_terraform() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (tooltip, description) = ("since 1.10", "since 1.8");
-    assert_eq!(at(CURRENT.minor, Says::InRefusal), [tooltip, description]);
-    assert_eq!(at(9, Says::InRefusal), ["", description]);
-    assert_eq!(at(7, Says::InBuildInfo), ["", ""]);
+    assert_eq!(at(CURRENT.minor, VersionSource::Refusal), [tooltip, description]);
+    assert_eq!(at(9, VersionSource::Refusal), ["", description]);
+    assert_eq!(at(7, VersionSource::BuildInfo), ["", ""]);
 }
 
 /// The health report, which has no command.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use coder_wire::extension::STATE;
+use coder_wire::extension::MAX_STATE_SIZE;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -166,7 +166,7 @@ impl Follower {
     async fn read(&self) -> Option<Whole> {
         let file = self.file.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let bytes = Bytes::from(file.read(STATE as u64).ok()?);
+            let bytes = Bytes::from(file.read(MAX_STATE_SIZE as u64).ok()?);
             Some(Whole { stamp: Stamp::of(&bytes)?, bytes })
         });
         reading.await.ok().flatten()

@@ -10,7 +10,7 @@ use coder_wire::messages::provisionerd as pb;
 
 use crate::server::{Answer, Server};
 use crate::setup::{
-    HELLO, PLAIN, Running, build, edit_build, import, run_one, runs_with, stand_in, start, tar, terraform,
+    HELLO, PLAIN, Running, build, edit_build, import, run_one, runs_with, stand_in, start, tar,
 };
 
 async fn error_of(job: pb::AcquiredJob) -> pb::FailedJob {
@@ -32,9 +32,7 @@ fn with_agent(lines: &str) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_template_does_not_say_right_is_named() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let app = |name: &str, slug: &str| {
         format!(
             "resource \"coder_app\" \"{name}\" {{\n  agent_id = coder_agent.main.id\n  slug = \"{slug}\"\n}}\n"
@@ -79,7 +77,7 @@ async fn what_a_template_does_not_say_right_is_named() {
 /// What waits until the plan is known to be good is not lost, even when there is much of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_that_fails_alone_says_why() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     for lines in [1, 1000] {
         let script = format!(
             "if test \"$1\" = graph; then i=0; while test $i -lt {lines}; do echo \"trouble $i\" >&2; i=$((i+1)); done; exit 4; fi; \
@@ -97,9 +95,7 @@ async fn a_graph_that_fails_alone_says_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_agents_of_one_resource_are_fine() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let second = "resource \"coder_agent\" \"second\" {\n  os = \"linux\"\n  arch = \"arm64\"\n}\n\
                   resource \"terraform_data\" \"both\" {\n  input = [coder_agent.main.id, coder_agent.second.id]\n}";
     let archive = with_agent(second);
@@ -112,9 +108,7 @@ async fn two_agents_of_one_resource_are_fine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_a_parameter_does_not_take_are_named() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let mut job = start(tar(&[("main.tf", HELLO)]));
     edit_build(&mut job, |build| {
         build.rich_parameter_values =
@@ -152,9 +146,7 @@ fn with_provider(script: &str) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn providers_that_are_not_there_or_crash_are_named() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, _running) = run_one(import(with_provider(""), &[])).await;
     let (record, unknown) = server.failed().await;
     assert!(unknown.error.starts_with("template import init error: "), "{}", unknown.error);
@@ -170,9 +162,7 @@ async fn providers_that_are_not_there_or_crash_are_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_hangs_can_be_canceled() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let marker = format!("hangs-{}", uuid::Uuid::new_v4().simple());
     let dir = tempfile::tempdir().unwrap();
@@ -204,9 +194,7 @@ fn handed(failed: &pb::FailedJob) -> &[u8] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn states_that_cannot_be_used_are_left_alone() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let archive = with_agent("");
     let state = state_of(&archive).await;
     let text = String::from_utf8(state.to_vec()).unwrap();
@@ -232,7 +220,7 @@ async fn states_that_cannot_be_used_are_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_is_stale_changes_nothing() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let archive = tar(&[("main.tf", &PLAIN.replace("\"x\"", "timestamp()"))]);
     let state = state_of(&archive).await;
     // Something else writes the state between plan and apply.
@@ -251,9 +239,7 @@ async fn a_plan_that_is_stale_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_need_no_entries() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let archive = tar(&[
         ("deep/er/mod/main.tf", "output \"x\" {\n  value = \"from-below\"\n}\n"),
         (
@@ -268,9 +254,7 @@ async fn folders_need_no_entries() {
 #[tokio::test(flavor = "multi_thread")]
 async fn module_archives_are_what_was_announced_or_refused() {
     use coder_wire::messages::provisioner::file_upload::Type;
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let files = tar(&[(".terraform/modules/modules.json", "{\"Modules\":[]}")]);
     type Spoil = fn(&mut Type);
     let cases: [(Spoil, &str); 4] = [
@@ -311,7 +295,9 @@ async fn module_archives_are_what_was_announced_or_refused() {
         let server = Server::new();
         let _running = Running::start(&server);
         let mut pieces: Vec<_> =
-            coder_wire::file::pieces(DataUploadType::UploadTypeModuleFiles, files.clone()).unwrap().collect();
+            coder_wire::file::to_messages(DataUploadType::UploadTypeModuleFiles, files.clone())
+                .unwrap()
+                .collect();
         pieces.iter_mut().filter_map(|piece| piece.r#type.as_mut()).for_each(spoil);
         server.set_module_pieces(pieces);
         let mut job = start(tar(&[("main.tf", PLAIN)]));
@@ -355,7 +341,7 @@ impl Drop for Disk {
 /// The disk is filled by a stand-in when one of Terraform's commands begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_named_in_every_phase_and_states_survive() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     let Some(Disk(disk)) = &Disk::new() else { return };
     let archive = tar(&[("main.tf", PLAIN), ("modules/a/main.tf", "output \"x\" {\n  value = 1\n}\n")]);
     let state = state_of(&archive).await;

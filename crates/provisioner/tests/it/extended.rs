@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use coder_wire::drpc::server::{Event, Exchange};
+use coder_wire::drpc::server::{CallStream, Event};
 use coder_wire::drpc::{Error, Status};
-use coder_wire::extension::messages::notice::Notice as Kind;
+use coder_wire::extension::messages::notification::Notification as Kind;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HealthReceipt, HealthReport, HoldRequest, HoldResponse, JobVerdict,
-    JournalHeader, JournalPiece, JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReceipt,
+    JournalHeader, JournalPiece, JournalReceipt, LogsRequest, LogsResponse, Notification, ProgramReceipt,
     ProgramReport, SlotsReceipt, SlotsReport, Verdict,
 };
-use coder_wire::extension::{Extensions, Journal, Pieces, SESSION, STATE, Step};
+use coder_wire::extension::{Extensions, Journal, MAX_STATE_SIZE, SESSION_SIZE, StateTransfer};
 use coder_wire::messages::provisionerd as pb;
+use coder_wire::transfer::Transfer as _;
 use tokio::sync::watch;
 
 use crate::server::{Record, answer_with, request};
@@ -37,7 +38,7 @@ impl Job {
 pub(crate) struct Extended {
     granted: Mutex<Extensions>,
     jobs: Mutex<HashMap<String, Job>>,
-    notices: watch::Sender<Vec<Kind>>,
+    notifications: watch::Sender<Vec<Kind>>,
     /// The next so many answers to Logs are lost, after the lines were stored.
     lost_answers: Mutex<usize>,
     pub(crate) grace_ms: Mutex<i64>,
@@ -48,7 +49,7 @@ impl Default for Extended {
         Self {
             granted: Mutex::new(Extensions::NONE),
             jobs: Mutex::default(),
-            notices: watch::Sender::default(),
+            notifications: watch::Sender::default(),
             lost_answers: Mutex::default(),
             grace_ms: Mutex::new(120_000),
         }
@@ -64,8 +65,8 @@ impl Extended {
         *self.granted.lock().unwrap()
     }
 
-    pub(crate) fn say(&self, notice: Kind) {
-        self.notices.send_modify(|notices| notices.push(notice));
+    pub(crate) fn say(&self, notification: Kind) {
+        self.notifications.send_modify(|notifications| notifications.push(notification));
     }
 
     pub(crate) fn end(&self, job_id: &str, verdict: Verdict, reason: &'static str) {
@@ -84,7 +85,7 @@ impl Extended {
     pub(crate) async fn call(
         &self,
         method: &str,
-        call: &mut Exchange,
+        call: &mut CallStream,
         record: &watch::Sender<Record>,
     ) -> Result<bool, Error> {
         match method {
@@ -139,7 +140,7 @@ impl Extended {
                 record.send_modify(|record| record.health.push(report));
                 answer_with(call, &HealthReceipt {}).await?;
             }
-            "Notices" => self.notices(call).await?,
+            "Notices" => self.notifications(call).await?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -170,10 +171,14 @@ impl Extended {
             verdict
         });
         let jobs = verdicts.collect();
-        AttachResponse { session: vec![1; SESSION].into(), jobs, grace_ms: *self.grace_ms.lock().unwrap() }
+        AttachResponse {
+            session: vec![1; SESSION_SIZE].into(),
+            jobs,
+            grace_ms: *self.grace_ms.lock().unwrap(),
+        }
     }
 
-    async fn logs(&self, call: &mut Exchange, record: &watch::Sender<Record>) -> Result<(), Error> {
+    async fn logs(&self, call: &mut CallStream, record: &watch::Sender<Record>) -> Result<(), Error> {
         let request: LogsRequest = request(call).await?;
         if !self.holds(&request.job_id, &request.token) {
             return call.fail(&Status::new("the token is not the newest")).await;
@@ -204,36 +209,32 @@ impl Extended {
         if lost { call.close().await } else { answer_with(call, &answer).await }
     }
 
-    async fn notices(&self, call: &mut Exchange) -> Result<(), Error> {
-        let _: coder_wire::extension::messages::NoticesRequest = request(call).await?;
-        let mut notices = self.notices.subscribe();
+    async fn notifications(&self, call: &mut CallStream) -> Result<(), Error> {
+        let _: coder_wire::extension::messages::NotificationsRequest = request(call).await?;
+        let mut notifications = self.notifications.subscribe();
         let mut said = 0;
         loop {
-            let next: Vec<Kind> = notices.borrow_and_update()[said..].to_vec();
+            let next: Vec<Kind> = notifications.borrow_and_update()[said..].to_vec();
             said += next.len();
-            for notice in next {
-                call.send(&Notice { notice: Some(notice) }).await?;
+            for notification in next {
+                call.send(&Notification { notification: Some(notification) }).await?;
                 call.flush().await?;
             }
             tokio::select! {
-                changed = notices.changed() => if changed.is_err() { return Ok(()) },
+                changed = notifications.changed() => if changed.is_err() { return Ok(()) },
                 event = call.recv() => if !matches!(event, Ok(Event::CloseSend)) { return Ok(()) },
             }
         }
     }
 }
 
-async fn journal(call: &mut Exchange) -> Result<Journal, Error> {
-    let (mut pieces, mut header, mut state) = (Pieces::new(STATE), JournalHeader::default(), Vec::new());
-    loop {
-        let piece: JournalPiece = request(call).await?;
-        match pieces.take(piece).unwrap() {
-            Step::Header(first) => header = first,
-            Step::Data(data) => state.extend_from_slice(&data),
-        }
-        if pieces.is_complete().unwrap() {
-            let JournalHeader { job_id, token, serial, lineage, .. } = header;
-            return Ok(Journal { job_id, token, serial, lineage, state: state.into() });
-        }
+async fn journal(call: &mut CallStream) -> Result<Journal, Error> {
+    let first: JournalPiece = request(call).await?;
+    let (mut transfer, header) = StateTransfer::begin(first, MAX_STATE_SIZE).unwrap();
+    let mut state = Vec::new();
+    while !transfer.is_complete().unwrap() {
+        state.extend_from_slice(&transfer.take(request(call).await?).unwrap());
     }
+    let JournalHeader { job_id, token, serial, lineage, .. } = header;
+    Ok(Journal { job_id, token, serial, lineage, state: state.into() })
 }

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use coder_wire::extension::messages::notice::Notice as Kind;
+use coder_wire::extension::messages::notification::Notification as Kind;
 use coder_wire::extension::messages::{Drain, JobCancel, JobRevoked, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};
 
 use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, start, tar, terraform};
+use crate::setup::{PLAIN, Running, start, tar};
 
 /// Prints a line, waits for a file, and prints some more.
 fn waiting(release: &Path) -> String {
@@ -40,9 +40,7 @@ fn same(record: &Record) -> usize {
 /// What each job says, by every set of extensions that lacks one, by all and by none: the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_on_over_a_cut_with_each_extension_refused_singly() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let singly = Extension::ALL.map(|extension| Extensions::ALL.without(extension));
     for granted in singly.into_iter().chain([Extensions::ALL, Extensions::NONE]) {
         let (server, running, release, id) = in_mid_apply(granted).await;
@@ -69,9 +67,7 @@ async fn a_job_goes_on_over_a_cut_with_each_extension_refused_singly() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_session_is_presented_again_and_the_token_that_counts_is_the_newest() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, running, release, id) = in_mid_apply(Extensions::ALL).await;
     for count in 1..=3 {
         server.cut().await;
@@ -91,9 +87,7 @@ async fn the_session_is_presented_again_and_the_token_that_counts_is_the_newest(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_whose_acknowledgement_was_lost_are_stored_once() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, _running, release, _) = in_mid_apply(Extensions::ALL).await;
     server.extended().lose_answers(3);
     std::fs::write(&release, "").unwrap();
@@ -105,9 +99,7 @@ async fn lines_whose_acknowledgement_was_lost_are_stored_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_is_recorded_already_is_thrown_away() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, mut running, release, id) = in_mid_apply(Extensions::ALL).await;
     server.go_down().await;
     std::fs::write(&release, "").unwrap();
@@ -121,9 +113,7 @@ async fn a_result_that_is_recorded_already_is_thrown_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_job_is_interrupted_and_its_state_is_offered_and_kept_nowhere_else() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, running, _release, id) = in_mid_apply(Extensions::ALL).await;
     server.go_down().await;
     server.extended().end(&id, Verdict::Lost, "daemon lost");
@@ -139,9 +129,7 @@ async fn a_lost_job_is_interrupted_and_its_state_is_offered_and_kept_nowhere_els
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_job_leaves_its_state_on_this_machine() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, running, _release, id) = in_mid_apply(Extensions::ALL.without(Extension::Journal)).await;
     let revoked = JobRevoked { job_id: id, reason: "the key was deleted".to_owned() };
     server.extended().say(Kind::JobRevoked(revoked));
@@ -152,12 +140,10 @@ async fn a_revoked_job_leaves_its_state_on_this_machine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_arrives_at_once_and_a_forced_one_kills() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     for force in [false, true] {
         let (server, running, _release, id) = in_mid_apply(Extensions::ALL).await;
-        // A notice for a job that is not here means nothing.
+        // A notification for a job that is not here means nothing.
         let other = JobCancel { job_id: "other".to_owned(), reason: String::new(), force: true };
         server.extended().say(Kind::JobCancel(other));
         server.extended().say(Kind::JobCancel(JobCancel { job_id: id, reason: "user".to_owned(), force }));
@@ -170,9 +156,7 @@ async fn a_cancel_arrives_at_once_and_a_forced_one_kills() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_was_asked_for_while_away_arrives_with_the_verdict() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, _running, _release, id) = in_mid_apply(Extensions::NONE.with(Extension::Resume)).await;
     server.extended().cancel(&id);
     server.cut().await;
@@ -182,9 +166,7 @@ async fn a_cancel_that_was_asked_for_while_away_arrives_with_the_verdict() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_can_ask_for_a_drain_and_sees_the_slots() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let (server, mut running, release, _) = in_mid_apply(Extensions::ALL).await;
     server.extended().say(Kind::Drain(Drain { reason: "maintenance".to_owned() }));
     let record =
@@ -203,9 +185,7 @@ async fn the_server_can_ask_for_a_drain_and_sees_the_slots() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_is_away_for_longer_than_the_grace_ends_its_job() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.extended().grant(Extensions::ALL);
     *server.extended().grace_ms.lock().unwrap() = 500;
@@ -226,9 +206,7 @@ async fn a_daemon_that_is_away_for_longer_than_the_grace_ends_its_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_for_one_job_ends_after_it() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     let mut running = Running::with(&server, |config, _| config.once = true);
     for _ in 0..2 {
@@ -245,9 +223,7 @@ fn cuts() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_cuts_lose_no_line_and_repeat_none() {
-    if terraform().is_none() {
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let server = Server::new();
     server.extended().grant(Extensions::ALL);
     let running = Running::start(&server);

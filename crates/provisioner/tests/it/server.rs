@@ -9,7 +9,7 @@ use bytes::Bytes;
 use coder_domain::protocol;
 use coder_provisioner::{ConnectError, ConnectFuture, Connector, Transport};
 use coder_wire::bytes::BoxedStream;
-use coder_wire::drpc::server::{Event, Exchange};
+use coder_wire::drpc::server::{CallStream, Event};
 use coder_wire::drpc::{Error, Status};
 use coder_wire::extension::Journal;
 use coder_wire::extension::messages::{AttachRequest, HealthReport, ProgramReport, SlotsReport};
@@ -269,7 +269,7 @@ impl Server {
             while let Ok(stream) = session.accept().await {
                 let calls = Calls(Arc::clone(&inner));
                 tokio::spawn(async move {
-                    let mut exchange = Exchange::new(Box::new(stream));
+                    let mut exchange = CallStream::new(Box::new(stream));
                     while let Ok(Some(method)) = exchange.next().await {
                         // Calls end early in many tests; what matters is what the daemon makes of it.
                         let _ = calls.call(&method, &mut exchange).await;
@@ -302,7 +302,7 @@ impl Connector for Server {
 struct Calls(Arc<Inner>);
 
 impl Calls {
-    async fn call(&self, method: &str, call: &mut Exchange) -> Result<(), Error> {
+    async fn call(&self, method: &str, call: &mut CallStream) -> Result<(), Error> {
         match method.rsplit('/').next().unwrap() {
             "AcquireJobWithCancel" => self.acquire(call).await,
             "UpdateJob" => self.update(call).await,
@@ -331,7 +331,7 @@ impl Calls {
                 answer_with(call, &pb::Empty {}).await
             }
             "UploadFile" => {
-                let mut receiver = file::Receiver::new(file::LIMIT);
+                let mut receiver = file::Receiver::new(file::MAX_SIZE);
                 let file = loop {
                     let message: FileUpload = request(call).await?;
                     if let Some(file) = receiver.take(message).unwrap() {
@@ -349,7 +349,7 @@ impl Calls {
                 let messages: Vec<FileUpload> = match files {
                     _ if pieces.is_some() => pieces.unwrap_or_default(),
                     Some(files) => {
-                        file::pieces(DataUploadType::UploadTypeModuleFiles, files).unwrap().collect()
+                        file::to_messages(DataUploadType::UploadTypeModuleFiles, files).unwrap().collect()
                     }
                     None => vec![FileUpload {
                         r#type: Some(Type::Error(FailedFile { error: "no such file".to_owned() })),
@@ -368,7 +368,7 @@ impl Calls {
         }
     }
 
-    async fn acquire(&self, call: &mut Exchange) -> Result<(), Error> {
+    async fn acquire(&self, call: &mut CallStream) -> Result<(), Error> {
         self.0.record.send_modify(|record| record.acquires += 1);
         let job = loop {
             let waiting = self.0.jobs.lock().unwrap().pop_front();
@@ -389,7 +389,7 @@ impl Calls {
         call.close().await
     }
 
-    async fn update(&self, call: &mut Exchange) -> Result<(), Error> {
+    async fn update(&self, call: &mut CallStream) -> Result<(), Error> {
         let request: pb::UpdateJobRequest = request(call).await?;
         let scripted = (self.0.script.lock().unwrap())(&request);
         let answer = scripted.unwrap_or_else(|| ordinary(&request));
@@ -411,11 +411,11 @@ impl Calls {
     }
 }
 
-pub(crate) async fn request<M: coder_wire::elements::Request>(call: &mut Exchange) -> Result<M, Error> {
+pub(crate) async fn request<M: coder_wire::elements::Request>(call: &mut CallStream) -> Result<M, Error> {
     call.request().await?.ok_or(Error::NoAnswer)
 }
 
-pub(crate) async fn answer_with(call: &mut Exchange, message: &impl prost::Message) -> Result<(), Error> {
+pub(crate) async fn answer_with(call: &mut CallStream, message: &impl prost::Message) -> Result<(), Error> {
     call.send(message).await?;
     call.close_send().await
 }

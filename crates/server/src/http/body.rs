@@ -5,6 +5,7 @@ use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use coder_api::error::Message;
+use coder_wire::error_chain;
 use http::StatusCode;
 use http::header::{self, HeaderValue};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -97,12 +98,8 @@ pub fn too_large(limit: usize) -> Error {
 
 /// A body that ended early or stopped coming.
 fn broken(error: &(dyn std::error::Error + 'static)) -> Error {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<super::stall::Stalled>() {
-            return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body arrives too slowly.");
-        }
-        cause = error.source();
+    if error_chain::causes(error).any(|cause| cause.is::<super::stall::Stalled>()) {
+        return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body arrives too slowly.");
     }
     Error::bad_request("The request body could not be read.")
 }

@@ -4,6 +4,7 @@
 
 use axum::response::{IntoResponse, Response};
 use coder_api::error::{ErrorBody, Validation};
+use coder_wire::error_chain;
 use http::StatusCode;
 use http::header::{self, HeaderValue};
 
@@ -185,7 +186,7 @@ fn compact(body: &mut ErrorBody) {
 impl IntoResponse for Error {
     fn into_response(mut self) -> Response {
         if let Some(source) = &self.source {
-            let chain = chain(source.as_ref());
+            let chain = error_chain::describe(source.as_ref());
             if self.status.is_server_error() {
                 tracing::error!(
                     status = self.status.as_u16(),
@@ -216,17 +217,6 @@ impl IntoResponse for Error {
         }
         response
     }
-}
-
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ async fn one_address_leaves_connections_for_others() {
     assert!(is_answered([127, 0, 0, 2], address).await);
     assert!(!is_answered([127, 0, 0, 1], address).await, "too many from there");
     drop(held);
-    wait::found("room for another connection", async || {
+    wait::poll_until("room for another connection", async || {
         is_answered([127, 0, 0, 1], address).await.then_some(())
     })
     .await;

@@ -1,4 +1,4 @@
-//! `load latency|throughput|builds|idle|crowd|listing --url URL`, with the token in `CODER_SESSION_TOKEN`: each line it
+//! `load latency|throughput|builds|idle|fleet|listing --url URL`, with the token in `CODER_SESSION_TOKEN`: each line it
 //! prints is a JSON object, the last one is the report.
 
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use coder_domain::secret::Secret;
-use coder_testkit::load::{Crowd, Latency, Target};
+use coder_testkit::load::{Fleet, Latency, Target};
 use serde_json::{Value, json};
 
 #[derive(Parser)]
@@ -22,7 +22,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Mode {
-    /// From the POST of an import to the job in a daemon's hands, one client.
+    /// From the POST of an import until a daemon has the job, one client.
     Latency {
         /// How many imports.
         #[arg(long, default_value_t = 300)]
@@ -52,22 +52,22 @@ enum Mode {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
-    /// Very many daemons: prints how long they needed to join, keeps still, then sends them jobs.
-    Crowd {
+    /// Very many daemons: prints the time until all joined, waits, then posts jobs for them.
+    Fleet {
         /// Fake daemons.
         #[arg(long, default_value_t = 1000)]
         daemons: usize,
         /// Pools with tags of their own; one is untagged.
         #[arg(long, default_value_t = 1)]
         tag_sets: usize,
-        /// How long nothing happens.
+        /// Idle time before the jobs.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
-        /// How many imports follow.
+        /// How many imports to post.
         #[arg(long, default_value_t = 300)]
         rounds: usize,
     },
-    /// A page of the jobs list, while jobs wait that nobody can take.
+    /// A page of the jobs list while jobs wait that no daemon can take.
     Listing {
         /// How many jobs to add first.
         #[arg(long, default_value_t = 1000)]
@@ -98,14 +98,14 @@ async fn main() -> Result<()> {
         Mode::Builds { daemons, clients, seconds } => {
             json!({ "per_second": target.builds(daemons, clients, Duration::from_secs(seconds)).await? })
         }
-        Mode::Crowd { daemons, tag_sets, seconds, rounds } => {
-            let crowd = Crowd::join(&target, daemons, tag_sets.max(1)).await?;
-            say(&json!({ "connected_s": crowd.connected_in.as_secs_f64() }))?;
+        Mode::Fleet { daemons, tag_sets, seconds, rounds } => {
+            let fleet = Fleet::join(&target, daemons, tag_sets.max(1)).await?;
+            say(&json!({ "connected_s": fleet.connected_in.as_secs_f64() }))?;
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            percentiles(crowd.latency(rounds).await?)
+            percentiles(fleet.latency(rounds).await?)
         }
         Mode::Listing { waiting, rounds } => {
-            target.pile_up(waiting).await?;
+            target.post_waiting(waiting).await?;
             percentiles(target.listing(rounds).await?)
         }
         Mode::Throughput { daemons, clients, seconds } => {

@@ -1,4 +1,4 @@
-//! Workspace builds: how many fit into a second.
+//! Workspace builds a second.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use coder_wire::messages::provisionerd::acquired_job;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::finished::Finished;
+use super::completions::Completions;
 use super::{AsyncStep, Tags, Target, rate};
 use crate::daemon::{FakeDaemon, build_result, import_result, import_update};
 
@@ -27,14 +27,14 @@ impl Target {
     /// # Errors
     /// When a call fails.
     pub async fn builds(&self, daemons: usize, clients: usize, time: Duration) -> Result<f64> {
-        let finished = Finished::default();
+        let completions = Completions::default();
         let stop = CancellationToken::new();
         let mut workers = JoinSet::new();
         for daemon in self.daemons(daemons, "builds", |_| Tags::new()).await? {
-            workers.spawn(work(daemon, finished.clone(), stop.clone()));
+            workers.spawn(work(daemon, completions.clone(), stop.clone()));
         }
         let version = self.post(Tags::new()).await?;
-        finished.wait(&version.job.id.to_string()).await?;
+        completions.wait(&version.job.id.to_string()).await?;
         let name = format!("load-{}", &version.id.to_string()[24..]);
         let request = CreateTemplateRequest {
             name: name.clone(),
@@ -49,14 +49,14 @@ impl Target {
                 name: format!("{name}-{number}"),
                 ..CreateWorkspaceRequest::default()
             };
-            let made =
-                self.client.create_workspace("me", &request).await.context("cannot make a workspace")?;
-            finished.wait(&made.latest_build.job.id.to_string()).await?;
-            workspaces.push(made.id);
+            let workspace =
+                self.client.create_workspace("me", &request).await.context("cannot create a workspace")?;
+            completions.wait(&workspace.latest_build.job.id.to_string()).await?;
+            workspaces.push(workspace.id);
         }
-        let step = |number: usize| Turn {
+        let step = |number: usize| BuildStep {
             target: self.clone(),
-            finished: finished.clone(),
+            completions: completions.clone(),
             workspace: workspaces[number],
             running: true,
         };
@@ -69,25 +69,25 @@ impl Target {
     }
 }
 
-/// Stops a running workspace, starts a stopped one.
-struct Turn {
+/// Stops the workspace when it runs, starts it otherwise.
+struct BuildStep {
     target: Target,
-    finished: Finished,
+    completions: Completions,
     workspace: WorkspaceId,
     running: bool,
 }
 
-impl AsyncStep for Turn {
+impl AsyncStep for BuildStep {
     async fn step(&mut self) -> Result<()> {
         let transition = if self.running { Transition::Stop } else { Transition::Start };
         let request = CreateWorkspaceBuildRequest::new(transition);
         let build = self.target.client.create_build(self.workspace, &request).await?;
         self.running = !self.running;
-        self.finished.wait(&build.job.id.to_string()).await
+        self.completions.wait(&build.job.id.to_string()).await
     }
 }
 
-async fn work(daemon: FakeDaemon, finished: Finished, stop: CancellationToken) -> Result<()> {
+async fn work(daemon: FakeDaemon, completions: Completions, stop: CancellationToken) -> Result<()> {
     loop {
         let Some(job) = daemon.calls.acquire(stop.cancelled()).await? else {
             daemon.leave().await;
@@ -99,7 +99,7 @@ async fn work(daemon: FakeDaemon, finished: Finished, stop: CancellationToken) -
             _ => build_result(&job.job_id, STATE, vec![machine()]),
         };
         daemon.calls.complete_job(&result).await?;
-        finished.note(&job.job_id);
+        completions.add(&job.job_id);
     }
 }
 

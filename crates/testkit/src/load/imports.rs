@@ -1,4 +1,4 @@
-//! Template imports: how long one takes to reach a daemon, and how many fit into a second.
+//! Template imports: the latency from the POST to a daemon, and the imports a second.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::finished::Finished;
+use super::completions::Completions;
 use super::{AsyncStep, Latency, Tags, Target, rate};
 use crate::daemon::{FakeDaemon, import_result, import_update};
 
 impl Target {
-    /// One client, one waiting daemon: how long a job needs from the beginning of the POST to the daemon.
+    /// One client, one waiting daemon: the time from the beginning of the POST until the daemon has the job.
     ///
     /// # Errors
     /// When a call fails.
@@ -23,7 +23,7 @@ impl Target {
                 let daemon = daemon.clone();
                 async move { daemon.acquire().await.map(|job| (job, Instant::now())) }
             });
-            // The daemon shall be waiting before the job is made, as it does in real life.
+            // The daemon waits before the job is created, as in production.
             tokio::time::sleep(Duration::from_millis(5)).await;
             let begin = Instant::now();
             self.post(Tags::new()).await?;
@@ -41,13 +41,13 @@ impl Target {
     /// # Errors
     /// When a call fails.
     pub async fn throughput(&self, daemons: usize, clients: usize, time: Duration) -> Result<f64> {
-        let finished = Finished::default();
+        let completions = Completions::default();
         let stop = CancellationToken::new();
         let mut workers = JoinSet::new();
         for daemon in self.daemons(daemons, "throughput", |_| Tags::new()).await? {
-            workers.spawn(work(daemon, finished.clone(), stop.clone()));
+            workers.spawn(work(daemon, completions.clone(), stop.clone()));
         }
-        let step = |_| Post { target: self.clone(), finished: finished.clone() };
+        let step = |_| ImportStep { target: self.clone(), completions: completions.clone() };
         let rate = rate(clients, time, step).await?;
         stop.cancel();
         while let Some(worker) = workers.join_next().await {
@@ -57,20 +57,20 @@ impl Target {
     }
 }
 
-struct Post {
+struct ImportStep {
     target: Target,
-    finished: Finished,
+    completions: Completions,
 }
 
-impl AsyncStep for Post {
+impl AsyncStep for ImportStep {
     async fn step(&mut self) -> Result<()> {
         let job = self.target.post(Tags::new()).await?.job.id;
-        self.finished.wait(&job.to_string()).await
+        self.completions.wait(&job.to_string()).await
     }
 }
 
 /// One daemon of the throughput run.
-async fn work(daemon: FakeDaemon, finished: Finished, stop: CancellationToken) -> Result<()> {
+async fn work(daemon: FakeDaemon, completions: Completions, stop: CancellationToken) -> Result<()> {
     loop {
         let Some(job) = daemon.calls.acquire(stop.cancelled()).await? else {
             daemon.leave().await;
@@ -78,6 +78,6 @@ async fn work(daemon: FakeDaemon, finished: Finished, stop: CancellationToken) -
         };
         daemon.calls.update_job(&import_update(&job.job_id, 25, 3)).await?;
         daemon.calls.complete_job(&import_result(&job.job_id)).await?;
-        finished.note(&job.job_id);
+        completions.add(&job.job_id);
     }
 }

@@ -1,4 +1,4 @@
-//! Lists of waiting jobs, with their places in the queue.
+//! Lists of waiting jobs with their queue positions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,18 +14,18 @@ use super::{Latency, Tags, Target};
 const CLIENTS: usize = 16;
 
 impl Target {
-    /// Posts imports that nobody can take, until `waiting` of them were posted by this call.
+    /// Posts `waiting` imports that no daemon can take.
     ///
     /// # Errors
     /// When the server refuses one.
-    pub async fn pile_up(&self, waiting: usize) -> Result<()> {
-        let left = Arc::new(AtomicUsize::new(waiting));
+    pub async fn post_waiting(&self, waiting: usize) -> Result<()> {
+        let remaining = Arc::new(AtomicUsize::new(waiting));
         let mut posting = JoinSet::new();
         for _ in 0..CLIENTS {
-            let (target, left) = (self.clone(), Arc::clone(&left));
+            let (target, remaining) = (self.clone(), Arc::clone(&remaining));
             posting.spawn(async move {
-                let take = |left: usize| left.checked_sub(1);
-                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                let decrement = |count: usize| count.checked_sub(1);
+                while remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement).is_ok() {
                     target.post(Tags::from([("pool".to_owned(), "nowhere".to_owned())])).await?;
                 }
                 Ok::<_, anyhow::Error>(())
@@ -37,7 +37,7 @@ impl Target {
         Ok(())
     }
 
-    /// How long a page of fifty jobs with their places takes.
+    /// The time of a page of fifty jobs with their queue positions.
     ///
     /// # Errors
     /// When a call fails.

@@ -2,8 +2,8 @@
 //! official server in the same way.
 
 mod builds;
-mod crowd;
-mod finished;
+mod completions;
+mod fleet;
 mod imports;
 mod listing;
 
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::daemon::{BUILD_VERSION, FakeDaemon};
 
-pub use crowd::Crowd;
+pub use fleet::Fleet;
 
 /// A server to put under load.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use coder_server::provisioning::session::Session;
 use coder_store::daemons::{self, Join};
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
-use coder_testkit::stream::{Fault, Faulty};
+use coder_testkit::stream::{Fault, FaultyStream};
 use coder_testkit::wait::{SOON, eventually};
 use coder_wire::ws::Socket;
 use tokio::io::{AsyncWriteExt, DuplexStream};
@@ -42,7 +42,7 @@ async fn a_connection_cut_at_any_byte_leaves_nothing_behind() {
     let mut bytes = 0;
     loop {
         let far = session(app).await;
-        let daemon = FakeDaemon::over(Socket::client(Faulty::new(far, bytes, Fault::Cut)));
+        let daemon = FakeDaemon::over(Socket::client(FaultyStream::new(far, bytes, Fault::Cut)));
         let exchange = daemon.calls.acquire(std::future::ready(()));
         let outcome = tokio::time::timeout(SOON, exchange).await.unwrap();
         drop(daemon);

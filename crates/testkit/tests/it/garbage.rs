@@ -8,7 +8,7 @@ use coder_testkit::server::TestServer;
 use coder_testkit::wait::SOON;
 use coder_wire::daemon::{Client, rpc};
 use coder_wire::drpc::frame::{self, Kind};
-use coder_wire::drpc::{MESSAGE, Status};
+use coder_wire::drpc::{MAX_MESSAGE_SIZE, Status};
 use coder_wire::messages::provisionerd::{CompletedJob, UpdateJobRequest, completed_job};
 use coder_wire::mux::frame::{Flags, Header, Kind as MuxKind};
 use coder_wire::mux::{Config, Session};
@@ -152,7 +152,7 @@ async fn a_broken_call_spoils_itself_only() {
     frame::encode(&mut no_invoke, Kind::MESSAGE, false, (1, 1), b"x");
     let mut backwards = call(rpc::UPDATE_JOB, b"");
     frame::encode(&mut backwards, Kind::MESSAGE, false, (0, 1), b"x");
-    let too_long = call(rpc::UPDATE_JOB, &vec![0; MESSAGE + 1]);
+    let too_long = call(rpc::UPDATE_JOB, &vec![0; MAX_MESSAGE_SIZE + 1]);
     let cases: [(&str, &[u8], &str); 8] = [
         ("an endless number", &[0xff; 64], ""),
         ("a packet without a call", &no_invoke, ""),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
-use coder_testkit::stream::{Fault, Faulty};
+use coder_testkit::stream::{Fault, FaultyStream};
 use coder_testkit::wait::{SOON, eventually, settled};
 use coder_wire::daemon::Client;
 use coder_wire::mux::{Config, Session};
@@ -22,7 +22,7 @@ const LONGEST: usize = 3000;
 
 /// A join and a first call over a connection that breaks after so many written bytes; whether it got through.
 async fn attempt(server: &TestServer, uri: &Uri, headers: &HeaderMap, bytes: usize, fault: Fault) -> bool {
-    let io = Faulty::new(connect(server).await, bytes, fault);
+    let io = FaultyStream::new(connect(server).await, bytes, fault);
     let Ok(socket) = handshake::client(io, uri, headers).await else { return false };
     let daemon = FakeDaemon::over(socket);
     daemon.calls.acquire(std::future::ready(())).await.is_ok()
@@ -93,7 +93,7 @@ async fn joins_that_stall_at_any_byte_are_ended_in_time() {
     let length = length(&server, &uri, &headers).await;
     let mut stalled = tokio::task::JoinSet::new();
     for bytes in 0..length {
-        let io = Faulty::new(connect(&server).await, bytes, Fault::Stall);
+        let io = FaultyStream::new(connect(&server).await, bytes, Fault::Stall);
         let (uri, headers) = (uri.clone(), headers.clone());
         stalled.spawn(async move {
             if let Ok(socket) = handshake::client(io, &uri, &headers).await {

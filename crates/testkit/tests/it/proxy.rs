@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use coder_testkit::proxy::{Cut, Proxy};
+use coder_testkit::proxy::{Disconnect, Proxy};
 use coder_testkit::wait::SOON;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,20 +25,20 @@ async fn what_passes_before_a_cut_is_counted_to_the_byte() {
     let mut heard = [0; 5];
     server.read_exact(&mut heard).await.unwrap();
     assert_eq!(&heard, b"hello");
-    assert_eq!(proxy.cuts(), 0);
-    proxy.cut(Cut::End, 3);
+    assert_eq!(proxy.disconnects(), 0);
+    proxy.disconnect(Disconnect::Close, 3);
     client.write_all(b"and no more").await.unwrap();
     let mut rest = Vec::new();
     server.read_to_end(&mut rest).await.unwrap();
     assert_eq!(rest, b"and");
     assert_eq!(client.read(&mut heard).await.unwrap_or_default(), 0);
-    assert_eq!(proxy.cuts(), 1);
+    assert_eq!(proxy.disconnects(), 1);
 }
 
 #[tokio::test]
 async fn a_reset_is_felt_as_one() {
     let (proxy, mut client, mut server) = connected().await;
-    proxy.cut(Cut::Reset, 0);
+    proxy.disconnect(Disconnect::Reset, 0);
     for end in [&mut client, &mut server] {
         assert_eq!(end.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }

@@ -17,7 +17,7 @@ use crate::messages::provisionerd::{
 };
 use crate::mux::{Session, Stream};
 
-/// How long the end of an acquire is awaited after its answer. The answer counts without it.
+/// Longest wait for the end of an acquire after its answer. The answer is valid without it.
 const ACQUIRE_END: Duration = Duration::from_secs(1);
 
 /// A call that did not succeed.
@@ -26,7 +26,7 @@ pub enum Error {
     /// The call itself failed.
     #[error(transparent)]
     Call(#[from] drpc::Error),
-    /// What was transferred is no file.
+    /// The messages are no transfer of a file.
     #[error(transparent)]
     File(#[from] file::Error),
 }
@@ -69,17 +69,17 @@ impl Client {
 
     async fn unary<M: Message + Default>(&self, rpc: &str, request: &impl Message) -> Result<M, Error> {
         let size = request.encoded_len();
-        if size > drpc::MESSAGE {
-            // Found before a stream is opened for nothing.
-            return Err(drpc::Error::TooLarge { size, limit: drpc::MESSAGE }.into());
+        if size > drpc::MAX_MESSAGE_SIZE {
+            // Checked before a stream is opened.
+            return Err(drpc::Error::TooLarge { size, limit: drpc::MAX_MESSAGE_SIZE }.into());
         }
-        let _turn = self.session.turn(size).await;
+        let _permit = self.session.large_message_permit(size).await;
         let stream = self.session.open().await.map_err(drpc::Error::from)?;
         Ok(drpc::client::unary(stream, rpc, request).await?)
     }
 
-    /// Waits for a job, for hours if need be. Once `cancel` resolves the server is asked to give up; the answer may
-    /// still be a job, which must be run then. None means that the wait was canceled.
+    /// Waits for a job, for hours if necessary. Once `cancel` resolves, the server is asked to end the wait; the answer
+    /// may still be a job, which must be run then. None means that the wait was canceled.
     ///
     /// # Errors
     /// How the call ended; [`drpc::Error::NoAnswer`] when the server could not prepare the job it had chosen.
@@ -100,7 +100,7 @@ impl Client {
             }
         };
         let job = answer.ok_or(drpc::Error::NoAnswer)?;
-        // The server ends the call; whatever comes instead, the job is here and counts.
+        // The server ends the call. The job is here, so any other end is fine, too.
         let _ = tokio::time::timeout(ACQUIRE_END, call.recv::<AcquiredJob>()).await;
         Ok((!job.job_id.is_empty()).then_some(job))
     }
@@ -143,11 +143,11 @@ impl Client {
     /// How the call ended. An official server reports success even when it could not keep the file; then the
     /// CompleteJob that names the file fails.
     pub async fn upload_file(&self, kind: DataUploadType, data: Bytes) -> Result<(), Error> {
-        let _turn = self.session.turn(data.len()).await;
-        let pieces = file::pieces(kind, data)?;
+        let _permit = self.session.large_message_permit(data.len()).await;
+        let messages = file::to_messages(kind, data)?;
         let mut call = self.call(rpc::UPLOAD_FILE).await?;
-        for piece in pieces {
-            call.send(&piece).await?;
+        for message in messages {
+            call.send(&message).await?;
         }
         call.close_send().await?;
         let _: Empty = call.recv().await?.ok_or(drpc::Error::NoAnswer)?;
@@ -158,12 +158,12 @@ impl Client {
     /// Gets a file from the server and checks it.
     ///
     /// # Errors
-    /// How the call ended, or why what came is not the file.
+    /// How the call ended, or why the messages are not the file.
     pub async fn download_file(&self, file_id: &str, kind: DataUploadType) -> Result<Bytes, Error> {
         let mut call = self.call(rpc::DOWNLOAD_FILE).await?;
         call.send(&FileRequest { file_id: file_id.to_owned(), upload_type: kind.into() }).await?;
         call.close_send().await?;
-        let mut receiver = file::Receiver::new(file::LIMIT);
+        let mut receiver = file::Receiver::new(file::MAX_SIZE);
         loop {
             let message: FileUpload = call.recv().await?.ok_or(file::Error::Ended)?;
             if let Some(file) = receiver.take(message)? {

@@ -1,13 +1,14 @@
 //! The calls between a daemon and its server, typed: service `provisionerd.ProvisionerDaemon`.
 
-pub(crate) mod called;
+pub(crate) mod call;
 mod client;
+mod permit;
 mod serve;
 mod service;
 
 pub use self::client::{Client, Error};
 pub use self::serve::{Limits, serve, serve_extended, serve_stream};
-pub use self::service::{Acquire, GivenUp, Service};
+pub use self::service::{Acquire, CloseReason, Service};
 
 /// Names of the calls on the wire.
 pub mod rpc {

@@ -1,4 +1,4 @@
-//! The server's side: takes the streams of a session and runs the services on them.
+//! The server's side: accepts the streams of a session and runs the services on them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,45 +8,47 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::called::{Called, Outcome, Seat, watched};
+use super::call::{CallResult, IncomingCall, run_handler};
+use super::permit::CallPermit;
 use super::rpc;
 use super::service::{Acquire, Service};
 use crate::budget::Account;
 use crate::bytes::BoxedStream;
-use crate::drpc::server::Exchange;
+use crate::drpc::server::CallStream;
 use crate::drpc::{Error, Status};
 use crate::extension::{self, Extensions, NoService};
-use crate::file::{self, CHUNK, Pieces, Sink as _, Source, Step};
+use crate::file::{self, CHUNK_SIZE, FileTransfer};
 use crate::messages::provisioner::file_upload::Type;
 use crate::messages::provisioner::{DataUploadType, FailedFile, FileUpload};
 use crate::messages::provisionerd::Empty;
 use crate::mux::{self, Session};
+use crate::transfer::ChunkReader;
 
-/// What one connection may take of the server.
+/// Limits of one connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Calls at work at once; further ones are read when one of them has ended. A daemon of one slot needs three.
+    /// Calls at work at once; further ones are read once one of them has ended. A daemon of one slot needs three.
     pub calls: usize,
-    /// Calls that only wait (for a job, for notices) and are not counted among those at work; further calls of any kind
-    /// are answered with an error. A daemon needs one for each slot, and one for notices.
+    /// Calls that only wait (for a job, for notifications) and do not count as calls at work; further calls of any kind
+    /// are answered with an error. A daemon needs one for each slot, and one for notifications.
     pub waiting: usize,
     /// Longest uploaded file, in bytes.
     pub file_bytes: usize,
     /// Longest state in a journal, in bytes.
     pub state_bytes: usize,
-    /// Longest silence in the middle of a request and of a stream without a call, and longest time in which nothing of
-    /// an answer is taken.
-    pub patience: Duration,
+    /// Longest silence in the middle of a request and of a stream without a call, and longest time in which the caller
+    /// reads nothing of an answer.
+    pub io_timeout: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             calls: 16,
-            waiting: extension::SLOTS + 8,
-            file_bytes: file::LIMIT,
-            state_bytes: extension::STATE,
-            patience: Duration::from_secs(60),
+            waiting: extension::MAX_SLOTS + 8,
+            file_bytes: file::MAX_SIZE,
+            state_bytes: extension::MAX_STATE_SIZE,
+            io_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -75,7 +77,7 @@ pub async fn serve_extended<S: Service, E: extension::Service>(
 pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: Limits) {
     let services =
         Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };
-    services.stream(io, limits, Seat::alone(), None).await;
+    services.stream(io, limits, CallPermit::unshared(), None).await;
 }
 
 async fn run<S: Service, E: extension::Service>(
@@ -83,26 +85,26 @@ async fn run<S: Service, E: extension::Service>(
     services: Arc<Services<S, E>>,
     limits: Limits,
 ) -> mux::Error {
-    let places = Arc::new(Semaphore::new(limits.calls));
+    let semaphore = Arc::new(Semaphore::new(limits.calls));
     let mut calls = JoinSet::new();
     let error = loop {
-        // A stream is taken only when there is a place for its call; until then it waits where its bytes are bounded.
+        // A stream is accepted only with a permit for its call; until then it waits where its bytes are bounded.
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
-            (place, session.accept().await)
+            let permit = Arc::clone(&semaphore).acquire_owned().await.expect("the semaphore is never closed");
+            (permit, session.accept().await)
         };
         tokio::select! {
-            (place, stream) = next => match stream {
+            (permit, stream) = next => match stream {
                 Ok(stream) if calls.len() < limits.calls + limits.waiting => {
-                    let (services, seat) = (Arc::clone(&services), Seat::new(Arc::clone(&places), place));
+                    let (services, permit) = (Arc::clone(&services), CallPermit::new(Arc::clone(&semaphore), permit));
                     let account = session.account().cloned();
                     calls.spawn(async move {
-                        services.stream(Box::new(stream), limits, seat, account.as_ref()).await;
+                        services.stream(Box::new(stream), limits, permit, account.as_ref()).await;
                     });
                 }
                 Ok(stream) => {
                     let status = Status::new("too many calls at once on this connection; wait for one to end");
-                    calls.spawn(refuse(Exchange::new(Box::new(stream)), status, limits.patience));
+                    calls.spawn(refuse(CallStream::new(Box::new(stream)), status, limits.io_timeout));
                 }
                 Err(error) => break error,
             },
@@ -123,12 +125,12 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// Answers with an error without looking at the call; bounded in time, for a peer that reads nothing.
-async fn refuse(exchange: Exchange, status: Status, patience: Duration) {
-    let _ = tokio::time::timeout(patience, exchange.refuse(&status)).await;
+/// Answers with an error without reading the call. Bounded in time, because a peer may read nothing.
+async fn refuse(stream: CallStream, status: Status, limit: Duration) {
+    let _ = tokio::time::timeout(limit, stream.refuse(&status)).await;
 }
 
-/// Everything a connection can call.
+/// The services of a connection.
 struct Services<S, E> {
     official: Arc<S>,
     extensions: Option<Arc<E>>,
@@ -136,119 +138,96 @@ struct Services<S, E> {
 }
 
 impl<S: Service, E: extension::Service> Services<S, E> {
-    async fn stream(&self, io: BoxedStream, limits: Limits, mut seat: Seat, account: Option<&Account>) {
-        let mut exchange = Exchange::new(io);
+    async fn stream(
+        &self,
+        io: BoxedStream,
+        limits: Limits,
+        mut permit: CallPermit,
+        account: Option<&Account>,
+    ) {
+        let mut stream = CallStream::new(io);
         if let Some(account) = account {
-            exchange.set_account(account);
+            stream.set_account(account);
         }
-        exchange.set_write_patience(Some(limits.patience));
+        stream.set_write_timeout(Some(limits.io_timeout));
         loop {
-            exchange.set_patience(Some(limits.patience));
-            let name = match exchange.next().await {
+            stream.set_read_timeout(Some(limits.io_timeout));
+            let name = match stream.next().await {
                 Ok(Some(name)) => name,
                 Ok(None) | Err(Error::Lost(_) | Error::Reset | Error::Stalled) => return,
-                Err(error) => return refuse(exchange, Status::chain(&error), limits.patience).await,
+                Err(error) => return refuse(stream, Status::chain(&error), limits.io_timeout).await,
             };
-            seat.take().await;
-            let called = Called { exchange, limits, seat: &mut seat };
-            exchange = match self.call(called, &name).await {
-                Ok(exchange) => exchange,
-                Err((exchange, error)) => {
-                    tracing::debug!(call = name, %error, "call broken");
+            permit.acquire().await;
+            let call = IncomingCall { stream, limits, permit: &mut permit };
+            stream = match self.call(call, &name).await {
+                Ok(stream) => stream,
+                Err((stream, error)) => {
+                    tracing::debug!(call = name, %error, "call failed");
                     return match error {
                         Error::Lost(_) | Error::Reset | Error::Canceled | Error::Stalled => {}
-                        error => refuse(exchange, Status::chain(&error), limits.patience).await,
+                        error => refuse(stream, Status::chain(&error), limits.io_timeout).await,
                     };
                 }
             };
         }
     }
 
-    async fn call(&self, called: Called<'_>, name: &str) -> Outcome {
+    async fn call(&self, call: IncomingCall<'_>, name: &str) -> CallResult {
         match name {
-            rpc::ACQUIRE_JOB_WITH_CANCEL => acquire(called, &*self.official, Acquire::new).await,
-            rpc::ACQUIRE_JOB => acquire(called, &*self.official, Acquire::old).await,
-            // A waiting acquire is all that most daemons have; it shall not take the room of every other call as well.
-            _ => Box::pin(self.work(called, name)).await,
+            rpc::ACQUIRE_JOB_WITH_CANCEL => acquire(call, &*self.official, Acquire::new).await,
+            rpc::ACQUIRE_JOB => acquire(call, &*self.official, Acquire::old).await,
+            // Most daemons only have a waiting acquire; boxed, the other calls do not enlarge its future.
+            _ => Box::pin(self.work(call, name)).await,
         }
     }
 
-    async fn work(&self, called: Called<'_>, name: &str) -> Outcome {
+    async fn work(&self, call: IncomingCall<'_>, name: &str) -> CallResult {
         let service = &*self.official;
         match name {
-            rpc::COMMIT_QUOTA => called.unary(|request, token| service.commit_quota(request, token)).await,
-            rpc::UPDATE_JOB => called.unary(|request, token| service.update_job(request, token)).await,
-            rpc::FAIL_JOB => called.unary(|job, token| empty(service.fail_job(job, token))).await,
-            rpc::COMPLETE_JOB => called.unary(|job, token| empty(service.complete_job(job, token))).await,
-            rpc::UPLOAD_FILE => upload(called, service).await,
-            rpc::DOWNLOAD_FILE => download(called, service).await,
+            rpc::COMMIT_QUOTA => call.unary(|request, token| service.commit_quota(request, token)).await,
+            rpc::UPDATE_JOB => call.unary(|request, token| service.update_job(request, token)).await,
+            rpc::FAIL_JOB => call.unary(|job, token| empty(service.fail_job(job, token))).await,
+            rpc::COMPLETE_JOB => call.unary(|job, token| empty(service.complete_job(job, token))).await,
+            rpc::UPLOAD_FILE => {
+                let limit = call.limits.file_bytes;
+                let begin = async |header: &file::Header| service.begin_upload(header).await;
+                let end = |header, file, token| empty(service.upload_file(header, file, token));
+                call.upload::<FileTransfer, _, _, _>(limit, begin, end).await
+            }
+            rpc::DOWNLOAD_FILE => download(call, service).await,
             other => match &self.extensions {
-                Some(service) => extension::serve::call(called, other, &**service, self.granted).await,
-                None => called.unknown(other).await,
+                Some(service) => extension::serve::serve(call, other, &**service, self.granted).await,
+                None => call.unknown(other).await,
             },
         }
     }
 }
 
-async fn acquire<S: Service>(mut called: Called<'_>, service: &S, start: fn(Exchange) -> Acquire) -> Outcome {
-    // A daemon waits for hours without a word.
-    called.seat.leave();
-    called.exchange.set_patience(None);
-    let mut call = start(called.exchange);
+async fn acquire<S: Service>(
+    mut call: IncomingCall<'_>,
+    service: &S,
+    start: fn(CallStream) -> Acquire,
+) -> CallResult {
+    // A daemon waits for hours without sending anything.
+    call.permit.release();
+    call.stream.set_read_timeout(None);
+    let mut call = start(call.stream);
     let result = service.acquire(&mut call).await;
     match call.end(result).await {
-        (exchange, Ok(())) => Ok(exchange),
-        (exchange, Err(error)) => Err((exchange, error)),
+        (stream, Ok(())) => Ok(stream),
+        (stream, Err(error)) => Err((stream, error)),
     }
 }
 
-async fn upload<S: Service>(mut called: Called<'_>, service: &S) -> Outcome {
-    let (mut pieces, mut begun) = (Pieces::new(called.limits.file_bytes), None);
-    let received = loop {
-        let message = match called.exchange.request::<FileUpload>().await {
-            Ok(Some(message)) => message,
-            Ok(None) => break Err(Status::chain(&file::Error::Ended)),
-            Err(error) => return called.broken(error).await,
-        };
-        let taken = async {
-            match pieces.take(message).map_err(|error| Status::chain(&error))? {
-                Step::Header(header) => {
-                    let file = service.begin_upload(&header).await?;
-                    begun = Some((header, file));
-                }
-                Step::Data(data) => {
-                    let (_, file) = begun.as_mut().ok_or_else(|| Status::chain(&file::Error::NoHeader))?;
-                    file.write(data).await?;
-                }
-            }
-            pieces.is_complete().map_err(|error| Status::chain(&error))
-        };
-        let taken = taken.await;
-        called.exchange.release();
-        match taken {
-            Ok(false) => {}
-            Ok(true) => break begun.take().ok_or_else(|| Status::chain(&file::Error::NoHeader)),
-            Err(status) => break Err(status),
-        }
-    };
-    let answer = match received {
-        Ok((header, file)) => {
-            watched(&mut called.exchange, |token| empty(service.upload_file(header, file, token))).await
-        }
-        Err(status) => Err(status),
-    };
-    called.answer(answer).await
-}
-
-async fn download<S: Service>(mut called: Called<'_>, service: &S) -> Outcome {
-    let request = match called.request().await {
+async fn download<S: Service>(mut call: IncomingCall<'_>, service: &S) -> CallResult {
+    let request = match call.request().await {
         Ok(request) => request,
-        Err(error) => return called.broken(error).await,
+        Err(error) => return call.reject_request(error).await,
     };
-    // A piece, and the message that is made of it.
-    called.exchange.reserve(2 * CHUNK).await;
-    let answer = watched(&mut called.exchange, |token| service.download_file(request, token)).await;
-    called.finish(async |exchange| send_file(exchange, answer).await).await
+    // A chunk, and the message that is made of it.
+    call.stream.reserve(2 * CHUNK_SIZE).await;
+    let answer = run_handler(&mut call.stream, |token| service.download_file(request, token)).await;
+    call.finish(async |stream| send_file(stream, answer).await).await
 }
 
 async fn empty(result: impl Future<Output = Result<(), Status>>) -> Result<Empty, Status> {
@@ -256,35 +235,35 @@ async fn empty(result: impl Future<Output = Result<(), Status>>) -> Result<Empty
 }
 
 /// Sends a file, or the reason why there is none in the form daemons expect (wire-protocol 3.7).
-async fn send_file<D: Source>(
-    exchange: &mut Exchange,
+async fn send_file<D: ChunkReader>(
+    stream: &mut CallStream,
     file: Result<(usize, [u8; 32], D), Status>,
 ) -> Result<(), Error> {
-    let announced = file.and_then(|(size, hash, content)| {
-        let header = file::announce(DataUploadType::UploadTypeModuleFiles, size, hash);
+    let header = file.and_then(|(size, hash, content)| {
+        let header = file::header(DataUploadType::UploadTypeModuleFiles, size, hash);
         Ok((header.map_err(|error| Status::chain(&error))?, hash, content))
     });
-    let sent = match announced {
+    let sent = match header {
         Ok((header, hash, content)) => {
-            exchange.send(&header).await?;
-            send_content(exchange, content, Bytes::copy_from_slice(&hash)).await?
+            stream.send(&header).await?;
+            send_content(stream, content, Bytes::copy_from_slice(&hash)).await?
         }
         Err(status) => Err(status),
     };
     if let Err(status) = sent {
         let failed = FailedFile { error: status.text };
-        exchange.send(&FileUpload { r#type: Some(Type::Error(failed)) }).await?;
+        stream.send(&FileUpload { r#type: Some(Type::Error(failed)) }).await?;
     }
-    exchange.close_send().await
+    stream.close_send().await
 }
 
-/// Sends the content of a file in pieces, each while it is read.
-async fn send_content<D: Source>(
-    exchange: &mut Exchange,
+/// Sends the content of a file in chunks while it is read.
+async fn send_content<D: ChunkReader>(
+    stream: &mut CallStream,
     mut content: D,
     hash: Bytes,
 ) -> Result<Result<(), Status>, Error> {
-    let (mut piece, mut index) = (BytesMut::new(), 0);
+    let (mut chunk, mut index) = (BytesMut::new(), 0);
     loop {
         let mut data = match content.read().await {
             Ok(Some(data)) => data,
@@ -292,16 +271,16 @@ async fn send_content<D: Source>(
             Err(status) => return Ok(Err(status)),
         };
         while !data.is_empty() {
-            let part = data.split_to(data.len().min(CHUNK - piece.len()));
-            piece.extend_from_slice(&part);
-            if piece.len() == CHUNK {
-                exchange.send(&file::piece(piece.split().freeze(), &hash, index)).await?;
+            let part = data.split_to(data.len().min(CHUNK_SIZE - chunk.len()));
+            chunk.extend_from_slice(&part);
+            if chunk.len() == CHUNK_SIZE {
+                stream.send(&file::chunk(chunk.split().freeze(), &hash, index)).await?;
                 index += 1;
             }
         }
     }
-    if !piece.is_empty() {
-        exchange.send(&file::piece(piece.freeze(), &hash, index)).await?;
+    if !chunk.is_empty() {
+        stream.send(&file::chunk(chunk.freeze(), &hash, index)).await?;
     }
     Ok(Ok(()))
 }

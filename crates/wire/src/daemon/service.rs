@@ -6,29 +6,31 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::drpc::server::{Event, Exchange};
-use crate::drpc::{Error, MESSAGE, Status};
-use crate::file::{Header, Sink, Source};
+use crate::drpc::server::{CallStream, Event};
+use crate::drpc::{Error, MAX_MESSAGE_SIZE, Status};
+use crate::file::Header;
 use crate::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
     UpdateJobRequest, UpdateJobResponse,
 };
+use crate::transfer::{ChunkReader, ChunkWriter};
 
-/// The time the old AcquireJob waits for a job.
-const OLD_ACQUIRE: Duration = Duration::from_secs(5);
+/// How long the old AcquireJob waits for a job.
+const OLD_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers the calls of one daemon.
 ///
-/// Every method may run many times at once. `canceled` fires when the caller gives up or its connection is gone; the
-/// future itself is never dropped, so that a handler decides for itself what may be left half done. An error goes to
-/// the daemon as text and is not retried by it.
+/// Every method may run many times at once. `canceled` fires when the caller cancels the call or disconnects; the future
+/// itself is never dropped, so that a handler decides for itself what may stay unfinished. An error goes to the daemon
+/// as text, and the daemon does not retry it.
 pub trait Service: Send + Sync + 'static {
-    /// Where a file goes while it arrives.
-    type Upload: Sink;
-    /// Where a file comes from while it is sent.
-    type Download: Source;
+    /// Receives an uploaded file.
+    type Upload: ChunkWriter;
+    /// Provides a downloaded file.
+    type Download: ChunkReader;
 
-    /// Waits for a job and delivers it; returns without delivering when the daemon gave up (an empty answer follows).
+    /// Waits for a job and delivers it; returns without delivering when the daemon stopped waiting (an empty answer
+    /// follows).
     fn acquire(&self, call: &mut Acquire) -> impl Future<Output = Result<(), Status>> + Send;
 
     /// CommitQuota.
@@ -59,11 +61,11 @@ pub trait Service: Send + Sync + 'static {
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// Looks at the announcement of an UploadFile before any byte of the file is read. It has to find out whether the
-    /// daemon may send it: whatever it refuses costs no memory.
+    /// Checks the header of an UploadFile before any byte of the file is read. It has to find out whether the daemon may
+    /// send the file: a refused file costs no memory.
     fn begin_upload(&self, header: &Header) -> impl Future<Output = Result<Self::Upload, Status>> + Send;
 
-    /// UploadFile, once the whole file is there and its hash has been checked.
+    /// UploadFile, once the file is complete and its hash has been checked.
     fn upload_file(
         &self,
         header: Header,
@@ -81,88 +83,87 @@ pub trait Service: Send + Sync + 'static {
 
 /// Why a daemon no longer waits for a job (wire-protocol 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GivenUp {
-    /// It asked to stop waiting and listens for the answer: a job that is locked already is delivered all the same.
+pub enum CloseReason {
+    /// It canceled the wait and reads the answer: a job that is locked already is delivered.
     Canceled,
-    /// Its stream or connection is gone: a job that is locked already must be failed.
-    Broken,
+    /// Its stream or its connection ended: a job that is locked already must be failed.
+    Disconnected,
 }
 
 /// A daemon that waits for a job.
 #[derive(Debug)]
 pub struct Acquire {
-    exchange: Exchange,
+    stream: CallStream,
     /// The old, unary call, and when its wait ends.
     old: Option<Instant>,
-    given_up: Option<GivenUp>,
+    closed: Option<CloseReason>,
     delivered: bool,
 }
 
 impl Acquire {
-    pub(super) const fn new(exchange: Exchange) -> Self {
-        Self { exchange, old: None, given_up: None, delivered: false }
+    pub(super) const fn new(stream: CallStream) -> Self {
+        Self { stream, old: None, closed: None, delivered: false }
     }
 
-    pub(super) fn old(exchange: Exchange) -> Self {
-        Self { old: Some(Instant::now() + OLD_ACQUIRE), ..Self::new(exchange) }
+    pub(super) fn old(stream: CallStream) -> Self {
+        Self { old: Some(Instant::now() + OLD_ACQUIRE_TIMEOUT), ..Self::new(stream) }
     }
 
-    /// Waits until the daemon no longer waits. Once it has resolved it resolves at once. Nothing is lost when the
-    /// future is dropped, so select over it and the job.
-    pub async fn given_up(&mut self) -> GivenUp {
-        if let Some(given_up) = self.given_up {
-            return given_up;
+    /// Completes when the daemon no longer waits, and from then on at once. Cancel safe: select over it and the job.
+    pub async fn closed(&mut self) -> CloseReason {
+        if let Some(reason) = self.closed {
+            return reason;
         }
-        let given_up = match self.old {
-            None => wait_for_cancel(&mut self.exchange).await,
+        let reason = match self.old {
+            None => wait_for_cancel(&mut self.stream).await,
             Some(deadline) => {
-                let waiting = wait_for_end(&mut self.exchange);
-                tokio::time::timeout_at(deadline, waiting).await.unwrap_or(GivenUp::Canceled)
+                let waiting = wait_for_end(&mut self.stream);
+                tokio::time::timeout_at(deadline, waiting).await.unwrap_or(CloseReason::Canceled)
             }
         };
-        self.given_up = Some(given_up);
-        given_up
+        self.closed = Some(reason);
+        reason
     }
 
     /// Delivers the one job of this call and ends it. Returns once the job is on its way.
     ///
     /// # Errors
     /// [`Error::TooLarge`] when the job exceeds one message: nothing was sent, fail the job and return an error.
-    /// Otherwise the connection is gone: the daemon may or may not have the job.
+    /// Otherwise the connection is lost: the daemon may or may not have the job.
     pub async fn deliver(&mut self, job: &AcquiredJob) -> Result<(), Error> {
         let size = prost::Message::encoded_len(job);
-        if size > MESSAGE {
-            return Err(Error::TooLarge { size, limit: MESSAGE });
+        if size > MAX_MESSAGE_SIZE {
+            return Err(Error::TooLarge { size, limit: MAX_MESSAGE_SIZE });
         }
         self.delivered = true;
-        self.exchange.send(job).await?;
+        self.stream.send(job).await?;
         match self.old {
-            None => self.exchange.close().await,
-            Some(_) => self.exchange.close_send().await,
+            None => self.stream.close().await,
+            Some(_) => self.stream.close_send().await,
         }
     }
 
-    /// Ends the call in the way its handler's result asks for, and gives the byte stream back.
-    pub(super) async fn end(mut self, result: Result<(), Status>) -> (Exchange, Result<(), Error>) {
+    /// Ends the call as the result of its handler demands, and returns the byte stream.
+    pub(super) async fn end(mut self, result: Result<(), Status>) -> (CallStream, Result<(), Error>) {
         let sent = match result {
             Ok(()) if self.delivered => Ok(()),
             Ok(()) => self.deliver(&AcquiredJob::default()).await,
-            Err(status) => self.exchange.fail(&status).await,
+            Err(status) => self.stream.fail(&status).await,
         };
-        (self.exchange, sent)
+        (self.stream, sent)
     }
 }
 
-/// On the bidirectional call any word of the daemon means that it gives up.
-async fn wait_for_cancel(exchange: &mut Exchange) -> GivenUp {
-    match exchange.recv().await {
-        Ok(Event::Message(_)) => GivenUp::Canceled,
-        Ok(Event::CloseSend | Event::GivenUp) | Err(_) => GivenUp::Broken,
+/// On the bidirectional call any message of the daemon cancels the wait.
+async fn wait_for_cancel(stream: &mut CallStream) -> CloseReason {
+    match stream.recv().await {
+        Ok(Event::Message(_)) => CloseReason::Canceled,
+        Ok(Event::CloseSend | Event::Canceled) | Err(_) => CloseReason::Disconnected,
     }
 }
 
 /// On the unary call messages and CloseSend are part of the request.
-async fn wait_for_end(exchange: &mut Exchange) -> GivenUp {
-    while let Ok(Event::Message(_) | Event::CloseSend) = exchange.recv().await {}
-    GivenUp::Broken
+async fn wait_for_end(stream: &mut CallStream) -> CloseReason {
+    while let Ok(Event::Message(_) | Event::CloseSend) = stream.recv().await {}
+    CloseReason::Disconnected
 }

@@ -4,13 +4,13 @@ use prost::Message;
 
 use super::error::{Error, Status};
 use super::frame::Kind;
-use super::stream::Stream;
+use super::packets::PacketStream;
 use crate::bytes::ByteStream;
 
-/// A call in progress. Dropping it ends its byte stream, which is how the official daemon cancels.
+/// A call in progress. Dropping it ends its byte stream, which is how the official daemon cancels a call.
 #[derive(Debug)]
 pub struct Call<T> {
-    stream: Stream<T>,
+    packets: PacketStream<T>,
     over: bool,
 }
 
@@ -18,9 +18,9 @@ impl<T: ByteStream> Call<T> {
     /// Begins a call of `rpc`, for example `/provisionerd.ProvisionerDaemon/UpdateJob`. Nothing is written before the
     /// first [`flush`](Self::flush) or receive, so that a short request is one write.
     pub fn new(io: T, rpc: &str) -> Self {
-        let mut stream = Stream::new(io, 1);
-        stream.queue(Kind::INVOKE, rpc.as_bytes());
-        Self { stream, over: false }
+        let mut packets = PacketStream::new(io, 1);
+        packets.queue(Kind::INVOKE, rpc.as_bytes());
+        Self { packets, over: false }
     }
 
     /// Sends a message.
@@ -28,29 +28,29 @@ impl<T: ByteStream> Call<T> {
     /// # Errors
     /// [`Error::TooLarge`] before anything is written; else how the call ended, with the peer's own error when there is one.
     pub async fn send(&mut self, message: &impl Message) -> Result<(), Error> {
-        let result = self.stream.send(message).await;
-        self.better(result).await
+        let result = self.packets.send(message).await;
+        self.prefer_peer_error(result).await
     }
 
-    /// Hands what has been sent to the byte stream.
+    /// Writes what has been sent to the byte stream.
     ///
     /// # Errors
     /// How the call ended.
     pub async fn flush(&mut self) -> Result<(), Error> {
-        let result = self.stream.flush().await;
-        self.better(result).await
+        let result = self.packets.flush().await;
+        self.prefer_peer_error(result).await
     }
 
-    /// Says that no message follows.
+    /// Ends the messages of the request.
     ///
     /// # Errors
     /// How the call ended.
     pub async fn close_send(&mut self) -> Result<(), Error> {
-        self.stream.queue(Kind::CLOSE_SEND, b"");
+        self.packets.queue(Kind::CLOSE_SEND, b"");
         self.flush().await
     }
 
-    /// The next message; none when the peer has no more. Nothing is lost when the future is dropped.
+    /// The next message; none after the last. Cancel safe.
     ///
     /// # Errors
     /// How the call ended.
@@ -58,13 +58,13 @@ impl<T: ByteStream> Call<T> {
         if self.over {
             return Ok(None);
         }
-        self.stream.flush().await?;
+        self.packets.flush().await?;
         loop {
-            let Some(packet) = self.stream.recv().await? else {
+            let Some(packet) = self.packets.recv().await? else {
                 self.over = true;
                 return Err(Error::ended());
             };
-            if packet.stream != self.stream.id {
+            if packet.stream != self.packets.id {
                 return Err(Error::Protocol("an answer belongs to a call that was not made"));
             }
             match packet.kind {
@@ -87,16 +87,16 @@ impl<T: ByteStream> Call<T> {
         }
     }
 
-    /// Ends a call whose answer is complete. Errors do not matter any more.
+    /// Ends a call whose answer is complete. Errors are ignored: they change nothing any more.
     pub async fn close(mut self) {
-        self.stream.queue(Kind::CLOSE, b"");
-        let _ = self.stream.shutdown().await;
+        self.packets.queue(Kind::CLOSE, b"");
+        let _ = self.packets.shutdown().await;
     }
 
-    /// When the byte stream ended while we were sending, the peer may have said why.
-    async fn better(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+    /// When the byte stream ended while we were sending, the peer may have sent its error before.
+    async fn prefer_peer_error(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         if let Err(Error::Lost(_)) = &result {
-            while let Ok(Some(packet)) = self.stream.recv().await {
+            while let Ok(Some(packet)) = self.packets.recv().await {
                 if packet.kind == Kind::ERROR {
                     return Err(Error::Refused(Status::decode(&packet.data)));
                 }

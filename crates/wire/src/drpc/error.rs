@@ -3,15 +3,15 @@
 use std::io;
 
 use super::frame::FrameError;
-use crate::mux;
+use crate::{error_chain, mux};
 
-/// The error a peer answers a call with.
+/// The error that answers a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Status {
     /// 0 in nearly every case; 12 for a method that is not implemented.
     pub code: u64,
-    /// For people; two substrings of it matter to daemons (wire-protocol 5.8).
+    /// The text for people. Daemons look for two substrings (wire-protocol 5.8).
     pub text: String,
 }
 
@@ -21,17 +21,10 @@ impl Status {
         Self { code: 0, text: text.into() }
     }
 
-    /// An error whose text is a whole chain of causes.
+    /// An error with the texts of `error` and of its causes.
     #[must_use]
-    pub fn chain(error: &dyn std::error::Error) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self::new(text)
+    pub fn chain(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::new(error_chain::describe(error))
     }
 
     /// The data of an Error packet.
@@ -52,28 +45,28 @@ impl Status {
     }
 }
 
-/// A call that did not succeed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The peer answered with an error.
     #[error("the peer refused the call: {0}")]
     Refused(Status),
-    /// The peer ended the call in an orderly way, but without an answer.
+    /// The peer ended the call without an answer.
     #[error("the peer ended the call without an answer")]
     NoAnswer,
-    /// The connection or the stream ended under the call.
+    /// The connection or the stream ended during the call.
     #[error("the connection was lost during the call")]
     Lost(#[source] io::Error),
     /// The stream was reset.
     #[error("the peer reset the stream of the call")]
     Reset,
-    /// The peer gave the call up.
+    /// The peer canceled the call.
     #[error("the peer canceled the call")]
     Canceled,
-    /// The peer was silent in the middle of a request, or took nothing of its answer, for too long.
+    /// The peer was silent in the middle of a request, or read nothing of its answer, for too long.
     #[error("the peer stalled in the middle of a call")]
     Stalled,
-    /// A message of our own that the peer would not take; nothing was sent.
+    /// A message of ours is longer than the peer accepts; nothing was sent.
     #[error("a message of {size} bytes is longer than the limit of {limit} bytes")]
     TooLarge {
         /// Bytes of the message.
@@ -81,18 +74,18 @@ pub enum Error {
         /// Bytes that are allowed.
         limit: usize,
     },
-    /// The peer's bytes are no packets.
+    /// The peer sent bytes that are no packets.
     #[error("the peer broke the call protocol")]
     Frame(#[from] FrameError),
-    /// The peer's packet makes no sense here.
+    /// The peer sent a packet that is not allowed in this state.
     #[error("the peer broke the call protocol: {0}")]
     Protocol(&'static str),
-    /// The peer's message has more parts than any that makes sense; it was not decoded.
-    #[error("a message of {found} parts is not taken; the limit is {limit} parts")]
+    /// The peer's message has too many elements; it was not decoded.
+    #[error("a message of {found} elements is refused; the limit is {limit} elements")]
     TooMany {
-        /// Parts of the message.
+        /// Elements of the message.
         found: usize,
-        /// Parts that are allowed.
+        /// Elements that are allowed.
         limit: usize,
     },
     /// The peer's message does not decode.
@@ -140,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_called_again() {
+    fn only_lost_and_unanswered_calls_are_retryable() {
         let check = |error: Error, retryable| assert_eq!(error.is_retryable(), retryable, "{error}");
         check(mux::Error::Ended.into(), true);
         check(mux::Error::Closed.into(), true);

@@ -1,17 +1,17 @@
-//! The packet codec (wire-protocol 3.1, 3.2): frames in, packets out, whatever the pieces.
+//! The packet codec (wire-protocol 3.1, 3.2): assembles packets from frames, however the bytes are split.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::MESSAGE;
+use super::MAX_MESSAGE_SIZE;
 
-/// Data bytes of one frame we send; longer packets are split.
-pub const SPLIT: usize = 64 << 10;
+/// Most data bytes of a frame that we send; longer packets are split.
+pub const MAX_FRAME_SIZE: usize = 64 << 10;
 /// Longest header: a control byte and three variable-length numbers.
-pub const HEADER: usize = 31;
+pub const MAX_HEADER_SIZE: usize = 31;
 
-/// A packet of up to this many limits is skipped to its end before it is refused: a Go caller that is answered while
-/// it still writes sees the end of the stream and not the error.
-const SKIPPED: u64 = 16;
+/// A packet of up to this many times the limit is skipped to its end before it is refused: a Go caller that is
+/// answered while it still writes sees the end of the stream and not the error.
+const MAX_SKIPPED: u64 = 16;
 
 const DONE: u8 = 1;
 const CONTROL: u8 = 0x80;
@@ -27,7 +27,7 @@ impl Kind {
     pub const MESSAGE: Self = Self(2);
     /// Ends the call with an error.
     pub const ERROR: Self = Self(3);
-    /// Gives the call up.
+    /// Cancels the call.
     pub const CANCEL: Self = Self(4);
     /// Ends the call.
     pub const CLOSE: Self = Self(5);
@@ -37,7 +37,7 @@ impl Kind {
     pub const METADATA: Self = Self(7);
 }
 
-/// One or more frames put together.
+/// The content of one or more frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// What it is for.
@@ -52,7 +52,7 @@ pub struct Packet {
     pub data: Bytes,
 }
 
-/// Bytes that are no packets. `at` counts the bytes of the stream up to the end of the bad header.
+/// Why bytes are no packets. `at` counts the bytes of the stream up to the end of the bad header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A number longer than ten bytes.
@@ -73,8 +73,8 @@ pub enum FrameError {
         /// Position in the stream.
         at: u64,
     },
-    /// The packet is longer than allowed. The decoder has skipped it and goes on with the next, unless it is longer
-    /// than anything that is worth skipping.
+    /// The packet is longer than allowed. The decoder has skipped it and continues with the next, unless it exceeds 16
+    /// times the limit.
     #[error("a packet of {size} bytes exceeds the limit of {limit} bytes, at byte {at}")]
     TooLarge {
         /// Bytes of the packet, or of its part that was announced.
@@ -105,7 +105,7 @@ struct Partial {
     data: BytesMut,
 }
 
-/// Puts packets together. Data is gathered as it arrives and never beyond the limit; a declared length costs nothing.
+/// Assembles packets. Data is buffered as it arrives and never beyond the limit; a declared length allocates nothing.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
@@ -116,13 +116,13 @@ pub struct Decoder {
     packet: Option<Partial>,
     /// The smallest pair of ids that may come next.
     ids: (u64, u64),
-    /// The data of calls up to this one is thrown away as it arrives.
-    over: u64,
+    /// The data of calls up to this one is discarded as it arrives.
+    discarded: u64,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self::new(MESSAGE)
+        Self::new(MAX_MESSAGE_SIZE)
     }
 }
 
@@ -130,35 +130,35 @@ impl Decoder {
     /// A decoder for packets of at most `limit` data bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, at: 0, header: Header::default(), frame: None, packet: None, ids: (1, 1), over: 0 }
+        Self { limit, at: 0, header: Header::default(), frame: None, packet: None, ids: (1, 1), discarded: 0 }
     }
 
-    /// Whether the stream may end here without cutting a packet.
+    /// Whether no packet is incomplete.
     #[must_use]
     pub const fn between_packets(&self) -> bool {
         self.packet.is_none() && self.header.fields == 0
     }
 
-    /// Bytes of the current packet that are kept.
+    /// Bytes of the current packet in memory.
     #[must_use]
-    pub fn gathered(&self) -> usize {
+    pub fn buffered(&self) -> usize {
         self.packet.as_ref().map_or(0, |packet| packet.data.len())
     }
 
-    /// Keeps no data of calls up to this one any more; their packets are empty.
+    /// Discards the data of calls up to this one; their packets are empty.
     pub fn discard(&mut self, stream: u64) {
-        self.over = self.over.max(stream);
-        if self.ids.0 <= self.over
+        self.discarded = self.discarded.max(stream);
+        if self.ids.0 <= self.discarded
             && let Some(packet) = &mut self.packet
         {
             packet.data = BytesMut::new();
         }
     }
 
-    /// Takes bytes until a packet is complete; none when all bytes are taken before.
+    /// Reads bytes until a packet is complete; none when the input ends before.
     ///
     /// # Errors
-    /// [`FrameError`]; the decoder is of no use after it, but for [`FrameError::TooLarge`].
+    /// [`FrameError`]. The decoder can continue only after [`FrameError::TooLarge`].
     pub fn decode(&mut self, input: &mut impl Buf) -> Result<Option<Packet>, FrameError> {
         while input.has_remaining() {
             match self.frame {
@@ -175,7 +175,7 @@ impl Decoder {
                     let count = usize::try_from(remaining).unwrap_or(usize::MAX).min(chunk.len());
                     if let Some(packet) = &mut self.packet
                         && packet.size <= self.limit as u64
-                        && self.ids.0 > self.over
+                        && self.ids.0 > self.discarded
                     {
                         packet.data.extend_from_slice(&chunk[..count]);
                     }
@@ -203,7 +203,7 @@ impl Decoder {
             return Err(FrameError::Order { at });
         }
         if ids > self.ids {
-            // A higher pair drops an unfinished packet without a word.
+            // A higher pair drops an unfinished packet silently, as the Go library does.
             self.packet = None;
             self.ids = ids;
         }
@@ -217,7 +217,7 @@ impl Decoder {
         if packet.size > self.limit as u64 {
             packet.data = BytesMut::new();
         }
-        if packet.size > (self.limit as u64).saturating_mul(SKIPPED) {
+        if packet.size > (self.limit as u64).saturating_mul(MAX_SKIPPED) {
             return Err(FrameError::TooLarge { size: packet.size, limit: self.limit, at });
         }
         self.frame = Some((length, header.control & DONE != 0));
@@ -236,7 +236,7 @@ impl Decoder {
 }
 
 impl Header {
-    /// Takes one byte; true when the header is complete.
+    /// Reads one byte; true when the header is complete.
     fn take(&mut self, byte: u8, at: u64) -> Result<bool, FrameError> {
         if self.fields == 0 {
             self.control = byte;
@@ -256,7 +256,7 @@ impl Header {
     }
 }
 
-/// Takes a whole byte string apart: the packets, and how it ended. An entry point for fuzzing and for captures.
+/// The packets of a whole byte string, and how it ended. An entry point for fuzzing and for captures.
 pub fn parse(mut bytes: &[u8]) -> (Vec<Packet>, Result<(), FrameError>) {
     let mut decoder = Decoder::default();
     let mut packets = Vec::new();
@@ -278,10 +278,10 @@ pub fn split(
 ) -> impl Iterator<Item = (Vec<u8>, &[u8])> {
     let mut rest = Some(data);
     std::iter::from_fn(move || {
-        let (part, left) = rest?.split_at(rest?.len().min(SPLIT));
+        let (part, left) = rest?.split_at(rest?.len().min(MAX_FRAME_SIZE));
         rest = (!left.is_empty()).then_some(left);
         let done = if rest.is_none() { DONE } else { 0 };
-        let mut header = Vec::with_capacity(HEADER);
+        let mut header = Vec::with_capacity(MAX_HEADER_SIZE);
         header.push(kind.0 << 1 | done | if control { CONTROL } else { 0 });
         for number in [stream, message, part.len() as u64] {
             push_varint(&mut header, number);
@@ -290,7 +290,7 @@ pub fn split(
     })
 }
 
-/// Appends a packet in frames of at most [`SPLIT`] data bytes.
+/// Appends a packet in frames of at most [`MAX_FRAME_SIZE`] data bytes.
 pub fn encode(out: &mut Vec<u8>, kind: Kind, control: bool, ids: (u64, u64), data: &[u8]) {
     for (header, part) in split(kind, control, ids, data) {
         out.extend_from_slice(&header);
@@ -333,7 +333,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn packets_survive_any_cut(packets in packets(), piece in 1usize..70_000) {
+        fn packets_survive_any_split(packets in packets(), piece in 1usize..70_000) {
             let mut bytes = Vec::new();
             for packet in &packets {
                 encode(&mut bytes, packet.kind, packet.control, (packet.stream, packet.message), &packet.data);
@@ -350,20 +350,20 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_a_value(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn garbage_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&bytes);
         }
     }
 
     #[test]
-    fn packet_survives_a_cut_at_every_offset() {
+    fn packet_survives_a_split_at_every_offset() {
         let mut bytes = Vec::new();
         encode(&mut bytes, Kind::INVOKE, false, (1, 1), b"/a/b");
         encode(&mut bytes, Kind::MESSAGE, false, (1, 200), &[7; 300]);
-        let (want, end) = parse(&bytes);
-        assert_eq!((want.len(), end), (2, Ok(())));
-        for cut in 0..=bytes.len() {
-            let (mut front, mut back) = bytes.split_at(cut);
+        let (expected, end) = parse(&bytes);
+        assert_eq!((expected.len(), end), (2, Ok(())));
+        for at in 0..=bytes.len() {
+            let (mut front, mut back) = bytes.split_at(at);
             let mut decoder = Decoder::default();
             let mut got = Vec::new();
             for part in [&mut front, &mut back] {
@@ -371,22 +371,22 @@ mod tests {
                     got.push(packet);
                 }
             }
-            assert_eq!(got, want, "cut at {cut}");
+            assert_eq!(got, expected, "split at {at}");
         }
     }
 
     #[test]
-    fn exactly_the_limit_passes_and_one_byte_more_does_not() {
+    fn a_packet_of_the_limit_passes_and_one_byte_more_is_refused() {
         let check = |size: usize| {
             let mut bytes = Vec::new();
             encode(&mut bytes, Kind::MESSAGE, false, (1, 1), &vec![1; size]);
             parse(&bytes)
         };
-        let (packets, end) = check(MESSAGE);
-        assert_eq!((packets[0].data.len(), end), (MESSAGE, Ok(())));
-        let (packets, end) = check(MESSAGE + 1);
+        let (packets, end) = check(MAX_MESSAGE_SIZE);
+        assert_eq!((packets[0].data.len(), end), (MAX_MESSAGE_SIZE, Ok(())));
+        let (packets, end) = check(MAX_MESSAGE_SIZE + 1);
         assert!(packets.is_empty());
-        assert!(matches!(end, Err(FrameError::TooLarge { limit: MESSAGE, .. })), "{end:?}");
+        assert!(matches!(end, Err(FrameError::TooLarge { limit: MAX_MESSAGE_SIZE, .. })), "{end:?}");
     }
 
     #[test]
@@ -397,9 +397,12 @@ mod tests {
 
     #[test]
     fn long_messages_are_split_at_64_kib() {
-        let data = vec![0; 2 * SPLIT];
+        let data = vec![0; 2 * MAX_FRAME_SIZE];
         let frames: Vec<_> = split(Kind::MESSAGE, false, (1, 2), &data).collect();
-        assert_eq!(frames.iter().map(|(_, data)| data.len()).collect::<Vec<_>>(), [SPLIT, SPLIT]);
+        assert_eq!(
+            frames.iter().map(|(_, data)| data.len()).collect::<Vec<_>>(),
+            [MAX_FRAME_SIZE, MAX_FRAME_SIZE]
+        );
         assert_eq!((frames[0].0[0], frames[1].0[0]), (4, 5));
     }
 }

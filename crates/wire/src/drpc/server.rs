@@ -1,4 +1,4 @@
-//! The answering end of calls: one byte stream, one call after the other (wire-protocol 2.4).
+//! The server's end of calls: one byte stream carries one call after the other (wire-protocol 2.4).
 
 use std::time::Duration;
 
@@ -7,78 +7,79 @@ use prost::Message;
 
 use super::error::{Error, Status};
 use super::frame::{Kind, Packet};
-use super::stream::Stream;
+use super::packets::PacketStream;
 use crate::budget::{Account, Reservation};
 use crate::bytes::BoxedStream;
 use crate::elements::{self, Request};
 
-/// What a message costs while it is worked on, in multiples of its size: it is decoded, turned into rows, and written.
-const COPIES: usize = 6;
-/// What each of its parts costs besides, in bytes.
-const PART: usize = 1024;
-/// Messages that cost less need no reservation.
+/// Memory that a message needs while it is processed, in multiples of its size: it is decoded, converted to rows, and
+/// written.
+const MEMORY_FACTOR: usize = 6;
+/// Additional memory for each of its elements, in bytes.
+const ELEMENT_MEMORY: usize = 1024;
+/// Messages that need less memory need no reservation.
 const UNRESERVED: usize = 256 << 10;
 
-/// What a caller says after the Invoke of a call.
+/// What a caller sends after the Invoke of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// One message, not decoded yet.
     Message(Bytes),
     /// No message follows.
     CloseSend,
-    /// The caller wants nothing more: it closed or canceled the call, or began another.
-    GivenUp,
+    /// The caller closed or canceled the call, or began another.
+    Canceled,
 }
 
-/// A byte stream of a caller.
-pub struct Exchange {
-    /// Boxed, because an exchange is handed from layer to layer and each keeps a place for it.
-    stream: Box<Stream<BoxedStream>>,
-    /// A packet that belongs to a later call.
-    stashed: Option<Packet>,
+/// A byte stream of a caller, which carries one call after the other.
+pub struct CallStream {
+    /// Boxed, because the futures of several layers hold this struct.
+    packets: Box<PacketStream<BoxedStream>>,
+    /// The first packet of a later call.
+    next_packet: Option<Packet>,
     /// The current call has ended on this side.
     over: bool,
 }
 
-impl Exchange {
+impl CallStream {
     /// Serves a byte stream of a caller.
     #[must_use]
     pub fn new(io: BoxedStream) -> Self {
-        Self { stream: Box::new(Stream::new(io, 0)), stashed: None, over: true }
+        Self { packets: Box::new(PacketStream::new(io, 0)), next_packet: None, over: true }
     }
 
     /// Counts what is received against an account.
     pub fn set_account(&mut self, account: &Account) {
-        self.stream.reservation = Some(account.reserve());
+        self.packets.reservation = Some(account.reserve());
     }
 
-    /// What was received so far is of no use any more: it counts no longer.
+    /// Releases the reservation of what was received so far.
     pub fn release(&mut self) {
-        self.stream.release();
+        self.packets.release();
     }
 
-    /// Reserves `bytes` in all for what is sent.
+    /// Reserves `bytes` in total for what is sent.
     pub async fn reserve(&mut self, bytes: usize) {
-        if let Some(reservation) = &mut self.stream.reservation {
+        if let Some(reservation) = &mut self.packets.reservation {
             reservation.grow(bytes).await;
         }
     }
 
-    /// Takes what is reserved, for whoever works on what was received; further messages count on their own.
+    /// Takes the reservation of the received message, for as long as it is processed. Further messages get their own.
     pub(crate) fn take_reservation(&mut self) -> Option<Reservation> {
-        let reservation = self.stream.reservation.as_mut()?;
-        let fresh = reservation.sibling();
-        Some(std::mem::replace(reservation, fresh))
+        let reservation = self.packets.reservation.as_mut()?;
+        let empty = reservation.sibling();
+        Some(std::mem::replace(reservation, empty))
     }
 
-    /// Sets the longest time a caller may take nothing of its answer; none for ever.
-    pub const fn set_write_patience(&mut self, patience: Option<Duration>) {
-        self.stream.write_patience = patience;
+    /// Sets the longest time in which a caller may read nothing of its answer; none for no limit.
+    pub const fn set_write_timeout(&mut self, limit: Option<Duration>) {
+        self.packets.write_timeout = limit;
     }
 
-    /// Sets the longest silence [`recv`](Self::recv) and [`next`](Self::next) accept; none for ever.
-    pub const fn set_patience(&mut self, patience: Option<Duration>) {
-        self.stream.patience = patience;
+    /// Sets the longest silence [`recv`](Self::recv) and [`next`](Self::next) accept; none for no limit.
+    pub const fn set_read_timeout(&mut self, limit: Option<Duration>) {
+        self.packets.read_timeout = limit;
     }
 
     /// The name of the next call; none at the end of the byte stream.
@@ -86,22 +87,22 @@ impl Exchange {
     /// # Errors
     /// How the byte stream failed.
     pub async fn next(&mut self) -> Result<Option<String>, Error> {
-        self.stream.discard();
-        self.stream.release();
+        self.packets.discard();
+        self.packets.release();
         loop {
-            let packet = match self.stashed.take() {
+            let packet = match self.next_packet.take() {
                 Some(packet) => packet,
-                None => match self.stream.recv().await? {
+                None => match self.packets.recv().await? {
                     Some(packet) => packet,
                     None => return Ok(None),
                 },
             };
-            if packet.stream <= self.stream.id {
+            if packet.stream <= self.packets.id {
                 continue;
             }
             match packet.kind {
                 Kind::INVOKE => {
-                    self.stream.restart(packet.stream);
+                    self.packets.begin_call(packet.stream);
                     self.over = false;
                     return Ok(Some(String::from_utf8_lossy(&packet.data).into_owned()));
                 }
@@ -114,25 +115,25 @@ impl Exchange {
         }
     }
 
-    /// What the caller says next. Nothing is lost when the future is dropped.
+    /// The next event of the current call. Cancel safe.
     ///
     /// # Errors
-    /// How the call was broken; its handler must be told.
+    /// How the call failed; its handler must be told.
     pub async fn recv(&mut self) -> Result<Event, Error> {
         loop {
-            if self.stashed.is_some() {
-                return Ok(Event::GivenUp);
+            if self.next_packet.is_some() {
+                return Ok(Event::Canceled);
             }
-            let packet = self.stream.recv().await?.ok_or_else(Error::ended)?;
+            let packet = self.packets.recv().await?.ok_or_else(Error::ended)?;
             // Never an earlier call: the decoder refuses ids that go back.
-            if packet.stream != self.stream.id {
-                self.stashed = Some(packet);
+            if packet.stream != self.packets.id {
+                self.next_packet = Some(packet);
                 continue;
             }
             match packet.kind {
                 Kind::MESSAGE => return Ok(Event::Message(packet.data)),
                 Kind::CLOSE_SEND => return Ok(Event::CloseSend),
-                Kind::CLOSE | Kind::CANCEL | Kind::ERROR => return Ok(Event::GivenUp),
+                Kind::CLOSE | Kind::CANCEL | Kind::ERROR => return Ok(Event::Canceled),
                 Kind::INVOKE | Kind::METADATA => return Err(Error::Protocol("a call was made twice")),
                 _ if packet.control => {}
                 _ => return Err(Error::Protocol("a packet has an unknown kind")),
@@ -143,27 +144,27 @@ impl Exchange {
     /// The next message of the request; none after CloseSend.
     ///
     /// # Errors
-    /// [`Error::Canceled`] when the caller gave up, else how the call was broken.
+    /// [`Error::Canceled`] when the caller canceled the call, else how the call failed.
     pub async fn request<M: Request>(&mut self) -> Result<Option<M>, Error> {
         match self.recv().await? {
             Event::Message(data) => {
-                self.weigh::<M>(&data).await?;
+                self.reserve_for::<M>(&data).await?;
                 Ok(Some(M::decode(data)?))
             }
             Event::CloseSend => Ok(None),
-            Event::GivenUp => Err(Error::Canceled),
+            Event::Canceled => Err(Error::Canceled),
         }
     }
 
-    /// Counts the parts of a message, and reserves what it becomes.
-    async fn weigh<M: Request>(&mut self, data: &Bytes) -> Result<(), Error> {
+    /// Counts the elements of a message, and reserves the memory for processing it.
+    async fn reserve_for<M: Request>(&mut self, data: &Bytes) -> Result<(), Error> {
         let found = elements::count::<M>(data);
-        if found > elements::LIMIT {
-            return Err(Error::TooMany { found, limit: elements::LIMIT });
+        if found > elements::MAX_ELEMENTS {
+            return Err(Error::TooMany { found, limit: elements::MAX_ELEMENTS });
         }
-        let cost = COPIES * data.len() + PART * found;
-        if cost > UNRESERVED {
-            self.reserve(cost).await;
+        let memory = MEMORY_FACTOR * data.len() + ELEMENT_MEMORY * found;
+        if memory > UNRESERVED {
+            self.reserve(memory).await;
         }
         Ok(())
     }
@@ -173,15 +174,15 @@ impl Exchange {
     /// # Errors
     /// [`Error::TooLarge`] before anything is written; else how the byte stream failed.
     pub async fn send(&mut self, message: &impl Message) -> Result<(), Error> {
-        if self.over { Ok(()) } else { self.stream.send(message).await }
+        if self.over { Ok(()) } else { self.packets.send(message).await }
     }
 
-    /// Hands what was sent to the byte stream, without ending the call.
+    /// Writes what was sent to the byte stream, without ending the call.
     ///
     /// # Errors
     /// How the byte stream failed.
     pub async fn flush(&mut self) -> Result<(), Error> {
-        self.stream.flush_through().await
+        self.packets.flush_through().await
     }
 
     /// Ends a unary call or a stream of answers.
@@ -205,8 +206,8 @@ impl Exchange {
             return Ok(());
         }
         self.over = true;
-        self.stream.queue(kind, b"");
-        self.stream.flush_through().await
+        self.packets.queue(kind, b"");
+        self.packets.flush_through().await
     }
 
     /// Ends the call with an error, which a daemon does not retry.
@@ -218,27 +219,27 @@ impl Exchange {
             return Ok(());
         }
         self.over = true;
-        self.stream.queue_error(status);
-        self.stream.flush_through().await
+        self.packets.queue_error(status);
+        self.packets.flush_through().await
     }
 
     /// Answers a caller whose packets cannot be read any further, perhaps before its call began, and ends our
-    /// direction. Without this it would see a lost connection and try again without end (wire-protocol 3.3).
+    /// direction. Without an answer the caller would see a lost connection and retry for ever (wire-protocol 3.3).
     pub async fn refuse(mut self, status: &Status) {
-        if self.stream.id == 0 {
-            self.stream.restart(1);
+        if self.packets.id == 0 {
+            self.packets.begin_call(1);
             self.over = false;
         }
-        // The peer may be gone; there is nobody else to tell.
+        // The peer may be gone, and nobody else needs the error.
         let _ = self.fail(status).await;
-        let _ = self.stream.shutdown().await;
+        let _ = self.packets.shutdown().await;
     }
 }
 
-impl std::fmt::Debug for Exchange {
+impl std::fmt::Debug for CallStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange")
-            .field("call", &self.stream.id)
+        f.debug_struct("CallStream")
+            .field("call", &self.packets.id)
             .field("over", &self.over)
             .finish_non_exhaustive()
     }

@@ -1,19 +1,19 @@
 //! The daemon's side of extension calls: one stream per call, as with the official ones.
 
-use super::journal::{Journal, pieces};
+use super::journal::Journal;
 use super::messages::{
     AttachRequest, AttachResponse, HealthReceipt, HealthReport, HoldRequest, HoldResponse, JournalReceipt,
-    LogsRequest, LogsResponse, Notice, NoticesRequest, ProgramReceipt, ProgramReport, SlotsReceipt,
-    SlotsReport,
+    LogsRequest, LogsResponse, Notification, NotificationsRequest, ProgramReceipt, ProgramReport,
+    SlotsReceipt, SlotsReport,
 };
 use super::rpc;
 use crate::drpc::client::{Call, unary};
-use crate::drpc::{Error, MESSAGE};
+use crate::drpc::{Error, MAX_MESSAGE_SIZE};
 use crate::mux::{Session, Stream};
 
 /// Makes extension calls over a session. Clones share it.
 ///
-/// Make only calls of granted extensions: the others do not exist. Dropping the future of a call cancels it.
+/// Only calls of granted extensions exist. Dropping the future of a call cancels the call.
 #[derive(Debug, Clone)]
 pub struct Client {
     session: Session,
@@ -32,14 +32,14 @@ impl Client {
         request: &impl prost::Message,
     ) -> Result<M, Error> {
         let size = request.encoded_len();
-        if size > MESSAGE {
-            return Err(Error::TooLarge { size, limit: MESSAGE });
+        if size > MAX_MESSAGE_SIZE {
+            return Err(Error::TooLarge { size, limit: MAX_MESSAGE_SIZE });
         }
-        let _turn = self.session.turn(size).await;
+        let _permit = self.session.large_message_permit(size).await;
         unary(self.session.open().await?, rpc, request).await
     }
 
-    /// Begins a connection.
+    /// Makes the first call of a connection.
     ///
     /// # Errors
     /// How the call ended.
@@ -71,19 +71,19 @@ impl Client {
         self.state(rpc::JOURNAL, journal).await
     }
 
-    /// Hands over the state of a job whose process was killed.
+    /// Sends the state of a job whose daemon process was killed.
     ///
     /// # Errors
-    /// How the call ended; refused when the state can be of no use any more.
+    /// How the call ended; refused when the server has no use for the state any more.
     pub async fn salvage(&self, journal: &Journal) -> Result<JournalReceipt, Error> {
         self.state(rpc::SALVAGE, journal).await
     }
 
     async fn state(&self, rpc: &str, journal: &Journal) -> Result<JournalReceipt, Error> {
-        let _turn = self.session.turn(journal.state.len()).await;
+        let _permit = self.session.large_message_permit(journal.state.len()).await;
         let mut call = Call::new(self.session.open().await?, rpc);
-        for piece in pieces(journal) {
-            call.send(&piece).await?;
+        for message in journal.to_messages() {
+            call.send(&message).await?;
         }
         call.close_send().await?;
         let receipt = call.recv().await?.ok_or(Error::NoAnswer)?;
@@ -91,7 +91,7 @@ impl Client {
         Ok(receipt)
     }
 
-    /// Says how many jobs fit and how many run.
+    /// Reports the number of slots and of running jobs.
     ///
     /// # Errors
     /// How the call ended.
@@ -99,7 +99,7 @@ impl Client {
         self.unary::<SlotsReceipt>(rpc::REPORT_SLOTS, report).await.map(drop)
     }
 
-    /// Says which program runs a job.
+    /// Reports the program that runs a job.
     ///
     /// # Errors
     /// How the call ended; refused when the token is not the newest.
@@ -107,7 +107,7 @@ impl Client {
         self.unary::<ProgramReceipt>(rpc::REPORT_PROGRAM, report).await.map(drop)
     }
 
-    /// Says whether the daemon can run jobs.
+    /// Reports whether the daemon can run jobs.
     ///
     /// # Errors
     /// How the call ended.
@@ -115,30 +115,30 @@ impl Client {
         self.unary::<HealthReceipt>(rpc::REPORT_HEALTH, report).await.map(drop)
     }
 
-    /// Begins to listen for notices.
+    /// Subscribes to notifications.
     ///
     /// # Errors
     /// How the call ended.
-    pub async fn notices(&self) -> Result<Notices, Error> {
-        let mut call = Call::new(self.session.open().await?, rpc::NOTICES);
-        call.send(&NoticesRequest {}).await?;
+    pub async fn notifications(&self) -> Result<Notifications, Error> {
+        let mut call = Call::new(self.session.open().await?, rpc::NOTIFICATIONS);
+        call.send(&NotificationsRequest {}).await?;
         call.close_send().await?;
-        Ok(Notices { call })
+        Ok(Notifications { call })
     }
 }
 
-/// What the server says unasked.
+/// The notifications of the server.
 #[derive(Debug)]
-pub struct Notices {
+pub struct Notifications {
     call: Call<Stream>,
 }
 
-impl Notices {
-    /// Waits for the next notice; none when the server will send no more. Nothing is lost when the future is dropped.
+impl Notifications {
+    /// Waits for the next notification; none after the last. Cancel safe.
     ///
     /// # Errors
     /// How the call ended.
-    pub async fn next(&mut self) -> Result<Option<Notice>, Error> {
+    pub async fn next(&mut self) -> Result<Option<Notification>, Error> {
         self.call.recv().await
     }
 }

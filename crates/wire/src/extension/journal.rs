@@ -1,30 +1,31 @@
-//! A Terraform state on its way: a header, then its bytes in pieces.
+//! The transfer of a Terraform state: a header, then its bytes in chunks.
 
 use std::fmt;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::TOKEN;
+use super::MAX_TOKEN_SIZE;
 use super::messages::journal_piece::Piece;
 use super::messages::{JournalHeader, JournalPiece};
+use crate::transfer::Transfer;
 
-/// Longest piece, in bytes.
-pub const CHUNK: usize = 1 << 20;
+/// Most bytes of a chunk.
+pub const CHUNK_SIZE: usize = 1 << 20;
 
 /// Longest lineage, in bytes; Terraform's are UUIDs.
-const LINEAGE: usize = 128;
+const MAX_LINEAGE_SIZE: usize = 128;
 
-/// A state as it is sent.
+/// A state and what the server has to know about it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Journal {
-    /// Whose it is.
+    /// The job that wrote it.
     pub job_id: String,
-    /// By which right it is sent.
+    /// The newest token of the job.
     pub token: Bytes,
-    /// Terraform's number of it.
+    /// Terraform's serial number of the state.
     pub serial: u64,
-    /// Terraform's name of the sequence of states it belongs to.
+    /// Terraform's id of the sequence of states that it belongs to.
     pub lineage: String,
     /// The state.
     pub state: Bytes,
@@ -41,24 +42,24 @@ impl fmt::Debug for Journal {
     }
 }
 
-/// A sequence of pieces that is no state.
+/// Why messages are no transfer of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A hash, token or lineage of a length that it cannot have.
     #[error("the journal's {0} has an impossible length")]
     Length(&'static str),
-    /// Longer than is taken.
-    #[error("a state of {size} bytes is not taken; the limit is {limit} bytes")]
+    /// A size above the limit.
+    #[error("a state of {size} bytes is refused; the limit is {limit} bytes")]
     Size {
         /// Announced bytes.
         size: u64,
         /// Bytes that are allowed.
         limit: usize,
     },
-    /// Pieces in another order than a header and then data.
+    /// Messages in another order than a header and then data.
     #[error("a journal is a header and then data")]
     Order,
-    /// More data than announced, or a piece longer than a piece may be.
+    /// More data than announced, or a chunk that is empty or over [`CHUNK_SIZE`].
     #[error("the journal has more data than was announced")]
     TooMuch,
     /// The content is not what was announced.
@@ -69,97 +70,76 @@ pub enum Error {
     Ended,
 }
 
-/// What a message of a transfer brings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// The announcement, which comes first.
-    Header(JournalHeader),
-    /// The next bytes.
-    Data(Bytes),
-}
-
-/// Checks the messages of a transfer one by one, and keeps none of the state.
+/// The transfer of one state.
 #[derive(Debug)]
-pub struct Pieces {
-    limit: usize,
-    /// The announced length, and the announced hash.
-    header: Option<(usize, Bytes)>,
-    found: usize,
+pub struct StateTransfer {
+    size: usize,
+    hash: Bytes,
+    received: usize,
     sum: Sha256,
 }
 
-impl Pieces {
-    /// For one state of at most `limit` bytes.
-    #[must_use]
-    pub fn new(limit: usize) -> Self {
-        Self { limit, header: None, found: 0, sum: Sha256::new() }
-    }
+impl Transfer for StateTransfer {
+    type Message = JournalPiece;
+    type Header = JournalHeader;
+    type Error = Error;
 
-    /// Takes the next message.
-    ///
-    /// # Errors
-    /// [`Error`]; the transfer is over then.
-    pub fn take(&mut self, message: JournalPiece) -> Result<Step, Error> {
-        match (message.piece, &self.header) {
-            (Some(Piece::Header(header)), None) => {
-                let (header, size) = self.checked(header)?;
-                self.header = Some((size, header.sha256.clone()));
-                Ok(Step::Header(header))
-            }
-            (Some(Piece::Data(data)), Some((size, _))) => {
-                if data.len() > CHUNK || data.is_empty() || data.len() > size - self.found {
-                    return Err(Error::TooMuch);
-                }
-                self.sum.update(&data);
-                self.found += data.len();
-                Ok(Step::Data(data))
-            }
-            _ => Err(Error::Order),
-        }
-    }
+    const ENDED: Error = Error::Ended;
 
-    /// Whether the state has arrived; then its hash has been checked.
-    ///
-    /// # Errors
-    /// [`Error::Hash`].
-    pub fn is_complete(&mut self) -> Result<bool, Error> {
-        let Some((_, hash)) = self.header.as_ref().filter(|(size, _)| *size == self.found) else {
-            return Ok(false);
-        };
-        if self.sum.finalize_reset()[..] != hash[..] { Err(Error::Hash) } else { Ok(true) }
-    }
-
-    fn checked(&self, header: JournalHeader) -> Result<(JournalHeader, usize), Error> {
+    fn begin(message: JournalPiece, limit: usize) -> Result<(Self, JournalHeader), Error> {
+        let Some(Piece::Header(header)) = message.piece else { return Err(Error::Order) };
         if header.sha256.len() != 32 {
             return Err(Error::Length("hash"));
         }
-        if header.token.len() > TOKEN {
+        if header.token.len() > MAX_TOKEN_SIZE {
             return Err(Error::Length("token"));
         }
-        if header.lineage.len() > LINEAGE {
+        if header.lineage.len() > MAX_LINEAGE_SIZE {
             return Err(Error::Length("lineage"));
         }
-        let size = usize::try_from(header.size_bytes).ok().filter(|size| *size <= self.limit);
-        let size = size.ok_or(Error::Size { size: header.size_bytes, limit: self.limit })?;
-        Ok((header, size))
+        let size = usize::try_from(header.size_bytes).ok().filter(|size| *size <= limit);
+        let size = size.ok_or(Error::Size { size: header.size_bytes, limit })?;
+        Ok((Self { size, hash: header.sha256.clone(), received: 0, sum: Sha256::new() }, header))
+    }
+
+    fn take(&mut self, message: JournalPiece) -> Result<Bytes, Error> {
+        let Some(Piece::Data(data)) = message.piece else { return Err(Error::Order) };
+        if data.len() > CHUNK_SIZE || data.is_empty() || data.len() > self.size - self.received {
+            return Err(Error::TooMuch);
+        }
+        self.sum.update(&data);
+        self.received += data.len();
+        Ok(data)
+    }
+
+    fn is_complete(&mut self) -> Result<bool, Error> {
+        if self.received < self.size {
+            return Ok(false);
+        }
+        if self.sum.finalize_reset()[..] != self.hash[..] {
+            return Err(Error::Hash);
+        }
+        Ok(true)
     }
 }
 
-/// The messages that carry a state.
-pub fn pieces(journal: &Journal) -> impl Iterator<Item = JournalPiece> + Send + use<> {
-    let header = JournalHeader {
-        job_id: journal.job_id.clone(),
-        token: journal.token.clone(),
-        serial: journal.serial,
-        lineage: journal.lineage.clone(),
-        size_bytes: journal.state.len() as u64,
-        sha256: Bytes::copy_from_slice(&Sha256::digest(&journal.state)),
-    };
-    let state = journal.state.clone();
-    let data = (0..state.len())
-        .step_by(CHUNK)
-        .map(move |start| Piece::Data(state.slice(start..state.len().min(start + CHUNK))));
-    std::iter::once(Piece::Header(header)).chain(data).map(|piece| JournalPiece { piece: Some(piece) })
+impl Journal {
+    /// The messages that carry the state.
+    pub fn to_messages(&self) -> impl Iterator<Item = JournalPiece> + Send + use<> {
+        let header = JournalHeader {
+            job_id: self.job_id.clone(),
+            token: self.token.clone(),
+            serial: self.serial,
+            lineage: self.lineage.clone(),
+            size_bytes: self.state.len() as u64,
+            sha256: Bytes::copy_from_slice(&Sha256::digest(&self.state)),
+        };
+        let state = self.state.clone();
+        let data = (0..state.len())
+            .step_by(CHUNK_SIZE)
+            .map(move |start| Piece::Data(state.slice(start..state.len().min(start + CHUNK_SIZE))));
+        std::iter::once(Piece::Header(header)).chain(data).map(|piece| JournalPiece { piece: Some(piece) })
+    }
 }
 
 #[cfg(test)]
@@ -175,48 +155,55 @@ mod tests {
         messages: impl IntoIterator<Item = JournalPiece>,
         limit: usize,
     ) -> Result<Option<Journal>, Error> {
-        let (mut pieces, mut header, mut state) = (Pieces::new(limit), JournalHeader::default(), Vec::new());
-        for message in messages {
-            match pieces.take(message)? {
-                Step::Header(first) => header = first,
-                Step::Data(data) => state.extend_from_slice(&data),
-            }
-            if pieces.is_complete()? {
-                let JournalHeader { job_id, token, serial, lineage, .. } = header;
-                return Ok(Some(Journal { job_id, token, serial, lineage, state: state.into() }));
-            }
+        let mut messages = messages.into_iter();
+        let first = messages.next().unwrap();
+        let (mut transfer, JournalHeader { job_id, token, serial, lineage, .. }) =
+            StateTransfer::begin(first, limit)?;
+        let mut state = Vec::new();
+        while !transfer.is_complete()? {
+            let Some(message) = messages.next() else { return Ok(None) };
+            state.extend_from_slice(&transfer.take(message)?);
         }
-        Ok(None)
+        Ok(Some(Journal { job_id, token, serial, lineage, state: state.into() }))
     }
 
     #[test]
-    fn a_state_survives_its_pieces() {
-        for size in [0, 1, CHUNK, CHUNK + 1, 3 * CHUNK] {
+    fn every_size_arrives() {
+        for size in [0, 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * CHUNK_SIZE] {
             let sent = journal(size);
-            assert_eq!(send(pieces(&sent), size), Ok(Some(sent)), "{size}");
+            assert_eq!(send(sent.to_messages(), size), Ok(Some(sent)), "{size}");
         }
     }
 
     #[test]
-    fn what_is_no_state_is_refused() {
-        let whole: Vec<_> = pieces(&journal(CHUNK + 1)).collect();
+    fn impossible_headers_and_wrong_chunks_are_refused() {
+        let whole: Vec<_> = journal(CHUNK_SIZE + 1).to_messages().collect();
         let Some(Piece::Header(header)) = whole[0].piece.clone() else { panic!("no header") };
         let with = |change: fn(&mut JournalHeader)| {
             let mut header = header.clone();
             change(&mut header);
             let first = JournalPiece { piece: Some(Piece::Header(header)) };
-            send(std::iter::once(first).chain(whole[1..].iter().cloned()), 2 * CHUNK)
+            send(std::iter::once(first).chain(whole[1..].iter().cloned()), 2 * CHUNK_SIZE)
         };
         assert_eq!(with(|header| header.sha256 = vec![0; 32].into()), Err(Error::Hash));
         assert_eq!(with(|header| header.sha256 = vec![0; 31].into()), Err(Error::Length("hash")));
-        assert_eq!(with(|header| header.token = vec![0; TOKEN + 1].into()), Err(Error::Length("token")));
-        assert_eq!(with(|header| header.lineage = "x".repeat(LINEAGE + 1)), Err(Error::Length("lineage")));
+        assert_eq!(
+            with(|header| header.token = vec![0; MAX_TOKEN_SIZE + 1].into()),
+            Err(Error::Length("token"))
+        );
+        assert_eq!(
+            with(|header| header.lineage = "x".repeat(MAX_LINEAGE_SIZE + 1)),
+            Err(Error::Length("lineage"))
+        );
         assert_eq!(with(|header| header.size_bytes -= 2), Err(Error::TooMuch));
         assert_eq!(with(|header| header.size_bytes += 1), Ok(None));
         let size = u64::MAX;
-        assert_eq!(with(|header| header.size_bytes = u64::MAX), Err(Error::Size { size, limit: 2 * CHUNK }));
-        assert_eq!(send(whole[1..].iter().cloned(), CHUNK), Err(Error::Order));
-        assert_eq!(send([whole[0].clone(), whole[0].clone()], 2 * CHUNK), Err(Error::Order));
-        assert_eq!(send([JournalPiece { piece: None }], CHUNK), Err(Error::Order));
+        assert_eq!(
+            with(|header| header.size_bytes = u64::MAX),
+            Err(Error::Size { size, limit: 2 * CHUNK_SIZE })
+        );
+        assert_eq!(send(whole[1..].iter().cloned(), CHUNK_SIZE), Err(Error::Order));
+        assert_eq!(send([whole[0].clone(), whole[0].clone()], 2 * CHUNK_SIZE), Err(Error::Order));
+        assert_eq!(send([JournalPiece { piece: None }], CHUNK_SIZE), Err(Error::Order));
     }
 }

@@ -1,6 +1,6 @@
-//! What our daemon and our server say beyond the official protocol: which extensions exist, and how they are agreed on.
+//! Our extensions of the official daemon protocol: which exist, and how daemon and server negotiate them.
 //!
-//! `docs/extensions.md` has the rules. `client` and `service` are the two ends of the calls, `journal` carries a state.
+//! `docs/extensions.md` has the rules. `client` and `service` are the two ends of the calls, `journal` transfers a state.
 
 mod client;
 mod journal;
@@ -12,34 +12,35 @@ use std::fmt;
 
 use http::{HeaderMap, HeaderValue};
 
-pub use self::client::{Client, Notices};
-pub use self::journal::{CHUNK, Error as JournalError, Journal, Pieces, Step, pieces};
+pub use self::client::{Client, Notifications};
+pub use self::journal::{CHUNK_SIZE, Error as JournalError, Journal, StateTransfer};
 pub(crate) use self::service::NoService;
-pub use self::service::{NoticeSender, Service};
+pub use self::service::{NotificationSender, Service};
 pub use crate::messages::provisionerext::v1 as messages;
 
 /// The header by which a daemon offers extensions with its upgrade request, and a server grants them with its 101.
 pub const HEADER: &str = "coder-provisioner-extensions";
 
-/// Most slots a daemon may have, and so most jobs in hand.
-pub const SLOTS: usize = 256;
+/// Most slots of a daemon, and so most jobs that it holds.
+pub const MAX_SLOTS: usize = 256;
 
-/// Longest state in a journal, in bytes. States over 4 MiB cannot end a job by the official call, but are not lost.
-pub const STATE: usize = 32 << 20;
+/// Longest state in a journal, in bytes. A state over 4 MiB does not fit the official call that ends a job, but it is
+/// not lost.
+pub const MAX_STATE_SIZE: usize = 32 << 20;
 
 /// Longest token, in bytes.
-pub const TOKEN: usize = 64;
+pub const MAX_TOKEN_SIZE: usize = 64;
 
 /// Longest [`messages::HealthReport::problem`] and [`messages::HealthReport::detail`], in bytes.
-pub const PROBLEM: usize = 64;
-/// See [`PROBLEM`].
-pub const PROBLEM_DETAIL: usize = 1024;
+pub const MAX_PROBLEM_SIZE: usize = 64;
+/// See [`MAX_PROBLEM_SIZE`].
+pub const MAX_PROBLEM_DETAIL_SIZE: usize = 1024;
 
-/// Bytes of a session.
-pub const SESSION: usize = 32;
+/// Bytes of a session secret.
+pub const SESSION_SIZE: usize = 32;
 
-/// Longest value of the header that is looked at, in bytes, over all its lines.
-const HEADER_BYTES: usize = 1024;
+/// Longest value of the header that is read, in bytes, over all its lines.
+const MAX_HEADER_SIZE: usize = 1024;
 
 /// The only version of every extension so far.
 const VERSION: &str = "1";
@@ -54,30 +55,30 @@ pub mod rpc {
     pub const LOGS: &str = "/provisionerext.v1.DaemonExtensions/Logs";
     /// Stores a state that Terraform wrote while it works.
     pub const JOURNAL: &str = "/provisionerext.v1.DaemonExtensions/Journal";
-    /// Hands over what a killed process left.
+    /// Stores the state that a killed process left behind.
     pub const SALVAGE: &str = "/provisionerext.v1.DaemonExtensions/Salvage";
-    /// Says how many jobs fit and how many run.
+    /// Reports the number of slots and of running jobs.
     pub const REPORT_SLOTS: &str = "/provisionerext.v1.DaemonExtensions/ReportSlots";
-    /// Says which program runs a job.
+    /// Reports the program that runs a job.
     pub const REPORT_PROGRAM: &str = "/provisionerext.v1.DaemonExtensions/ReportProgram";
-    /// Says whether jobs can be run.
+    /// Reports whether the daemon can run jobs.
     pub const REPORT_HEALTH: &str = "/provisionerext.v1.DaemonExtensions/ReportHealth";
-    /// Waits for what the server wants.
-    pub const NOTICES: &str = "/provisionerext.v1.DaemonExtensions/Notices";
+    /// Subscribes to notifications.
+    pub const NOTIFICATIONS: &str = "/provisionerext.v1.DaemonExtensions/Notices";
 }
 
-/// One thing a daemon and a server may agree on.
+/// One extension of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Extension {
-    /// Jobs outlive a connection that was cut.
+    /// Jobs survive a lost connection.
     Resume,
-    /// States travel while Terraform works.
+    /// States are sent while Terraform works.
     Journal,
-    /// The server knows how many jobs fit and run.
+    /// The server knows the slots of a daemon.
     Slots,
-    /// The server can ask a daemon to leave.
+    /// The server can drain a daemon.
     Drain,
-    /// The server says at once that a job is to end.
+    /// The server can cancel a job at once.
     Cancel,
     /// Log lines are numbered.
     Logs,
@@ -100,7 +101,7 @@ impl Extension {
         Self::Health,
     ];
 
-    /// Its name in the header.
+    /// The name in the header.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -130,51 +131,51 @@ impl Extensions {
     /// Every extension this program speaks.
     pub const ALL: Self = Self((1 << Extension::ALL.len()) - 1);
 
-    /// Whether it is among them.
+    /// Whether the set contains `extension`.
     #[must_use]
     pub const fn has(self, extension: Extension) -> bool {
         self.0 & extension.bit() != 0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// These and one more.
+    /// The set with `extension`.
     #[must_use]
     pub const fn with(self, extension: Extension) -> Self {
         Self(self.0 | extension.bit())
     }
 
-    /// These but one.
+    /// The set without `extension`.
     #[must_use]
     pub const fn without(self, extension: Extension) -> Self {
         Self(self.0 & !extension.bit())
     }
 
-    /// Those that are in both sets: what a server grants of an offer, and what a daemon uses of a grant.
+    /// The extensions in both sets: what a server grants of an offer, and what a daemon uses of a grant.
     #[must_use]
-    pub const fn both(self, other: Self) -> Self {
+    pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Each of them.
+    /// The extensions of the set.
     pub fn iter(self) -> impl Iterator<Item = Extension> {
         Extension::ALL.into_iter().filter(move |extension| self.has(*extension))
     }
 
-    /// What the headers of a request offer or those of a 101 grant. Names and versions that are not known here are
-    /// passed over, as is everything that is malformed: extensions are never a reason to fail a join.
+    /// The extensions that the headers of a request offer or those of a 101 grant. Unknown names and versions are
+    /// ignored, and so is everything malformed: extensions are never a reason to fail a join.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Self {
         let values = headers.get_all(HEADER);
-        let mut left = HEADER_BYTES;
+        let mut remaining = MAX_HEADER_SIZE;
         let mut found = Self::NONE;
         for value in values {
-            left = left.saturating_sub(value.len());
-            if left == 0 {
+            remaining = remaining.saturating_sub(value.len());
+            if remaining == 0 {
                 return Self::NONE;
             }
             for entry in value.to_str().unwrap_or_default().split(',') {
@@ -187,7 +188,7 @@ impl Extensions {
         found
     }
 
-    /// The value of the header; none without extensions, for then there is no header.
+    /// The value of the header. None for the empty set, because then there is no header.
     #[must_use]
     pub fn header(self) -> Option<HeaderValue> {
         if self.is_empty() {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_is_understood() {
+    fn every_extension_survives_the_header() {
         let all = Extensions::ALL.header().unwrap();
         assert_eq!(all, "resume/1, journal/1, slots/1, drain/1, cancel/1, logs/1, program/1, health/1");
         assert_eq!(parse(&[all.to_str().unwrap()]), Extensions::ALL);
@@ -244,9 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_passed_over() {
-        let check = |lines: &[&str], wanted: &[Extension]| {
-            assert_eq!(parse(lines), wanted.iter().copied().collect(), "{lines:?}");
+    fn unknown_and_malformed_entries_are_ignored() {
+        let check = |lines: &[&str], expected: &[Extension]| {
+            assert_eq!(parse(lines), expected.iter().copied().collect(), "{lines:?}");
         };
         check(&[], &[]);
         check(&[""], &[]);
@@ -254,12 +255,12 @@ mod tests {
         check(&["resume/2, resume/1"], &[Extension::Resume]);
         check(&[" slots/1 ,,teleport/1,drain", "journal/1"], &[Extension::Slots, Extension::Journal]);
         check(&["Resume/1, resume/01, resume/1;q=1, /1"], &[]);
-        check(&[&format!("{},resume/1", "x".repeat(HEADER_BYTES))], &[]);
+        check(&[&format!("{},resume/1", "x".repeat(MAX_HEADER_SIZE))], &[]);
     }
 
     #[test]
-    fn no_extensions_is_no_header() {
+    fn the_empty_set_has_no_header() {
         assert_eq!(Extensions::NONE.header(), None);
-        assert_eq!(Extensions::ALL.both(Extensions::NONE).header(), None);
+        assert_eq!(Extensions::ALL.intersection(Extensions::NONE).header(), None);
     }
 }

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_token_nor_session_is_shown() {
+    fn neither_token_nor_session_is_printed() {
         let job = HeldJob { job_id: "j".to_owned(), token: "geheim".into(), next_sequence: 3 };
         let text = format!("{:?}", AttachRequest { session: "versteckt".into(), jobs: vec![job] });
         assert!(text.contains("next_sequence: 3"), "{text}");

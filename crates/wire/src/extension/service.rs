@@ -6,23 +6,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::messages::{
     AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalHeader, JournalReceipt,
-    LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport,
+    LogsRequest, LogsResponse, Notification, ProgramReport, SlotsReport,
 };
-use crate::drpc::server::{Event, Exchange};
+use crate::drpc::server::{CallStream, Event};
 use crate::drpc::{Error, Status};
-use crate::file::Sink;
+use crate::transfer::ChunkWriter;
 
 /// Answers the extension calls of one connection; docs/extensions.md says what each must do and check.
 ///
 /// As in [`daemon::Service`](crate::daemon::Service) methods run many times at once, `canceled` fires when the caller
-/// gives up or its connection is gone, futures are never dropped, and an error is final for the daemon. Only calls of
+/// cancels the call or disconnects, futures are never dropped, and an error is final for the daemon. Only calls of
 /// granted extensions arrive.
 pub trait Service: Send + Sync + 'static {
-    /// Where a state goes while it arrives.
-    type State: Sink;
+    /// Receives a state.
+    type State: ChunkWriter;
 
-    /// Looks at the announcement of a Journal, or of a Salvage, before any byte of the state is read. It has to find out
-    /// whether the daemon may send it: whatever it refuses costs no memory.
+    /// Checks the header of a Journal, or of a Salvage, before any byte of the state is read. It has to find out whether
+    /// the daemon may send the state: a refused state costs no memory.
     fn begin_state(
         &self,
         header: &JournalHeader,
@@ -50,7 +50,7 @@ pub trait Service: Send + Sync + 'static {
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<LogsResponse, Status>> + Send;
 
-    /// Journal, once the whole state is there and its hash has been checked.
+    /// Journal, once the state is complete and its hash has been checked.
     fn journal(
         &self,
         header: JournalHeader,
@@ -58,7 +58,7 @@ pub trait Service: Send + Sync + 'static {
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<JournalReceipt, Status>> + Send;
 
-    /// Salvage, once the whole state is there and its hash has been checked.
+    /// Salvage, once the state is complete and its hash has been checked.
     fn salvage(
         &self,
         header: JournalHeader,
@@ -87,42 +87,44 @@ pub trait Service: Send + Sync + 'static {
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// Notices: sends what there is to say until [`NoticeSender::gone`]; returning ends the call in good order, and the
-    /// daemon does not call again on this connection.
-    fn notices(&self, notices: &mut NoticeSender) -> impl Future<Output = Result<(), Status>> + Send;
+    /// Notifications: sends notifications until [`NotificationSender::closed`]. Returning ends the call without an error, and
+    /// the daemon does not call again on this connection.
+    fn notifications(
+        &self,
+        notifications: &mut NotificationSender,
+    ) -> impl Future<Output = Result<(), Status>> + Send;
 }
 
-/// A daemon that listens for notices.
+/// A daemon that listens for notifications.
 #[derive(Debug)]
-pub struct NoticeSender {
-    pub(super) exchange: Exchange,
-    gone: bool,
+pub struct NotificationSender {
+    pub(super) stream: CallStream,
+    closed: bool,
 }
 
-impl NoticeSender {
-    pub(super) const fn new(exchange: Exchange) -> Self {
-        Self { exchange, gone: false }
+impl NotificationSender {
+    pub(super) const fn new(stream: CallStream) -> Self {
+        Self { stream, closed: false }
     }
 
-    /// Sends a notice; returns once it is on its way, which is not yet a promise that it arrives.
+    /// Sends a notification; returns once it was passed on to the connection. It may still be lost.
     ///
     /// # Errors
-    /// The connection is gone.
-    pub async fn send(&mut self, notice: &Notice) -> Result<(), Error> {
-        self.exchange.send(notice).await?;
-        self.exchange.flush().await
+    /// The connection is lost.
+    pub async fn send(&mut self, notification: &Notification) -> Result<(), Error> {
+        self.stream.send(notification).await?;
+        self.stream.flush().await
     }
 
-    /// Waits until the daemon listens no longer. Nothing is lost when the future is dropped, so select over it and the
-    /// next notice.
-    pub async fn gone(&mut self) {
-        while !self.gone {
-            self.gone = !matches!(self.exchange.recv().await, Ok(Event::Message(_) | Event::CloseSend));
+    /// Completes when the daemon no longer listens. Cancel safe: select over it and the next notification.
+    pub async fn closed(&mut self) {
+        while !self.closed {
+            self.closed = !matches!(self.stream.recv().await, Ok(Event::Message(_) | Event::CloseSend));
         }
     }
 }
 
-/// Serves nothing; stands where there are no extensions.
+/// The service of a connection without extensions.
 pub(crate) enum NoService {}
 
 impl Service for NoService {
@@ -174,7 +176,7 @@ impl Service for NoService {
         match *self {}
     }
 
-    async fn notices(&self, _: &mut NoticeSender) -> Result<(), Status> {
+    async fn notifications(&self, _: &mut NotificationSender) -> Result<(), Status> {
         match *self {}
     }
 }

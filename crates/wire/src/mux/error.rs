@@ -8,7 +8,7 @@ use super::frame::FrameError;
 /// Why a session is over or a stream cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The peer closed the connection in an orderly way.
+    /// The peer closed the connection normally.
     #[error("the peer closed the connection")]
     Ended,
     /// This side closed the session.
@@ -23,14 +23,14 @@ pub enum Error {
     /// The peer did not acknowledge a stream in time.
     #[error("the peer did not acknowledge a new stream in time")]
     OpenTimeout,
-    /// The peer takes no new streams; dial again.
-    #[error("the peer takes no further streams; dial again")]
+    /// The peer accepts no new streams; connect again.
+    #[error("the peer accepts no further streams; connect again")]
     GoAway,
-    /// The peer ended the session and says it found an error.
+    /// The peer ended the session with an error code.
     #[error("the peer ended the session with error code {0}")]
     PeerError(u32),
-    /// Every stream id of this session has been used; dial again.
-    #[error("the session has no stream ids left; dial again")]
+    /// Every stream id of this session has been used; connect again.
+    #[error("the session has no stream ids left; connect again")]
     Exhausted,
     /// The peer sent bytes that are no frame.
     #[error("the peer broke the multiplexer protocol")]
@@ -38,7 +38,7 @@ pub enum Error {
     /// The peer broke a rule.
     #[error("the peer broke the multiplexer protocol: {0}")]
     Protocol(&'static str),
-    /// The peer ended one stream abruptly; the session lives on.
+    /// The peer reset one stream; the session continues.
     #[error("the peer reset the stream")]
     Reset,
 }

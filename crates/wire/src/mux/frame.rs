@@ -10,9 +10,9 @@ pub enum Kind {
     Data,
     /// Credit for the peer, or just a carrier of flags.
     WindowUpdate,
-    /// Liveness of the session.
+    /// Checks that the peer is alive.
     Ping,
-    /// The sender takes no further streams, or found an error.
+    /// The sender accepts no further streams, or found an error.
     GoAway,
 }
 
@@ -21,7 +21,7 @@ pub enum Kind {
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// None of them.
+    /// No flag.
     pub const NONE: Self = Self(0);
     /// Opens a stream, or asks for the answer to a ping.
     pub const SYN: Self = Self(1);
@@ -29,7 +29,7 @@ impl Flags {
     pub const ACK: Self = Self(2);
     /// The sender writes nothing further to the stream.
     pub const FIN: Self = Self(4);
-    /// The stream is over at once, both ways.
+    /// The stream ends at once, in both directions.
     pub const RST: Self = Self(8);
 
     /// Whether every bit of `other` is set.
@@ -64,7 +64,7 @@ pub enum FrameError {
 }
 
 impl Header {
-    /// A header without flags and length.
+    /// A header with these fields.
     #[must_use]
     pub const fn new(kind: Kind, flags: Flags, stream: u32, length: u32) -> Self {
         Self { kind, flags, stream, length }
@@ -114,7 +114,7 @@ impl Header {
 /// A frame of a capture.
 pub type Frame<'a> = (Header, &'a [u8]);
 
-/// Cuts the whole frames off the front of `bytes`; the rest is an unfinished frame. An entry point for fuzzing and
+/// Splits the complete frames off the front of `bytes`; the rest is an incomplete frame. An entry point for fuzzing and
 /// for reading captures; a session never needs a whole frame in memory.
 ///
 /// # Errors

@@ -9,20 +9,20 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::Link;
+use super::shared::Shared;
 
 /// One stream of a [`Session`](super::Session), a [`ByteStream`](crate::bytes::ByteStream).
 ///
-/// Shutting it down ends our direction only (a half close); dropping it does the same and throws away what still
+/// Shutting it down ends our direction only (a half close); dropping it does the same and discards what still
 /// arrives. Neither ever resets the stream. Its errors carry an [`Error`](super::Error).
 pub struct Stream {
     id: u32,
-    link: Arc<Link>,
+    shared: Arc<Shared>,
 }
 
 impl Stream {
-    pub(super) const fn new(id: u32, link: Arc<Link>) -> Self {
-        Self { id, link }
+    pub(super) const fn new(id: u32, shared: Arc<Shared>) -> Self {
+        Self { id, shared }
     }
 
     /// The stream's id on the wire.
@@ -34,7 +34,7 @@ impl Stream {
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.link.lock().read(self.id, cx.waker(), buf) {
+        match self.shared.lock().read(self.id, cx.waker(), buf) {
             Some(result) => Poll::Ready(result.map_err(io::Error::from)),
             None => Poll::Pending,
         }
@@ -43,29 +43,29 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.link.lock().write(self.id, cx.waker(), bytes) {
+        match self.shared.lock().write(self.id, cx.waker(), bytes) {
             Some(result) => Poll::Ready(result.map_err(io::Error::from)),
             None => Poll::Pending,
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.link.lock().flush(self.id, cx.waker()) {
+        match self.shared.lock().flush(self.id, cx.waker()) {
             Some(result) => Poll::Ready(result.map_err(io::Error::from)),
             None => Poll::Pending,
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.lock().finish(self.id, Instant::now());
+        self.shared.lock().finish(self.id, Instant::now());
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.link.lock().detach(self.id, Instant::now());
-        self.link.news.notify_waiters();
+        self.shared.lock().detach(self.id, Instant::now());
+        self.shared.changed.notify_waiters();
     }
 }
 

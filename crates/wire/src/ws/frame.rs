@@ -3,9 +3,9 @@
 use super::Error;
 
 /// Longest header: two bytes, eight of length, four of mask.
-const HEAD: usize = 14;
+const MAX_HEADER_SIZE: usize = 14;
 /// Longest payload of a control frame.
-const CONTROL: usize = 125;
+const MAX_CONTROL_PAYLOAD: usize = 125;
 
 pub(super) const CONTINUATION: u8 = 0;
 pub(super) const TEXT: u8 = 1;
@@ -17,18 +17,18 @@ pub(super) const PONG: u8 = 10;
 /// A control frame of the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Wants an answer with the same bytes.
+    /// A ping; the answer has the same payload.
     Ping(Vec<u8>),
-    /// The peer sends nothing further; the code, 1005 when there is none.
+    /// The close code; 1005 without a code.
     Close(u16),
 }
 
-/// Takes frames apart. Payload is never gathered, so no declared length costs memory.
+/// Decodes frames. Payload is never buffered, so a declared length allocates nothing.
 #[derive(Debug)]
 pub struct Decoder {
     /// Whether the peer must mask, that is, whether the peer is the client.
     masked: bool,
-    head: [u8; HEAD],
+    head: [u8; MAX_HEADER_SIZE],
     head_len: usize,
     /// Payload bytes of the current frame still to come.
     remaining: u64,
@@ -47,7 +47,7 @@ impl Decoder {
     pub const fn new(masked: bool) -> Self {
         Self {
             masked,
-            head: [0; HEAD],
+            head: [0; MAX_HEADER_SIZE],
             head_len: 0,
             remaining: 0,
             in_frame: false,
@@ -71,7 +71,7 @@ impl Decoder {
                 self.head[self.head_len] = bytes[from];
                 self.head_len += 1;
                 from += 1;
-                if self.head_complete()? {
+                if self.header_complete()? {
                     self.begin()?;
                 }
             }
@@ -105,7 +105,7 @@ impl Decoder {
         Ok(to)
     }
 
-    fn head_complete(&self) -> Result<bool, Error> {
+    fn header_complete(&self) -> Result<bool, Error> {
         if self.head_len < 2 {
             return Ok(false);
         }
@@ -145,7 +145,7 @@ impl Decoder {
             BINARY if !self.in_message => self.in_message = !fin,
             TEXT => return Err(Error::Text),
             CONTINUATION | BINARY => return Err(Error::Fragments),
-            CLOSE | PING | PONG if !fin || length > CONTROL as u64 => return Err(Error::Control),
+            CLOSE | PING | PONG if !fin || length > MAX_CONTROL_PAYLOAD as u64 => return Err(Error::Control),
             CLOSE | PING | PONG => {}
             other => return Err(Error::Opcode(other)),
         }
@@ -219,7 +219,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn payload_survives_any_cut(
+        fn payload_survives_any_split(
             payload in proptest::collection::vec(any::<u8>(), 0..70_000),
             masked: bool,
             piece in 1usize..9000,
@@ -240,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_a_value(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), masked: bool) {
+        fn garbage_does_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), masked: bool) {
             let _ = Decoder::new(masked).decode(&mut bytes, &mut Vec::new());
         }
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_declared_length_costs_nothing() {
+    fn a_huge_declared_length_allocates_nothing() {
         let mut decoder = Decoder::new(false);
         let mut bytes = vec![0x82, 127, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, b'a'];
         assert_eq!(decoder.decode(&mut bytes, &mut Vec::new()), Ok(1));

@@ -71,7 +71,7 @@ impl From<Error> for io::Error {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum ReadState {
     Open,
     /// The peer closed normally.
     Ended,
@@ -88,7 +88,7 @@ pub struct Socket<T> {
     decoder: Decoder,
     /// A client masks what it sends.
     masks: Option<Masks>,
-    reading: Reading,
+    reading: ReadState,
     out: Vec<u8>,
     written: usize,
     close_sent: bool,
@@ -111,7 +111,7 @@ impl<T: ByteStream> Socket<T> {
             io,
             decoder,
             masks,
-            reading: Reading::Open,
+            reading: ReadState::Open,
             out: Vec::new(),
             written: 0,
             close_sent: false,
@@ -168,13 +168,14 @@ impl<T: ByteStream> Socket<T> {
                 Control::Ping(payload) => pong = Some(payload),
                 Control::Close(code) => {
                     let normal = matches!(code, 1000 | 1001 | 1005);
-                    self.reading = if normal { Reading::Ended } else { Reading::Failed(Error::Closed(code)) };
+                    self.reading =
+                        if normal { ReadState::Ended } else { ReadState::Failed(Error::Closed(code)) };
                     self.queue_close(if code == 1005 { 1000 } else { code }, "");
                 }
             }
         }
         if let Err(error) = result {
-            self.reading = Reading::Failed(error);
+            self.reading = ReadState::Failed(error);
             self.queue_close(error.close_code(), "");
         }
         if let Some(payload) = pong
@@ -203,9 +204,9 @@ impl<T: ByteStream> AsyncRead for Socket<T> {
     ) -> Poll<io::Result<()>> {
         loop {
             match self.reading {
-                Reading::Open => {}
-                Reading::Ended => return Poll::Ready(Ok(())),
-                Reading::Failed(error) => return Poll::Ready(Err(error.into())),
+                ReadState::Open => {}
+                ReadState::Ended => return Poll::Ready(Ok(())),
+                ReadState::Failed(error) => return Poll::Ready(Err(error.into())),
             }
             if buf.remaining() == 0 {
                 return Poll::Ready(Ok(()));
@@ -259,7 +260,7 @@ impl<T: ByteStream> AsyncWrite for Socket<T> {
         self.queue_close(1000, "");
         ready!(self.as_mut().poll_flush(cx))?;
         // The peer's close frame ends the handshake; what it still sends before is of no use any more.
-        while self.reading == Reading::Open {
+        while self.reading == ReadState::Open {
             let mut space = [std::mem::MaybeUninit::uninit(); 4096];
             let mut rest = ReadBuf::uninit(&mut space);
             match ready!(self.as_mut().poll_read(cx, &mut rest)) {

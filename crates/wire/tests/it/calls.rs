@@ -7,13 +7,13 @@ use std::time::Duration;
 use coder_wire::daemon::{Client, Error, Limits, rpc, serve_stream};
 use coder_wire::drpc::client::Call;
 use coder_wire::drpc::frame::{self, Kind, Packet};
-use coder_wire::drpc::{self, MESSAGE, Status};
+use coder_wire::drpc::{self, MAX_MESSAGE_SIZE, Status};
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::{AcquiredJob, CompletedJob, Empty, FailedJob, UpdateJobRequest};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use super::rig::{JOB, Script, content, in_memory};
+use super::harness::{JOB, Script, content, in_memory};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -41,7 +41,7 @@ async fn answer(script: &Arc<Script>, request: &[u8], end: bool) -> Vec<Packet> 
     packets
 }
 
-/// Like [`answer`], but keeps our side open until as many packets came as are wanted.
+/// Like [`answer`], but keeps our side open until as many packets came as are expected.
 async fn answer_of(script: &Arc<Script>, request: &[u8], count: usize) -> Vec<Packet> {
     let (mut near, far) = tokio::io::duplex(16 << 20);
     let serving = tokio::spawn(serve_stream(Box::new(far), Arc::clone(script), Limits::default()));
@@ -56,10 +56,10 @@ async fn answer_of(script: &Arc<Script>, request: &[u8], count: usize) -> Vec<Pa
     frame::parse(&bytes).0
 }
 
-fn captured(name: &str, wanted: char) -> Vec<u8> {
+fn captured(name: &str, direction: char) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/{name}.hex"));
     let text = std::fs::read_to_string(path).unwrap();
-    let groups = text.lines().filter_map(|line| line.strip_prefix(wanted)).flat_map(str::split_whitespace);
+    let groups = text.lines().filter_map(|line| line.strip_prefix(direction)).flat_map(str::split_whitespace);
     let group = |group: &str| match group.split_once('*') {
         Some((byte, count)) => hex::decode(byte).unwrap().repeat(count.parse().unwrap()),
         None => hex::decode(group).unwrap(),
@@ -87,8 +87,8 @@ async fn captured_requests_get_answers_of_the_captured_shape() {
     ] {
         let script = Script::new(deliver);
         let request = captured(name, '>');
-        let want = shape(&frame::parse(&captured(name, '<')).0);
-        assert_eq!(shape(&answer_of(&script, &request, want.len()).await), want, "{name}");
+        let expected = shape(&frame::parse(&captured(name, '<')).0);
+        assert_eq!(shape(&answer_of(&script, &request, expected.len()).await), expected, "{name}");
     }
 }
 
@@ -128,10 +128,10 @@ async fn our_requests_are_the_captured_bytes() {
         let readme = readme.to_vec().into();
         let bytes =
             written(UpdateJobRequest { job_id: job_id.clone(), readme, ..UpdateJobRequest::default() }).await;
-        let mut want = captured(name, '>');
+        let mut expected = captured(name, '>');
         // The Close after the answer.
-        want.truncate(want.len() - 4);
-        assert!(bytes == want, "{name}");
+        expected.truncate(expected.len() - 4);
+        assert!(bytes == expected, "{name}");
     }
 }
 
@@ -146,7 +146,7 @@ async fn the_old_acquire_is_unary() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_old_acquire_gives_up_after_5_s() {
+async fn the_old_acquire_ends_after_5_s() {
     let script = Script::new(None);
     let (session, _serving) = in_memory(&script);
     let start = tokio::time::Instant::now();
@@ -192,7 +192,7 @@ async fn an_acquire_that_loses_its_connection_is_broken() {
 }
 
 #[tokio::test]
-async fn a_handler_is_told_that_its_caller_left_and_runs_to_its_end() {
+async fn a_handler_is_canceled_when_its_caller_disconnects_and_runs_to_its_end() {
     let script = Script::new(None);
     let (session, _serving) = in_memory(&script);
     let client = Client::new(session);
@@ -241,13 +241,13 @@ async fn calls_beyond_the_limit_are_refused_with_a_reason() {
 #[tokio::test]
 async fn an_answer_over_the_limit_becomes_an_error() {
     let (near, far) = tokio::io::duplex(1 << 20);
-    let mut exchange = drpc::server::Exchange::new(Box::new(far));
+    let mut stream = drpc::server::CallStream::new(Box::new(far));
     let mut call = Call::new(near, "/x");
     call.flush().await.unwrap();
-    exchange.next().await.unwrap().unwrap();
-    let result = exchange.send(&update("", MESSAGE)).await;
-    assert!(matches!(result, Err(drpc::Error::TooLarge { limit: MESSAGE, .. })), "{result:?}");
-    exchange.fail(&Status::new("too long")).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    let result = stream.send(&update("", MAX_MESSAGE_SIZE)).await;
+    assert!(matches!(result, Err(drpc::Error::TooLarge { limit: MAX_MESSAGE_SIZE, .. })), "{result:?}");
+    stream.fail(&Status::new("too long")).await.unwrap();
     assert!(matches!(call.recv::<Empty>().await, Err(drpc::Error::Refused(_))));
 }
 
@@ -271,7 +271,7 @@ async fn late_packets_of_an_answered_call_do_not_reach_the_next_one() {
 
 /// The daemon must not try again what the server refused, so the refusal counts and not the broken pipe behind it.
 #[tokio::test]
-async fn a_refusal_is_heard_although_the_request_could_not_be_written() {
+async fn the_peers_error_is_reported_when_the_request_could_not_be_written() {
     let refusal = Status::new("you do not own this job");
     for said in [Some(&refusal), None] {
         // Less room than the request needs, so that writing meets the end.

@@ -3,6 +3,6 @@
 use super::decoders::DECODERS;
 
 #[test]
-fn every_input_of_the_corpus_is_an_answer() {
+fn every_input_of_the_corpus_ends() {
     coder_testkit::corpus::replay(env!("CARGO_MANIFEST_DIR"), DECODERS);
 }

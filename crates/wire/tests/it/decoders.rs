@@ -7,12 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use coder_wire::daemon::{Limits, Service, serve, serve_stream};
 use coder_wire::drpc::frame::{self, FrameError, Packet};
-use coder_wire::drpc::{MESSAGE, Status};
-use coder_wire::extension::{self, Extensions, messages as ext};
+use coder_wire::drpc::{MAX_MESSAGE_SIZE, Status};
+use coder_wire::extension::{self, Extensions, StateTransfer, messages as ext};
 use coder_wire::file;
 use coder_wire::messages::{provisioner as pb, provisionerd as pd};
 use coder_wire::mux;
 use coder_wire::mux::frame::{HEADER, Header, Kind};
+use coder_wire::transfer::Transfer as _;
 use coder_wire::ws::frame::{Control, Decoder};
 use coder_wire::ws::{Error, Socket, handshake};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -73,7 +74,7 @@ pub(crate) fn yamux(data: &[u8]) {
 pub(crate) fn drpc(data: &[u8]) {
     let Some((first, bytes)) = choice(data) else { return };
     let _ = Status::decode(bytes);
-    let limit = [64, 1024, 1 << 16, MESSAGE][usize::from(first & 3)];
+    let limit = [64, 1024, 1 << 16, MAX_MESSAGE_SIZE][usize::from(first & 3)];
     let piece = usize::from(first >> 2) + 1;
     let decoded = |piece: usize| {
         let mut decoder = frame::Decoder::new(limit);
@@ -137,8 +138,8 @@ pub(crate) fn messages(data: &[u8]) {
         message::<ext::SlotsReceipt>,
         message::<ext::ProgramReport>,
         message::<ext::ProgramReceipt>,
-        message::<ext::NoticesRequest>,
-        message::<ext::Notice>,
+        message::<ext::NotificationsRequest>,
+        message::<ext::Notification>,
         uploaded,
         journal,
     ];
@@ -173,15 +174,21 @@ fn uploaded(bytes: &[u8]) {
 
 fn journal(bytes: &[u8]) {
     const LIMIT: usize = 1 << 16;
-    let (mut pieces, mut found) = (extension::Pieces::new(LIMIT), 0);
-    for message in several::<ext::JournalPiece>(bytes) {
-        match pieces.take(message) {
-            Ok(extension::Step::Header(header)) => assert!(header.token.len() <= extension::TOKEN),
-            Ok(extension::Step::Data(data)) => found += data.len(),
+    let mut messages = several::<ext::JournalPiece>(bytes);
+    let Some(first) = messages.next() else { return };
+    let (mut transfer, header) = match StateTransfer::begin(first, LIMIT) {
+        Ok(begun) => begun,
+        Err(error) => return drop(error.to_string()),
+    };
+    assert!(header.token.len() <= extension::MAX_TOKEN_SIZE);
+    let mut found = 0;
+    for message in messages {
+        match transfer.take(message) {
+            Ok(data) => found += data.len(),
             Err(error) => return drop(error.to_string()),
         }
         assert!(found <= LIMIT);
-        match pieces.is_complete() {
+        match transfer.is_complete() {
             Ok(false) => {}
             Ok(true) => return,
             Err(error) => return drop(error.to_string()),
@@ -206,7 +213,7 @@ pub(crate) fn upgrade(data: &[u8]) {
         }
     }
     if let Ok(answer) = handshake::answer(&headers) {
-        assert_eq!(answer.len(), 3, "nothing is agreed on that an official client does not want");
+        assert_eq!(answer.len(), 3, "nothing is agreed on that an official client does not expect");
     }
     let found = Extensions::from_headers(&headers);
     let said: HeaderMap =
@@ -225,10 +232,10 @@ pub(crate) fn upgrade(data: &[u8]) {
     });
 }
 
-/// Answers every call with nothing.
-struct Mute;
+/// Answers every call with an empty message.
+struct EmptyService;
 
-macro_rules! mute {
+macro_rules! empty_answers {
     ($($call:ident($request:ty) -> $answer:ty;)+) => {$(
         async fn $call(&self, _: $request, _: CancellationToken) -> Result<$answer, Status> {
             Ok(<$answer>::default())
@@ -236,7 +243,7 @@ macro_rules! mute {
     )+};
 }
 
-impl Service for Mute {
+impl Service for EmptyService {
     type Upload = bytes::BytesMut;
     type Download = Option<Bytes>;
 
@@ -262,11 +269,11 @@ impl Service for Mute {
     }
 
     async fn acquire(&self, call: &mut coder_wire::daemon::Acquire) -> Result<(), Status> {
-        let _ = call.given_up().await;
+        let _ = call.closed().await;
         Ok(())
     }
 
-    mute! {
+    empty_answers! {
         commit_quota(pd::CommitQuotaRequest) -> pd::CommitQuotaResponse;
         update_job(pd::UpdateJobRequest) -> pd::UpdateJobResponse;
         fail_job(pd::FailedJob) -> ();
@@ -285,11 +292,11 @@ pub(crate) fn session(data: &[u8]) {
         let running = tokio::spawn(async move {
             match layer {
                 0 | 1 => {
-                    let mut got = Vec::new();
+                    let mut received = Vec::new();
                     let mut socket = if layer == 0 { Socket::server(far) } else { Socket::client(far) };
-                    let _ = socket.read_to_end(&mut got).await;
+                    let _ = socket.read_to_end(&mut received).await;
                 }
-                2 => serve_stream(Box::new(far), std::sync::Arc::new(Mute), Limits::default()).await,
+                2 => serve_stream(Box::new(far), std::sync::Arc::new(EmptyService), Limits::default()).await,
                 3 => {
                     // A daemon: what it opens is answered by the peer, what the peer opens is read.
                     let session = mux::Session::client(far, config);
@@ -304,11 +311,11 @@ pub(crate) fn session(data: &[u8]) {
                 }
                 4 => {
                     let session = mux::Session::server(Socket::server(far), config);
-                    drop(serve(&session, std::sync::Arc::new(Mute), Limits::default()).await);
+                    drop(serve(&session, std::sync::Arc::new(EmptyService), Limits::default()).await);
                 }
                 _ => {
                     let session = mux::Session::server(far, config);
-                    drop(serve(&session, std::sync::Arc::new(Mute), Limits::default()).await);
+                    drop(serve(&session, std::sync::Arc::new(EmptyService), Limits::default()).await);
                     assert_eq!(session.open_streams(), 0, "nothing is left of a session");
                 }
             }

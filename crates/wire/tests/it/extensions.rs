@@ -6,22 +6,25 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use coder_wire::daemon::{self, Limits, serve_extended};
 use coder_wire::drpc::{self, Status};
-use coder_wire::extension::messages::notice::Notice as Kind;
+use coder_wire::extension::messages::notification::Notification as Kind;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, Drain, HealthReport, HeldJob, HoldRequest, HoldResponse, JobVerdict,
-    JournalHeader, JournalReceipt, LogsRequest, LogsResponse, Notice, ProgramReport, SlotsReport, Verdict,
+    JournalHeader, JournalReceipt, LogsRequest, LogsResponse, Notification, ProgramReport, SlotsReport,
+    Verdict,
 };
-use coder_wire::extension::{CHUNK, Client, Extension, Extensions, Journal, NoticeSender, Service};
+use coder_wire::extension::{
+    CHUNK_SIZE, Client, Extension, Extensions, Journal, NotificationSender, Service,
+};
 use coder_wire::messages::provisionerd::{Log, UpdateJobRequest};
 use coder_wire::mux::{Config, Session};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::rig::Script;
+use super::harness::Script;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Answers with what was asked; says one notice.
+/// Answers with what was asked; says one notification.
 #[derive(Debug, Default)]
 struct Echo {
     reports: Mutex<Vec<SlotsReport>>,
@@ -94,10 +97,10 @@ impl Service for Echo {
         Ok(())
     }
 
-    async fn notices(&self, notices: &mut NoticeSender) -> Result<(), Status> {
+    async fn notifications(&self, notifications: &mut NotificationSender) -> Result<(), Status> {
         let drain = Drain { reason: "maintenance".to_owned() };
-        notices.send(&Notice { notice: Some(Kind::Drain(drain)) }).await.unwrap();
-        notices.gone().await;
+        notifications.send(&Notification { notification: Some(Kind::Drain(drain)) }).await.unwrap();
+        notifications.closed().await;
         self.left.notify_one();
         Ok(())
     }
@@ -134,11 +137,11 @@ async fn every_call_arrives_and_is_answered() {
     let request = LogsRequest { job_id: "mine".to_owned(), token: "t".into(), first_sequence: 4, lines };
     assert_eq!(client.logs(&request).await.unwrap().next_sequence, 7);
 
-    let large = client.journal(&journal(5 * CHUNK + 1)).await.unwrap();
-    assert_eq!(large, JournalReceipt { serial: 5 + 5 * (CHUNK as u64) + 1, kept: true });
+    let large = client.journal(&journal(5 * CHUNK_SIZE + 1)).await.unwrap();
+    assert_eq!(large, JournalReceipt { serial: 5 + 5 * (CHUNK_SIZE as u64) + 1, kept: true });
     assert_eq!(client.journal(&journal(0)).await.unwrap().serial, 5);
     assert!(!client.salvage(&journal(10)).await.unwrap().kept);
-    let forged = Journal { token: "forged".into(), ..journal(3 * CHUNK) };
+    let forged = Journal { token: "forged".into(), ..journal(3 * CHUNK_SIZE) };
     for refused in [client.journal(&forged).await, client.salvage(&forged).await] {
         assert!(refused.unwrap_err().to_string().contains("not yours"), "at the announcement");
     }
@@ -161,16 +164,18 @@ async fn every_call_arrives_and_is_answered() {
     client.report_health(&health).await.unwrap();
     assert_eq!(*echo.health.lock().unwrap(), [health]);
 
-    let mut notices = client.notices().await.unwrap();
-    let notice = timeout(LONG, notices.next()).await.unwrap().unwrap().unwrap();
-    assert!(matches!(notice.notice, Some(Kind::Drain(Drain { reason })) if reason == "maintenance"));
-    drop(notices);
+    let mut notifications = client.notifications().await.unwrap();
+    let notification = timeout(LONG, notifications.next()).await.unwrap().unwrap().unwrap();
+    assert!(
+        matches!(notification.notification, Some(Kind::Drain(Drain { reason })) if reason == "maintenance")
+    );
+    drop(notifications);
     timeout(LONG, echo.left.notified()).await.unwrap();
 }
 
 /// Which calls exist follows from what was granted; the others are answered like any unknown name.
 #[tokio::test]
-async fn a_call_that_was_not_granted_does_not_exist() {
+async fn a_call_that_was_not_granted_is_unknown() {
     let calls = async |granted: Extensions| {
         let client = Client::new(connect(granted).0);
         let exists = |result: Result<(), drpc::Error>| match result {
@@ -180,7 +185,7 @@ async fn a_call_that_was_not_granted_does_not_exist() {
         };
         let hold = HoldRequest { job_id: "mine".to_owned() };
         let logs = LogsRequest::default();
-        let notices = async { client.notices().await?.next().await.map(drop) };
+        let notifications = async { client.notifications().await?.next().await.map(drop) };
         [
             exists(client.attach(&AttachRequest::default()).await.map(drop)),
             exists(client.hold(&hold).await.map(drop)),
@@ -190,13 +195,13 @@ async fn a_call_that_was_not_granted_does_not_exist() {
             exists(client.report_slots(&SlotsReport::default()).await),
             exists(client.report_program(&ProgramReport::default()).await),
             exists(client.report_health(&HealthReport::default()).await),
-            exists(notices.await),
+            exists(notifications.await),
         ]
     };
     let [yes, no] = [true, false];
     assert_eq!(calls(Extensions::NONE).await, [no; 9]);
     assert_eq!(calls(Extensions::ALL).await, [yes; 9]);
-    for (extension, wanted) in [
+    for (extension, expected) in [
         (Extension::Resume, [yes, yes, no, no, no, no, no, no, no]),
         (Extension::Logs, [yes, yes, yes, no, no, no, no, no, no]),
         (Extension::Journal, [yes, yes, no, yes, yes, no, no, no, no]),
@@ -206,7 +211,7 @@ async fn a_call_that_was_not_granted_does_not_exist() {
         (Extension::Drain, [yes, no, no, no, no, no, no, no, yes]),
         (Extension::Cancel, [yes, no, no, no, no, no, no, no, yes]),
     ] {
-        assert_eq!(calls(Extensions::NONE.with(extension)).await, wanted, "{extension:?}");
+        assert_eq!(calls(Extensions::NONE.with(extension)).await, expected, "{extension:?}");
     }
 }
 
@@ -225,9 +230,9 @@ async fn a_state_that_is_too_long_or_ends_early_is_refused() {
     }
 }
 
-/// Acquires and notices wait for hours, so they must not take the places of calls that work.
+/// Acquires and notifications wait for hours, so they must not take the places of calls that work.
 #[tokio::test]
-async fn calls_that_wait_hold_up_no_others_and_calls_at_work_are_read_one_place_at_a_time() {
+async fn waiting_calls_block_no_others_and_calls_at_work_are_read_permit_by_permit() {
     let (session, _echo) = connect(Extensions::ALL);
     let official = daemon::Client::new(session.clone());
     let extensions = Client::new(session);
@@ -237,10 +242,10 @@ async fn calls_that_wait_hold_up_no_others_and_calls_at_work_are_read_one_place_
         waiting.push(tokio::spawn(async move {
             let _ = client.acquire(std::future::pending()).await;
         }));
-        let mut notices = extensions.notices().await.unwrap();
-        notices.next().await.unwrap();
+        let mut notifications = extensions.notifications().await.unwrap();
+        notifications.next().await.unwrap();
         waiting.push(tokio::spawn(async move {
-            let _ = notices.next().await;
+            let _ = notifications.next().await;
         }));
     }
     let update = |job: &str| UpdateJobRequest { job_id: job.to_owned(), ..UpdateJobRequest::default() };

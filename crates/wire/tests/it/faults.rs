@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coder_wire::daemon::{Client, Limits, rpc, serve_stream};
 use coder_wire::drpc::frame::{self, Kind};
-use coder_wire::drpc::{MESSAGE, Status};
+use coder_wire::drpc::{MAX_MESSAGE_SIZE, Status};
 use coder_wire::messages::provisionerd::{FileRequest, UpdateJobRequest};
 use coder_wire::mux::frame::{Flags, Header, Kind as MuxKind};
 use coder_wire::mux::{Config, Session};
@@ -15,7 +15,7 @@ use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use super::rig::{Script, serve_on};
+use super::harness::{Script, serve_on};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -35,7 +35,7 @@ fn session_bytes() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_connection_cut_at_any_byte_ends_everything() {
+async fn a_connection_cut_at_any_byte_ends_its_session() {
     let bytes = session_bytes();
     for cut in 0..=bytes.len() {
         let (mut near, far) = tokio::io::duplex(1 << 20);
@@ -73,17 +73,17 @@ async fn a_message_over_the_limit_is_answered_with_an_error() {
     let (near, far) = tokio::io::duplex(64 << 10);
     let serving = tokio::spawn(serve_stream(Box::new(far), Script::new(None), Limits::default()));
     let mut near = near;
-    for (stream, size) in [(1, MESSAGE + 1), (2, 3 * MESSAGE)] {
+    for (stream, size) in [(1, MAX_MESSAGE_SIZE + 1), (2, 3 * MAX_MESSAGE_SIZE)] {
         let mut bytes = Vec::new();
         frame::encode(&mut bytes, Kind::INVOKE, false, (stream, 1), rpc::UPDATE_JOB.as_bytes());
         frame::encode(&mut bytes, Kind::MESSAGE, false, (stream, 2), &vec![0; size]);
         // It is taken to its end: a caller that is answered while it writes does not see the answer.
         timeout(LONG, near.write_all(&bytes)).await.unwrap().unwrap();
-        let mut got = Vec::new();
-        while frame::parse(&got).0.is_empty() {
-            assert!(timeout(LONG, near.read_buf(&mut got)).await.unwrap().unwrap() > 0);
+        let mut received = Vec::new();
+        while frame::parse(&received).0.is_empty() {
+            assert!(timeout(LONG, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
         }
-        let packet = &frame::parse(&got).0[0];
+        let packet = &frame::parse(&received).0[0];
         assert_eq!((packet.kind, packet.stream), (Kind::ERROR, stream));
         assert!(Status::decode(&packet.data).text.contains("exceeds the limit of 4194304 bytes"));
     }
@@ -92,7 +92,7 @@ async fn a_message_over_the_limit_is_answered_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_request_that_does_not_decode_spoils_its_own_call_only() {
+async fn a_request_that_does_not_decode_fails_its_own_call_only() {
     let (mut near, far) = tokio::io::duplex(64 << 10);
     let serving = tokio::spawn(serve_stream(Box::new(far), Script::new(None), Limits::default()));
     let mut bytes = Vec::new();
@@ -101,28 +101,28 @@ async fn a_request_that_does_not_decode_spoils_its_own_call_only() {
         frame::encode(&mut bytes, Kind::MESSAGE, false, (stream, 2), data);
     }
     near.write_all(&bytes).await.unwrap();
-    let mut got = Vec::new();
-    while frame::parse(&got).0.len() < 4 {
-        assert!(timeout(LONG, near.read_buf(&mut got)).await.unwrap().unwrap() > 0);
+    let mut received = Vec::new();
+    while frame::parse(&received).0.len() < 4 {
+        assert!(timeout(LONG, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
     }
-    let kinds: Vec<_> = frame::parse(&got).0.iter().map(|packet| packet.kind).collect();
+    let kinds: Vec<_> = frame::parse(&received).0.iter().map(|packet| packet.kind).collect();
     assert_eq!(kinds, [Kind::ERROR, Kind::ERROR, Kind::MESSAGE, Kind::CLOSE_SEND]);
     drop(near);
     serving.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_request_is_given_up() {
+async fn a_stalled_request_times_out() {
     for bytes in [&b""[..], &[3, 1], &[3, 1, 1, 2, b'/', b'x', 4, 1, 2, 1, 0]] {
         let (mut near, far) = tokio::io::duplex(64 << 10);
         let serving = tokio::spawn(serve_stream(Box::new(far), Script::new(None), Limits::default()));
         near.write_all(bytes).await.unwrap();
-        timeout(3 * Limits::default().patience, serving).await.unwrap().unwrap();
+        timeout(3 * Limits::default().io_timeout, serving).await.unwrap().unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_reads_is_given_up() {
+async fn an_unread_answer_times_out() {
     let (mut near, far) = tokio::io::duplex(1024);
     let serving = tokio::spawn(serve_stream(Box::new(far), Script::new(None), Limits::default()));
     let mut bytes = Vec::new();
@@ -130,12 +130,12 @@ async fn an_answer_that_nobody_reads_is_given_up() {
     frame::encode(&mut bytes, Kind::INVOKE, false, (1, 1), rpc::DOWNLOAD_FILE.as_bytes());
     frame::encode(&mut bytes, Kind::MESSAGE, false, (1, 2), &request.encode_to_vec());
     near.write_all(&bytes).await.unwrap();
-    timeout(2 * Limits::default().patience, serving).await.unwrap().unwrap();
+    timeout(2 * Limits::default().io_timeout, serving).await.unwrap().unwrap();
     drop(near);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_reads_nothing_is_given_up() {
+async fn a_peer_that_reads_nothing_times_out() {
     let (mut near, far) = tokio::io::duplex(256);
     let serving = serve_on(far, &Script::new(None));
     let writing = tokio::spawn(async move {
@@ -149,7 +149,7 @@ async fn a_peer_that_reads_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn endless_streams_are_bounded() {
+async fn the_number_of_streams_is_bounded() {
     let (mut near, far) = tokio::io::duplex(1 << 20);
     let session = Session::server(far, Config::default());
     for index in 0..5000 {
@@ -159,16 +159,16 @@ async fn endless_streams_are_bounded() {
     }
     near.write_all(&Header::new(MuxKind::Ping, Flags::SYN, 0, 9).encode()).await.unwrap();
     let pong = Header::new(MuxKind::Ping, Flags::ACK, 0, 9).encode();
-    let mut got = Vec::new();
-    while !got.ends_with(&pong) {
-        assert!(timeout(LONG, near.read_buf(&mut got)).await.unwrap().unwrap() > 0);
+    let mut received = Vec::new();
+    while !received.ends_with(&pong) {
+        assert!(timeout(LONG, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
     }
     assert_eq!(session.open_streams(), 256);
 }
 
 /// Random bytes, or a good session with some bytes changed.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
-    let spoilt =
+    let corrupted =
         proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6).prop_map(|changes| {
             let mut bytes = session_bytes();
             for (at, value) in changes {
@@ -177,7 +177,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
             }
             bytes
         });
-    prop_oneof![proptest::collection::vec(any::<u8>(), 0..600), spoilt]
+    prop_oneof![proptest::collection::vec(any::<u8>(), 0..600), corrupted]
 }
 
 /// Feeds bytes to a server at one layer and waits for its end after the cut.

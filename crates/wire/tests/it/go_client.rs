@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rig::{JOB, Script, Server, go_client};
+use super::harness::{JOB, Script, Server, go_client};
 
 /// Runs one scenario and checks what must hold in every run: no reset from either side, and no stream left.
 async fn run(scenario: &str, deliver_after: Option<Duration>) -> std::sync::Arc<Script> {

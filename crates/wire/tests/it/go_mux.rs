@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy, split};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::rig::{GoServer, Server, content, go_client};
+use super::harness::{GoServer, Server, content, go_client};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -39,14 +39,14 @@ async fn echoed(session: &Session, size: usize) {
         writer.write_all(&content(size)).await.unwrap();
         writer.shutdown().await.unwrap();
     };
-    let mut got = Vec::new();
-    let reading = async { reader.read_to_end(&mut got).await.unwrap() };
+    let mut received = Vec::new();
+    let reading = async { reader.read_to_end(&mut received).await.unwrap() };
     timeout(LONG, async { tokio::join!(writing, reading) }).await.unwrap();
-    assert!(got == content(size), "{} of {size} bytes, or others", got.len());
+    assert!(received == content(size), "{} of {size} bytes, or others", received.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_streams_of_ours_carry_much_both_ways_at_once() {
+async fn eight_streams_of_ours_carry_data_in_both_directions_at_once() {
     let Some(mut server) = GoServer::start() else { return };
     let session = server.join("/echo").await;
     let mut running = JoinSet::new();
@@ -66,7 +66,7 @@ async fn eight_streams_of_ours_carry_much_both_ways_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_streams_of_go_carry_much_both_ways_at_once() {
+async fn eight_streams_of_go_carry_data_in_both_directions_at_once() {
     let server = Server::raw(echo).await;
     let Some(report) = go_client(&server.url, &format!("echo={MUCH}")).await else { return };
     for count in ["resets_in", "resets_out", "goaways_in"] {
@@ -105,7 +105,7 @@ async fn resets_of_go_end_single_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_resets_are_understood_by_go() {
+async fn go_handles_our_resets() {
     let server = Server::raw(|session| async move { drop(session.closed().await) }).await;
     // 256 may wait to be accepted.
     let Some(report) = go_client(&server.url, "full=44").await else { return };
@@ -113,7 +113,7 @@ async fn our_resets_are_understood_by_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_goaway_of_go_its_own_streams_are_served_on() {
+async fn streams_of_go_continue_after_its_goaway() {
     let ends = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&ends);
     let server = Server::raw(move |session| {

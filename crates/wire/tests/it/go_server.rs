@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use coder_wire::daemon::{Client, Error};
-use coder_wire::drpc::{self, MESSAGE, Status};
+use coder_wire::drpc::{self, MAX_MESSAGE_SIZE, Status};
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::{CommitQuotaRequest, CompletedJob, FailedJob, UpdateJobRequest};
 use coder_wire::mux;
 use coder_wire::ws::handshake;
 use tokio::io::AsyncReadExt as _;
 
-use super::rig::{GoServer, JOB, content};
+use super::harness::{GoServer, JOB, content};
 
 const FILE: DataUploadType = DataUploadType::UploadTypeModuleFiles;
 
@@ -80,11 +80,11 @@ async fn long_messages() {
     let mut server = go_server!();
     let client = Client::new(server.join("/").await);
     // Tag and length of both fields take ten bytes.
-    for size in [3 << 20, MESSAGE - 10] {
+    for size in [3 << 20, MAX_MESSAGE_SIZE - 10] {
         let answer = client.update_job(&update("job", size)).await.unwrap();
         assert_eq!(answer.variable_values[0].value, size.to_string());
     }
-    match client.update_job(&update("job", MESSAGE - 9)).await {
+    match client.update_job(&update("job", MAX_MESSAGE_SIZE - 9)).await {
         Err(error @ Error::Call(drpc::Error::TooLarge { .. })) => assert!(!error.is_retryable()),
         other => panic!("{other:?}"),
     }
@@ -109,7 +109,7 @@ async fn acquire_is_canceled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquire_without_an_answer_may_be_repeated() {
+async fn acquire_without_an_answer_is_retryable() {
     let mut server = go_server!();
     let client = Client::new(server.join("/?acquire=error").await);
     let error = client.acquire(std::future::pending()).await.unwrap_err();
@@ -160,7 +160,7 @@ async fn a_canceled_call_leaves_the_session_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_session_may_be_repeated() {
+async fn a_lost_session_is_retryable() {
     let server = go_server!();
     let client = Client::new(server.join("/").await);
     let error = client.update_job(&update("lost", 0)).await.unwrap_err();
@@ -170,7 +170,7 @@ async fn a_lost_session_may_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_may_be_repeated() {
+async fn a_killed_server_is_retryable() {
     let mut server = go_server!();
     let client = Client::new(server.join("/").await);
     let acquire = tokio::spawn({
@@ -210,7 +210,7 @@ async fn a_text_message_is_answered_with_1003() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_upgrade_says_why() {
+async fn a_refused_upgrade_reports_status_and_body() {
     let server = go_server!();
     match server.dial("/refused").await {
         Err(handshake::Error::Refused { status, body }) => {

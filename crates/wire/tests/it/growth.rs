@@ -9,7 +9,7 @@ use coder_wire::messages::provisionerd::UpdateJobRequest;
 use coder_wire::mux::{Config, Session};
 use coder_wire::ws::Socket;
 
-use super::rig::{Script, in_memory};
+use super::harness::{Script, in_memory};
 
 const CHILD: &str = "CODER_WIRE_GROWTH";
 

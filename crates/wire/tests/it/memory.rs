@@ -14,7 +14,7 @@ use coder_wire::mux::{Config, Session, WINDOW};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Instant, timeout};
 
-use super::rig::{REFUSED, Script, content, in_memory};
+use super::harness::{REFUSED, Script, content, in_memory};
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: usize = 1 << 20;
@@ -26,7 +26,7 @@ fn accounted(budget: &Budget) -> (DuplexStream, Session) {
 }
 
 #[tokio::test]
-async fn a_file_is_refused_when_it_is_announced() {
+async fn a_file_is_refused_by_its_header() {
     let script = Script::new(None);
     let (session, serving) = in_memory(&script);
     let client = Client::new(session);
@@ -87,7 +87,7 @@ async fn fill(mut peer: DuplexStream, streams: u32) -> DuplexStream {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_reads_is_bounded_over_all_streams() {
+async fn unread_bytes_of_all_streams_are_bounded() {
     for (budget, most) in [(usize::MAX / 2, 16 * MIB + (64 << 10)), (2 * MIB, MIB + (256 << 10))] {
         let budget = Budget::new(budget);
         let (peer, session) = accounted(&budget);
@@ -113,7 +113,7 @@ async fn what_nobody_reads_is_bounded_over_all_streams() {
 }
 
 #[tokio::test]
-async fn a_message_of_very_many_parts_is_not_decoded() {
+async fn a_message_of_too_many_elements_is_not_decoded() {
     let script = Script::new(None);
     let (session, serving) = in_memory(&script);
     let client = Client::new(session);
@@ -121,14 +121,14 @@ async fn a_message_of_very_many_parts_is_not_decoded() {
         |lines| UpdateJobRequest { logs: vec![Log::default(); lines], ..UpdateJobRequest::default() };
     client.update_job(&update(100_000)).await.unwrap();
     let refused = client.update_job(&update(100_001)).await.unwrap_err();
-    assert!(refused.to_string().contains("100001 parts"), "{refused}");
+    assert!(refused.to_string().contains("100001 elements"), "{refused}");
     client.update_job(&update(1)).await.unwrap();
     client.session().close().await;
     serving.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_packet_has_to_arrive_at_a_rate() {
+async fn a_slow_packet_times_out() {
     let (mut near, far) = tokio::io::duplex(64);
     let serving =
         tokio::spawn(serve_stream(Box::new(far), Arc::clone(&Script::new(None)), Limits::default()));

@@ -51,7 +51,7 @@ async fn a_new_stream_is_acknowledged_at_once_although_nobody_accepts() {
 }
 
 #[tokio::test]
-async fn a_dropped_stream_ends_with_one_fin_and_takes_what_still_comes() {
+async fn a_dropped_stream_sends_one_fin_and_discards_what_still_arrives() {
     let (mut peer, session) = bare();
     send(&mut peer, Kind::WindowUpdate, Flags::SYN, 1, 0).await;
     next(&mut peer).await;
@@ -90,14 +90,14 @@ async fn a_half_closed_stream_still_carries_the_other_direction() {
     let mut far = server.accept().await.unwrap();
     near.write_all(b"question").await.unwrap();
     near.shutdown().await.unwrap();
-    let mut got = Vec::new();
-    far.read_to_end(&mut got).await.unwrap();
-    assert_eq!(got, b"question");
+    let mut received = Vec::new();
+    far.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"question");
     far.write_all(&[5; 200_000]).await.unwrap();
     drop(far);
-    got.clear();
-    near.read_to_end(&mut got).await.unwrap();
-    assert_eq!(got.len(), 200_000);
+    received.clear();
+    near.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received.len(), 200_000);
 }
 
 #[tokio::test]
@@ -120,17 +120,17 @@ async fn our_own_credit_is_respected() {
         stream.write_all(&vec![1; 1 << 20]).await.unwrap();
         stream
     });
-    let mut got = 0;
-    while got < WINDOW {
-        got += next(&mut peer).await.length;
+    let mut received = 0;
+    while received < WINDOW {
+        received += next(&mut peer).await.length;
     }
-    assert_eq!(got, WINDOW, "not one byte more");
+    assert_eq!(received, WINDOW, "not one byte more");
     send(&mut peer, Kind::Ping, Flags::SYN, 0, 5).await;
     assert_eq!(next(&mut peer).await.kind, Kind::Ping, "nothing follows without credit");
     assert!(!writing.is_finished());
     send(&mut peer, Kind::WindowUpdate, Flags::NONE, 1, 1 << 20).await;
-    while got < 1 << 20 {
-        got += next(&mut peer).await.length;
+    while received < 1 << 20 {
+        received += next(&mut peer).await.length;
     }
     writing.await.unwrap();
 }
@@ -150,9 +150,9 @@ async fn a_slow_reader_holds_the_writer_back_and_no_other_stream() {
     let mut other = client.open().await.unwrap();
     other.write_all(b"through").await.unwrap();
     other.shutdown().await.unwrap();
-    let mut got = Vec::new();
-    server.accept().await.unwrap().read_to_end(&mut got).await.unwrap();
-    assert_eq!(got, b"through");
+    let mut received = Vec::new();
+    server.accept().await.unwrap().read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"through");
     drop(unread);
 }
 
@@ -230,7 +230,7 @@ async fn bad_frames_end_the_session() {
 }
 
 #[tokio::test]
-async fn frames_may_be_cut_at_every_offset() {
+async fn frames_may_be_split_at_every_offset() {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&header(Kind::WindowUpdate, Flags::SYN, 1, 0).encode());
     bytes.extend_from_slice(&header(Kind::Data, Flags::NONE, 1, 5).encode());
@@ -243,9 +243,9 @@ async fn frames_may_be_cut_at_every_offset() {
             peer.write_all(&piece).await.unwrap();
             tokio::task::yield_now().await;
         }
-        let mut got = Vec::new();
-        session.accept().await.unwrap().read_to_end(&mut got).await.unwrap();
-        assert_eq!(got, b"hello!!");
+        let mut received = Vec::new();
+        session.accept().await.unwrap().read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, b"hello!!");
     };
     for cut in 0..bytes.len() {
         whole(vec![bytes[..cut].to_vec(), bytes[cut..].to_vec()]).await;
@@ -260,9 +260,9 @@ async fn an_idle_stream_lives_for_hours() {
     let mut far = server.accept().await.unwrap();
     tokio::time::sleep(Duration::from_secs(10 * 3600)).await;
     far.write_all(b"job").await.unwrap();
-    let mut got = [0; 3];
-    near.read_exact(&mut got).await.unwrap();
-    assert_eq!(&got, b"job");
+    let mut received = [0; 3];
+    near.read_exact(&mut received).await.unwrap();
+    assert_eq!(&received, b"job");
     assert!(client.end().is_none() && server.end().is_none());
 }
 
@@ -297,9 +297,9 @@ async fn a_stream_that_is_never_acknowledged_ends_the_session_after_75_s() {
     let answering = tokio::spawn(async move {
         let mut head = [0; HEADER];
         while peer.read_exact(&mut head).await.is_ok() {
-            let got = Header::decode(&head).unwrap();
-            if got.kind == Kind::Ping && got.flags == Flags::SYN {
-                send(&mut peer, Kind::Ping, Flags::ACK, 0, got.length).await;
+            let received = Header::decode(&head).unwrap();
+            if received.kind == Kind::Ping && received.flags == Flags::SYN {
+                send(&mut peer, Kind::Ping, Flags::ACK, 0, received.length).await;
             }
         }
     });
@@ -309,7 +309,7 @@ async fn a_stream_that_is_never_acknowledged_ends_the_session_after_75_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_closed_on_one_side_only_is_given_up_after_5_min() {
+async fn a_half_closed_stream_is_reset_after_5_min() {
     let (client, server) = pair();
     let near = client.open().await.unwrap();
     let far = server.accept().await.unwrap();
@@ -343,9 +343,9 @@ async fn closing_flushes_what_was_written() {
     near.shutdown().await.unwrap();
     let mut far = server.accept().await.unwrap();
     client.close().await;
-    let mut got = Vec::new();
-    far.read_to_end(&mut got).await.unwrap();
-    assert_eq!(got.len(), 40_000);
+    let mut received = Vec::new();
+    far.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received.len(), 40_000);
     assert!(matches!(server.closed().await, Error::Ended));
     assert!(matches!(client.open().await, Err(Error::Closed)));
 }
@@ -417,7 +417,7 @@ async fn a_ping_ends_with_its_own_answer_only() {
 }
 
 #[tokio::test]
-async fn sixteen_pings_may_wait_and_those_that_were_given_up_do_not_count() {
+async fn sixteen_pings_may_wait_and_dropped_ones_do_not_count() {
     use futures_util::FutureExt as _;
     let (_peer, session) = bare();
     let mut waiting: Vec<_> = (0..16).map(|_| Box::pin(session.ping())).collect();

@@ -31,19 +31,19 @@ async fn exchange(mut ours: Socket<DuplexStream>, mut other: WebSocketStream<Dup
     let writing = tokio::spawn(async move {
         ours.write_all(&sent).await.unwrap();
         ours.flush().await.unwrap();
-        let mut got = vec![0; sent.len()];
-        ours.read_exact(&mut got).await.unwrap();
-        assert!(got == sent);
+        let mut received = vec![0; sent.len()];
+        ours.read_exact(&mut received).await.unwrap();
+        assert!(received == sent);
         ours.shutdown().await.unwrap();
         assert_eq!(ours.read(&mut [0; 10]).await.unwrap(), 0);
     });
-    let mut got = Vec::new();
-    while got.len() < data.len() {
+    let mut received = Vec::new();
+    while received.len() < data.len() {
         let message = other.next().await.unwrap().unwrap().into_data();
         assert!(message.len() <= 256 << 10);
-        got.extend_from_slice(&message);
+        received.extend_from_slice(&message);
     }
-    assert!(got == data);
+    assert!(received == data);
     other.send(Message::Ping("are you there".into())).await.unwrap();
     for part in data.chunks(70_001) {
         other.send(Message::binary(part.to_vec())).await.unwrap();
@@ -66,13 +66,13 @@ async fn exchange(mut ours: Socket<DuplexStream>, mut other: WebSocketStream<Dup
 }
 
 #[tokio::test]
-async fn bytes_go_both_ways_as_server() {
+async fn a_server_sends_and_receives() {
     let (ours, other) = server().await;
     exchange(ours, other).await;
 }
 
 #[tokio::test]
-async fn bytes_go_both_ways_as_client() {
+async fn a_client_sends_and_receives() {
     let (ours, other) = client().await;
     exchange(ours, other).await;
 }
@@ -95,14 +95,14 @@ async fn close_codes_end_or_fail_the_reader() {
         let (mut ours, mut other) = server().await;
         other.send(Message::binary("x")).await.unwrap();
         other.close(Some(CloseFrame { code, reason: "".into() })).await.unwrap();
-        let mut got = Vec::new();
-        let result = ours.read_to_end(&mut got).await;
-        assert_eq!((got.as_slice(), result.is_ok()), (&b"x"[..], clean), "{code:?}");
+        let mut received = Vec::new();
+        let result = ours.read_to_end(&mut received).await;
+        assert_eq!((received.as_slice(), result.is_ok()), (&b"x"[..], clean), "{code:?}");
     }
 }
 
 #[tokio::test]
-async fn a_reason_is_cut_to_what_a_close_frame_holds() {
+async fn a_long_close_reason_is_truncated() {
     let (ours, mut other) = server().await;
     let closing = tokio::spawn(async move { ours.close(1011, &"ä".repeat(100)).await });
     match other.next().await {
@@ -116,13 +116,13 @@ async fn a_reason_is_cut_to_what_a_close_frame_holds() {
 }
 
 #[tokio::test]
-async fn single_bytes_and_fragments_mean_nothing() {
+async fn single_bytes_and_fragments_decode_to_the_same_payload() {
     let (near, mut far) = tokio::io::duplex(16);
     let mut ours = Socket::client(near);
     let reading = tokio::spawn(async move {
-        let mut got = [0; 6];
-        ours.read_exact(&mut got).await.unwrap();
-        got
+        let mut received = [0; 6];
+        ours.read_exact(&mut received).await.unwrap();
+        received
     });
     // A message in three frames with a ping between, then one whole message.
     let bytes = [0x02, 2, b'a', b'b', 0x89, 0, 0x00, 1, b'c', 0x80, 1, b'd', 0x82, 2, b'e', b'f'];
@@ -145,7 +145,7 @@ async fn a_slow_peer_holds_the_writer_back() {
 }
 
 #[test]
-fn the_answer_to_an_upgrade_never_agrees_to_more() {
+fn the_answer_to_an_upgrade_accepts_no_subprotocol_and_no_extension() {
     let request = |pairs: &[(&'static str, &'static str)]| {
         pairs
             .iter()

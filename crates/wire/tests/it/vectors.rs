@@ -64,9 +64,9 @@ impl Vector {
         Path::new(&self.name).file_name().unwrap().to_str().unwrap().starts_with(kind)
     }
 
-    fn bytes(&self, wanted: char) -> Vec<u8> {
+    fn bytes(&self, direction: char) -> Vec<u8> {
         let bytes = |line: &Line| match line {
-            Line::Bytes(mark, bytes) if *mark == wanted => bytes.clone(),
+            Line::Bytes(mark, bytes) if *mark == direction => bytes.clone(),
             _ => Vec::new(),
         };
         self.lines.iter().flat_map(bytes).collect()
@@ -131,7 +131,7 @@ fn json(name: &str, bytes: &[u8]) -> serde_json::Value {
 }
 
 #[test]
-fn messages_mean_what_their_json_says() {
+fn messages_decode_to_their_json() {
     let all: Vec<_> = vectors().into_iter().filter(|vector| vector.is("proto-")).collect();
     assert!(all.len() >= 39);
     for vector in all {
@@ -145,7 +145,7 @@ fn messages_mean_what_their_json_says() {
 }
 
 #[test]
-fn packet_reader_decides_like_the_go_reader() {
+fn the_decoder_decides_like_the_go_reader() {
     for vector in vectors().into_iter().filter(|vector| vector.is("drpc-frames")) {
         let mut expected = None;
         for line in &vector.lines {
@@ -162,17 +162,17 @@ fn check_case(expected: &str, bytes: &[u8], name: &str) {
     let mut rest = expected.trim();
     for packet in &packets {
         let (head, tail) = rest.strip_prefix("packet(").unwrap().split_once(')').unwrap();
-        let want: Vec<_> = head.split(',').collect();
-        let data = if want[4].ends_with("bytes") {
+        let fields: Vec<_> = head.split(',').collect();
+        let data = if fields[4].ends_with("bytes") {
             format!("{} bytes", packet.data.len())
         } else {
             hex::encode(&packet.data)
         };
         let numbers =
             [u64::from(packet.kind.0), packet.stream, packet.message].map(|number| number.to_string());
-        let got =
+        let received =
             [&numbers[0], &numbers[1], &numbers[2], &packet.control.to_string(), &data].map(String::clone);
-        assert_eq!(got.as_slice(), want.as_slice(), "{name}: {expected}");
+        assert_eq!(received.as_slice(), fields.as_slice(), "{name}: {expected}");
         rest = tail.trim();
     }
     let fits = match end {
@@ -187,8 +187,8 @@ fn check_case(expected: &str, bytes: &[u8], name: &str) {
 
 #[test]
 fn calls_encode_again_to_the_same_bytes() {
-    let wanted = |vector: &Vector| vector.is("drpc-") && !vector.is("drpc-frames");
-    for vector in vectors().into_iter().filter(wanted) {
+    let is_call = |vector: &Vector| vector.is("drpc-") && !vector.is("drpc-frames");
+    for vector in vectors().into_iter().filter(is_call) {
         for side in ['>', '<'] {
             let bytes = vector.bytes(side);
             check_packets(&bytes, &vector.name);
@@ -207,7 +207,7 @@ fn check_packets(bytes: &[u8], name: &str) {
 }
 
 #[test]
-fn calls_decode_alike_in_single_bytes() {
+fn calls_decode_to_the_same_packets_in_single_bytes() {
     for vector in vectors().into_iter().filter(|vector| vector.is("drpc-") && !vector.is("drpc-frames")) {
         for side in ['>', '<'] {
             let bytes = vector.bytes(side);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coder_api::client::refused_certificate;
+use coder_wire::error_chain;
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use url::Url;
@@ -121,11 +122,8 @@ impl Remote {
         if let Some(reason) = refused_certificate(error) {
             return FetchError::Failed { url: shown(url), reason };
         }
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(inner) = cause.source() {
-            cause = inner;
-        }
-        FetchError::Failed { url: shown(url), reason: cause.to_string() }
+        let innermost = error_chain::causes(error).last().map(ToString::to_string);
+        FetchError::Failed { url: shown(url), reason: innermost.unwrap_or_default() }
     }
 }
 

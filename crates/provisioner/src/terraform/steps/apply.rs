@@ -1,7 +1,7 @@
 //! Applies, and what the state holds after them.
 
 use bytes::Bytes;
-use coder_wire::extension::STATE;
+use coder_wire::extension::MAX_STATE_SIZE;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use crate::terraform::state::{self, ShownState};
 use crate::terraform::timings::Step;
 
 /// A longer state could not be sent, and a job may have made it so.
-const LARGEST_STATE: u64 = STATE as u64;
+const LARGEST_STATE: u64 = MAX_STATE_SIZE as u64;
 
 pub(crate) struct Applied {
     pub(crate) state: Bytes,

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use bytes::Bytes;
 use coder_domain::ids::TemplateVersionId;
 use coder_store::{files, transaction, version_details};
-use coder_wire::drpc::MESSAGE;
+use coder_wire::drpc::MAX_MESSAGE_SIZE;
 use coder_wire::messages::provisioner::Metadata;
 use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job};
 
@@ -99,7 +99,7 @@ struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.0.len() + data.len() > MESSAGE {
+        if self.0.len() + data.len() > MAX_MESSAGE_SIZE {
             return Err(io::Error::other("the template's own files are longer than a message"));
         }
         self.0.extend_from_slice(data);

@@ -10,7 +10,7 @@ use coder_domain::job::Type;
 use coder_store::assignments::{self, Around, Assignment};
 use coder_store::version_details::{self, ExternalAuth, Variable};
 use coder_store::{Tx, files, jobs, templates};
-use coder_wire::drpc::MESSAGE as MAX_MESSAGE;
+use coder_wire::drpc::MAX_MESSAGE_SIZE as MAX_MESSAGE;
 use coder_wire::messages::provisioner::{
     ExternalAuthProvider, Metadata, RichParameterValue, Role, VariableValue, WorkspaceTransition,
 };

@@ -124,7 +124,7 @@ pub async fn admit(app: &App, organization: &str, request: &Parts, peer: Peer) -
         version: build_version(headers),
         api_version: api_version.to_string(),
     };
-    let extensions = Extensions::from_headers(headers).both(app.config.provisioning.extensions);
+    let extensions = Extensions::from_headers(headers).intersection(app.config.provisioning.extensions);
     Ok(Admitted { join, extensions, presented_key, user, token })
 }
 

@@ -9,7 +9,7 @@ use coder_store::daemons::{self, Drain};
 use coder_store::jobs::{self, Held, While};
 use coder_store::{Error, Tx, transaction};
 use coder_wire::extension::messages::{AttachRequest, AttachResponse, HeldJob, JobVerdict, Verdict};
-use coder_wire::extension::{SESSION, SLOTS, TOKEN};
+use coder_wire::extension::{MAX_SLOTS, MAX_TOKEN_SIZE, SESSION_SIZE};
 use sha2::{Digest, Sha256};
 
 use super::Session;
@@ -43,7 +43,7 @@ pub fn hash(secret: &[u8]) -> Hashed {
 
 /// A fresh token.
 pub(crate) fn fresh() -> Bytes {
-    let mut secret = vec![0; SESSION];
+    let mut secret = vec![0; SESSION_SIZE];
     token::random(&mut secret);
     secret.into()
 }
@@ -54,7 +54,7 @@ const SINCE: usize = 8;
 /// A fresh session of a process that came at `since`. The rest is as random as it needs to be, and the hash covers all.
 #[must_use]
 pub fn fresh_session(since: Timestamp) -> Bytes {
-    let mut secret = vec![0; SESSION];
+    let mut secret = vec![0; SESSION_SIZE];
     token::random(&mut secret[SINCE..]);
     secret[..SINCE].copy_from_slice(&since.as_microsecond().to_be_bytes());
     secret.into()
@@ -73,11 +73,13 @@ pub(crate) async fn attach(session: &Session, request: &AttachRequest) -> Result
     if session.hand.session().is_some() {
         return Err(Refusal::invalid("attach is the first call of a connection, and made once"));
     }
-    if !request.session.is_empty() && request.session.len() != SESSION {
-        return Err(Refusal::invalid(format!("a session has {SESSION} bytes")));
+    if !request.session.is_empty() && request.session.len() != SESSION_SIZE {
+        return Err(Refusal::invalid(format!("a session has {SESSION_SIZE} bytes")));
     }
-    if request.jobs.len() > SLOTS || request.jobs.iter().any(|job| job.token.len() > TOKEN) {
-        return Err(Refusal::invalid(format!("at most {SLOTS} jobs with tokens of at most {TOKEN} bytes")));
+    if request.jobs.len() > MAX_SLOTS || request.jobs.iter().any(|job| job.token.len() > MAX_TOKEN_SIZE) {
+        return Err(Refusal::invalid(format!(
+            "at most {MAX_SLOTS} jobs with tokens of at most {MAX_TOKEN_SIZE} bytes"
+        )));
     }
     let resumes = session.resumes();
     let listed = if resumes { &request.jobs[..] } else { &[] };

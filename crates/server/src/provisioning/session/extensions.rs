@@ -11,7 +11,9 @@ use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalHeader, JournalReceipt,
     LogsRequest, LogsResponse, ProgramReport, SlotsReport,
 };
-use coder_wire::extension::{NoticeSender, PROBLEM, PROBLEM_DETAIL, SLOTS, Service};
+use coder_wire::extension::{
+    MAX_PROBLEM_DETAIL_SIZE, MAX_PROBLEM_SIZE, MAX_SLOTS, NotificationSender, Service,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -86,8 +88,8 @@ impl Service for Session {
         answer!(self, "ReportHealth", canceled, report_health(self, &report))
     }
 
-    async fn notices(&self, notices: &mut NoticeSender) -> Result<(), Status> {
-        notifications::tell(self, notices).await
+    async fn notifications(&self, notifications: &mut NotificationSender) -> Result<(), Status> {
+        notifications::tell(self, notifications).await
     }
 }
 
@@ -166,7 +168,7 @@ async fn append(session: &Session, request: &LogsRequest) -> Result<LogsResponse
 }
 
 async fn report_slots(session: &Session, report: &SlotsReport) -> Result<(), Refusal> {
-    let limit = u32::try_from(SLOTS).unwrap_or(u32::MAX);
+    let limit = u32::try_from(MAX_SLOTS).unwrap_or(u32::MAX);
     if report.slots == 0 || report.slots > limit || report.busy > limit {
         return Err(Refusal::invalid(format!("a daemon has from 1 to {limit} slots")));
     }
@@ -181,14 +183,14 @@ async fn report_health(session: &Session, report: &HealthReport) -> Result<(), R
     let HealthReport { problem, detail } = report;
     // People read it in terminals.
     let is_plain = |text: &str| !text.chars().any(char::is_control);
-    if problem.len() > PROBLEM
-        || detail.len() > PROBLEM_DETAIL
+    if problem.len() > MAX_PROBLEM_SIZE
+        || detail.len() > MAX_PROBLEM_DETAIL_SIZE
         || (problem.is_empty() && !detail.is_empty())
         || !is_plain(problem)
         || !is_plain(detail)
     {
         return Err(Refusal::invalid(format!(
-            "a problem is text of at most {PROBLEM} bytes, with a detail of at most {PROBLEM_DETAIL}"
+            "a problem is text of at most {MAX_PROBLEM_SIZE} bytes, with a detail of at most {MAX_PROBLEM_DETAIL_SIZE}"
         )));
     }
     let mut tx = session.app.store.single().await?;

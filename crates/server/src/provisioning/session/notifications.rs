@@ -1,9 +1,9 @@
 //! What the server says unasked: drain, cancel, revocation (docs/extensions.md, Notices).
 
 use coder_wire::drpc::Status;
-use coder_wire::extension::messages::notice::Notice as Kind;
-use coder_wire::extension::messages::{Drain, JobCancel, JobRevoked, Notice};
-use coder_wire::extension::{Extension, Extensions, NoticeSender};
+use coder_wire::extension::messages::notification::Notification as Kind;
+use coder_wire::extension::messages::{Drain, JobCancel, JobRevoked, Notification};
+use coder_wire::extension::{Extension, Extensions, NotificationSender};
 use tokio::time::sleep;
 
 use super::Session;
@@ -14,12 +14,12 @@ const CANCELED: &str = "somebody canceled the job";
 const FORCED: &str = "the job was canceled, and its time to stop is over";
 
 /// Says what there is to say until the daemon listens no longer. Nothing is done while there is nothing to say.
-pub(crate) async fn tell(session: &Session, notices: &mut NoticeSender) -> Result<(), Status> {
+pub(crate) async fn tell(session: &Session, notifications: &mut NotificationSender) -> Result<(), Status> {
     let force_after = session.app.config.provisioning.force_cancel_after;
     loop {
         let (words, next) = session.hand.words(session.app.now(), force_after);
-        for notice in words.into_iter().filter_map(|word| notice(word, session.granted)) {
-            if notices.send(&notice).await.is_err() {
+        for notification in words.into_iter().filter_map(|word| notification(word, session.granted)) {
+            if notifications.send(&notification).await.is_err() {
                 // The connection is gone, and with it whoever would hear it.
                 return Ok(());
             }
@@ -32,14 +32,14 @@ pub(crate) async fn tell(session: &Session, notices: &mut NoticeSender) -> Resul
             }
         };
         tokio::select! {
-            () = notices.gone() => return Ok(()),
+            () = notifications.closed() => return Ok(()),
             () = session.hand.changed() => {}
             () = timer => {}
         }
     }
 }
 
-fn notice(word: Word, granted: Extensions) -> Option<Notice> {
+fn notification(word: Word, granted: Extensions) -> Option<Notification> {
     let (extension, kind) = match word {
         Word::Drain(reason) => (Extension::Drain, Kind::Drain(Drain { reason })),
         Word::Cancel(job, force) => {
@@ -50,5 +50,5 @@ fn notice(word: Word, granted: Extensions) -> Option<Notice> {
             (Extension::Cancel, Kind::JobRevoked(JobRevoked { job_id: job.to_string(), reason }))
         }
     };
-    granted.has(extension).then_some(Notice { notice: Some(kind) })
+    granted.has(extension).then_some(Notification { notification: Some(kind) })
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use coder_domain::ids::JobId;
 use coder_store::{daemons, jobs, transaction};
 use coder_wire::bytes::ByteStream;
-use coder_wire::daemon::{self, Acquire, GivenUp, Limits, Service};
+use coder_wire::daemon::{self, Acquire, CloseReason, Limits, Service};
 use coder_wire::drpc::{self, Status};
 use coder_wire::file::Header;
 use coder_wire::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
     UpdateJobRequest, UpdateJobResponse,
 };
-use coder_wire::mux;
+use coder_wire::{error_chain, mux};
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -129,7 +129,7 @@ impl Session {
             Err(error) => return Err(self.invalidate(claimed, &error).await),
         };
         // A daemon that asked to stop waiting listens for the answer; one that is gone does not.
-        if call.given_up().now_or_never() == Some(GivenUp::Broken) {
+        if call.closed().now_or_never() == Some(CloseReason::Disconnected) {
             self.hand.end(job, None);
             return Err(Status::new(BROKEN));
         }
@@ -156,7 +156,7 @@ impl Session {
 
     /// Ends a job that cannot be handed out.
     async fn invalidate(&self, claimed: Claimed, error: &payload::Error) -> Status {
-        let (job, text, now) = (claimed.job(), Status::chain(error).text, self.app.now());
+        let (job, text, now) = (claimed.job(), error_chain::describe(error), self.app.now());
         let failed = transaction!(self.app.store, coder_store::Error, |tx| {
             jobs::fail(tx, job, self.holder(job), &text, "", now).await
         });
@@ -192,7 +192,7 @@ impl Session {
             return None;
         }
         if let Refusal::Store(error) = &refusal {
-            tracing::error!(call, daemon = %self.daemon, error = Status::chain(error).text, "a daemon's call failed");
+            tracing::error!(call, daemon = %self.daemon, error = error_chain::describe(error), "a daemon's call failed");
         } else {
             tracing::debug!(call, daemon = %self.daemon, %refusal, "a daemon's call was refused");
         }
@@ -230,7 +230,7 @@ impl Service for Session {
             let outcome = {
                 let end = async {
                     tokio::select! {
-                        _ = call.given_up() => {}
+                        _ = call.closed() => {}
                         () = self.hand.retired() => {}
                         () = self.close.cancelled() => {}
                     }
@@ -256,7 +256,7 @@ impl Service for Session {
                 Ok(Outcome::Canceled) => {}
                 Ok(Outcome::Job(claimed)) => return Box::pin(self.deliver(claimed, call)).await,
                 Err(error) => {
-                    tracing::warn!(daemon = %self.daemon, error = Status::chain(&error).text, "looking for a job failed");
+                    tracing::warn!(daemon = %self.daemon, error = error_chain::describe(&error), "looking for a job failed");
                     return Err(Status::new(
                         "failed to acquire job: the server's database failed, see its log",
                     ));

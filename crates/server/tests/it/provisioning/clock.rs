@@ -212,7 +212,7 @@ async fn a_heartbeat_corrects_rows_whose_end_could_not_be_noted() {
         daemons::find(&mut tx, line.id).await.unwrap().unwrap()
     };
     line.cut();
-    found("it has left", async || row().await.left_at).await;
+    poll_until("it has left", async || row().await.left_at).await;
     server.execute("update provisioner_daemons set left_us = null").await;
     Heartbeat.run(&server.app).await.unwrap();
     assert_eq!(row().await.left_at, None, "one that joins this moment looks the same");

@@ -7,7 +7,8 @@ use coder_server::provisioning::session::admit::Admitted;
 use coder_server::provisioning::session::admit::PresentedKey;
 use coder_wire::drpc;
 use coder_wire::extension::messages::{
-    AttachRequest, AttachResponse, HeldJob, HoldRequest, HoldResponse, LogsRequest, LogsResponse, notice,
+    AttachRequest, AttachResponse, HeldJob, HoldRequest, HoldResponse, LogsRequest, LogsResponse,
+    notification,
 };
 use coder_wire::extension::{self, Extensions, Journal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -199,10 +200,10 @@ pub(super) fn state(job: JobId, token: &Bytes, lineage: &str, serial: u64) -> Jo
     }
 }
 
-/// The next notice.
-pub(super) async fn heard(notices: &mut extension::Notices) -> notice::Notice {
-    let next = tokio::time::timeout(SOON, notices.next()).await.unwrap();
-    next.unwrap().unwrap().notice.unwrap()
+/// The next notification.
+pub(super) async fn heard(notifications: &mut extension::Notifications) -> notification::Notification {
+    let next = tokio::time::timeout(SOON, notifications.next()).await.unwrap();
+    next.unwrap().unwrap().notification.unwrap()
 }
 
 /// The texts of a job's log, page by page.

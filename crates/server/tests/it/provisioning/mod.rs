@@ -41,7 +41,7 @@ use coder_domain::tags::TagSet;
 use coder_server::provisioning::session::Session;
 use coder_store::daemons::{self, Join};
 use coder_store::jobs::{self, Job};
-use coder_testkit::wait::{SOON, eventually, found, settled};
+use coder_testkit::wait::{SOON, eventually, poll_until, settled};
 use coder_wire::daemon::{Client, Error};
 use coder_wire::messages::provisioner::{LogLevel, Resource, TemplateVariable};
 use coder_wire::messages::provisionerd::{
@@ -163,7 +163,7 @@ async fn job(server: &TestServer, id: JobId) -> Job {
 
 /// Waits until a job satisfies a condition.
 async fn until(server: &TestServer, id: JobId, done: impl Fn(&Job) -> bool) -> Job {
-    found("the job as it should be", async || Some(job(server, id).await).filter(&done)).await
+    poll_until("the job as it should be", async || Some(job(server, id).await).filter(&done)).await
 }
 
 /// Waits until so many daemons wait, in so many domains.

@@ -1,7 +1,7 @@
 //! Daemons that joined with the token of a user, and what must become of them when the right to that goes.
 
 use bytes::Bytes;
-use coder_wire::extension::messages::notice::Notice;
+use coder_wire::extension::messages::notification::Notification;
 
 use super::extended::{Line, Wanted, heard};
 use super::*;
@@ -44,12 +44,12 @@ impl Two {
     /// A request ends both at once: the one that is there hears it first, and the jobs fail with this reason.
     pub(super) async fn end(self, server: &TestServer, request: impl Future<Output = Answer>, why: &str) {
         assert!(self.here.calls.session().end().is_none(), "nothing has happened to it yet");
-        let mut notices = self.here.ext.notices().await.unwrap();
-        // What comes before the notice may hash passwords, which takes long on a busy machine.
-        let told = async { (heard(&mut notices).await, std::time::Instant::now()) };
-        let (answer, (notice, started)) = tokio::join!(request, told);
+        let mut notifications = self.here.ext.notifications().await.unwrap();
+        // What comes before the notification may hash passwords, which takes long on a busy machine.
+        let told = async { (heard(&mut notifications).await, std::time::Instant::now()) };
+        let (answer, (notification, started)) = tokio::join!(request, told);
         assert!(answer.status.is_success(), "{answer:?}");
-        let Notice::JobRevoked(revoked) = notice else { panic!("{notice:?}") };
+        let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, self.held.to_string());
         tokio::time::timeout(SOON, self.here.calls.session().closed()).await.unwrap();
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());

@@ -14,7 +14,8 @@ async fn shown(server: &TestServer, owner: &str, query: &str) -> Option<String> 
 }
 
 async fn soon_shown(server: &TestServer, owner: &str, want: &str) {
-    found(want, async || shown(server, owner, "?offline=true").await.filter(|shown| shown == want)).await;
+    poll_until(want, async || shown(server, owner, "?offline=true").await.filter(|shown| shown == want))
+        .await;
 }
 
 async fn open(server: &TestServer) -> Line {

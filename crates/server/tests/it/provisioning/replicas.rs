@@ -6,7 +6,7 @@ use coder_domain::key::Hashed;
 use coder_server::events::Topic;
 use coder_server::tasks::replicas;
 use coder_store::keys;
-use coder_wire::extension::messages::notice::Notice;
+use coder_wire::extension::messages::notification::Notification;
 
 use super::extended::{Line, Wanted, heard};
 use super::*;
@@ -38,9 +38,9 @@ async fn a_daemon_that_is_on_two_servers_is_there_until_both_have_lost_it() {
     newest.cut();
     eventually("one has left", || a.app.scheduler.connected().is_empty()).await;
     // No heartbeat runs here, and the end of the other one is noted only when the row names it.
-    found("the one that is there shows", async || shown("idle").await).await;
+    poll_until("the one that is there shows", async || shown("idle").await).await;
     there.cut();
-    found("and then none is", async || shown("offline").await).await;
+    poll_until("and then none is", async || shown("offline").await).await;
 }
 
 fn listen(server: &TestServer) {
@@ -95,7 +95,7 @@ async fn a_daemon_of_a_running_server_is_listed_on_another_whatever_the_clock_sa
     a.advance(-8 * 24 * 3600);
     assert_eq!(shown("?offline=true").await.as_deref(), Some("idle"), "its row stays");
     line.cut();
-    found("it has left", async || shown("?offline=true").await.filter(|shown| shown == "offline")).await;
+    poll_until("it has left", async || shown("?offline=true").await.filter(|shown| shown == "offline")).await;
 }
 
 /// A daemon that waits for a job on this server.
@@ -133,16 +133,16 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     let line = Line::open(&b.app, Wanted { name: "d", key: key.id, ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line.take(posted).await;
-    let mut notices = line.ext.notices().await.unwrap();
+    let mut notifications = line.ext.notifications().await.unwrap();
 
     cancel(&a, &owner, version).await;
-    let Notice::JobCancel(canceled) = heard(&mut notices).await else { panic!("a cancel") };
+    let Notification::JobCancel(canceled) = heard(&mut notifications).await else { panic!("a cancel") };
     assert_eq!((canceled.job_id, canceled.force), (posted.to_string(), false));
 
     let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
     let drained = a.post(&owner, path, Value::Null).await.expect(200);
     assert_eq!(drained["told"], 0, "it is connected to the other server");
-    let Notice::Drain(drain) = heard(&mut notices).await else { panic!("a drain") };
+    let Notification::Drain(drain) = heard(&mut notifications).await else { panic!("a drain") };
     assert_eq!(drain.reason, "admin asked for it");
 
     let idle = Line::open(&b.app, Wanted { name: "idle", key: key.id, ..Wanted::default() }).await;

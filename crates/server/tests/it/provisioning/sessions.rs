@@ -1,11 +1,11 @@
-//! Daemons with extensions: coming back to their jobs, tokens, numbered lines, states, slots, notices
+//! Daemons with extensions: coming back to their jobs, tokens, numbered lines, states, slots, notifications
 //! (docs/extensions.md).
 
 use bytes::Bytes;
 use coder_domain::key::Hashed;
 use coder_server::provisioning::credentials::revoke;
 use coder_store::{builds, keys};
-use coder_wire::extension::messages::notice::Notice;
+use coder_wire::extension::messages::notification::Notification;
 use coder_wire::extension::messages::{ProgramReport, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};
 
@@ -144,12 +144,12 @@ on_both_engines! {
         let spared = import(&server, &owner, json!({})).await.1;
         let other = Daemon::untagged(&server, "other").await;
         other.take(spared).await;
-        let mut notices = line.ext.notices().await.unwrap();
+        let mut notifications = line.ext.notifications().await.unwrap();
         let started = std::time::Instant::now();
         let revoking = revoke::key(app, key.id, revoke::Reason::Deleted);
-        let (ended, notice) = tokio::join!(revoking, heard(&mut notices));
+        let (ended, notification) = tokio::join!(revoking, heard(&mut notifications));
         assert_eq!(ended.unwrap(), 2);
-        let Notice::JobRevoked(revoked) = notice else { panic!("{notice:?}") };
+        let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, ours.to_string());
         tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
         tokio::time::timeout(SOON, official.calls.session().closed()).await.unwrap();
@@ -207,19 +207,19 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
     let (version, posted) = import(&server, &owner, json!({})).await;
     let (line, session) = Line::fresh(&server.app, "d").await;
     line.take(posted).await;
-    let mut notices = line.ext.notices().await.unwrap();
+    let mut notifications = line.ext.notifications().await.unwrap();
     cancel(&server, &owner, version).await;
-    let Notice::JobCancel(first) = heard(&mut notices).await else { panic!("a cancel") };
+    let Notification::JobCancel(first) = heard(&mut notifications).await else { panic!("a cancel") };
     assert_eq!((first.job_id, first.force), (posted.to_string(), false));
     server.advance(1);
-    let Notice::JobCancel(second) = heard(&mut notices).await else { panic!("a cancel") };
+    let Notification::JobCancel(second) = heard(&mut notifications).await else { panic!("a cancel") };
     assert!(second.force);
     assert!(line.update(posted).await.unwrap().canceled, "heartbeats go on");
     line.cut();
     // Said again after a cut.
     let (again, answer) = Line::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert!(answer.jobs[0].canceled);
-    let Notice::JobCancel(third) = heard(&mut again.ext.notices().await.unwrap()).await else {
+    let Notification::JobCancel(third) = heard(&mut again.ext.notifications().await.unwrap()).await else {
         panic!("a cancel")
     };
     assert!(third.force);
@@ -237,9 +237,9 @@ async fn slots_are_reported_and_a_drain_is_heard() {
     for (slots, busy) in [(0, 0), (257, 0), (u32::MAX, 0), (1, 257)] {
         line.ext.report_slots(&SlotsReport { slots, busy, draining: true }).await.unwrap_err();
     }
-    let mut notices = line.ext.notices().await.unwrap();
+    let mut notifications = line.ext.notifications().await.unwrap();
     assert_eq!(server.app.scheduler.connected().drain(line.id, "make room", server.app.now()), 1);
-    let Notice::Drain(drain) = heard(&mut notices).await else { panic!("a drain") };
+    let Notification::Drain(drain) = heard(&mut notifications).await else { panic!("a drain") };
     assert_eq!(drain.reason, "make room");
 }
 

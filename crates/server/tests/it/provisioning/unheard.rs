@@ -5,7 +5,7 @@ use bytes::Bytes;
 use coder_domain::key::Hashed;
 use coder_server::provisioning::session::admit::PresentedKey;
 use coder_store::keys;
-use coder_wire::extension::messages::notice::Notice;
+use coder_wire::extension::messages::notification::Notification;
 
 use super::extended::{Line, Wanted, heard};
 use super::*;
@@ -56,10 +56,10 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
     let error = job(&a, posted).await.error;
     assert_eq!(error, "the key of the provisioner daemon was deleted (daemon deleted)");
 
-    let mut notices = rotated.ext.notices().await.unwrap();
+    let mut notifications = rotated.ext.notifications().await.unwrap();
     a.post(&owner, &format!("{KEYS}/rotated/rotate"), json!({ "overlap_seconds": 0 })).await.expect(200);
-    let notice = tokio::time::timeout(SHORTLY, heard(&mut notices)).await.unwrap();
-    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
+    let notification = tokio::time::timeout(SHORTLY, heard(&mut notifications)).await.unwrap();
+    assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
 
     let user = a.user(&owner, "u", &["template-admin"]).await;
     let id = a.user_id(&user).await;
@@ -73,11 +73,11 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
     a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
     ends(&of_user, "a user").await;
 
-    let mut notices = spared.ext.notices().await.unwrap();
+    let mut notifications = spared.ext.notifications().await.unwrap();
     let path = "/api/v2/organizations/default/provisionerdaemons/spared/drain";
     assert_eq!(a.post(&owner, path, Value::Null).await.expect(200)["told"], 0);
-    let notice = tokio::time::timeout(SHORTLY, heard(&mut notices)).await.unwrap();
-    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
+    let notification = tokio::time::timeout(SHORTLY, heard(&mut notifications)).await.unwrap();
+    assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
     assert!(spared.calls.session().end().is_none());
 }
 
@@ -137,12 +137,12 @@ async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is
     let (version, held) = import(&a, &owner, json!({})).await;
     let line = keyed(&a, &b, "holder").await;
     line.take(held).await;
-    let mut notices = line.ext.notices().await.unwrap();
+    let mut notifications = line.ext.notifications().await.unwrap();
     cancel(&a, &owner, version).await;
-    let notice = tokio::time::timeout(SHORTLY, heard(&mut notices)).await.unwrap();
+    let notification = tokio::time::timeout(SHORTLY, heard(&mut notifications)).await.unwrap();
     assert!(
-        matches!(&notice, Notice::JobCancel(canceled) if canceled.job_id == held.to_string()),
-        "{notice:?}"
+        matches!(&notification, Notification::JobCancel(canceled) if canceled.job_id == held.to_string()),
+        "{notification:?}"
     );
 }
 

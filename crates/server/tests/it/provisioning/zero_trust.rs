@@ -456,5 +456,5 @@ async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
             .await
             .is_err()
     );
-    assert!(ext.notices().await.unwrap().next().await.is_err());
+    assert!(ext.notifications().await.unwrap().next().await.is_err());
 }

@@ -192,7 +192,7 @@ pub struct HealthReport {
 pub struct HealthReceipt {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NoticesRequest {
+pub struct NotificationsRequest {
 }
 /// Finish the jobs in hand, take no further one, then leave for good.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -223,14 +223,14 @@ pub struct JobRevoked {
     pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Notice {
-    #[prost(oneof = "notice::Notice", tags = "1, 2, 3")]
-    pub notice: ::core::option::Option<notice::Notice>,
+pub struct Notification {
+    #[prost(oneof = "notification::Notification", tags = "1, 2, 3")]
+    pub notification: ::core::option::Option<notification::Notification>,
 }
-/// Nested message and enum types in `Notice`.
-pub mod notice {
+/// Nested message and enum types in `Notification`.
+pub mod notification {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Notice {
+    pub enum Notification {
         /// with drain
         #[prost(message, tag = "1")]
         Drain(super::Drain),

@@ -1,21 +1,21 @@
-//! One stream as the session knows it: what waits to be read and to be written, and the credit for both.
+//! One stream in the state of its session: bytes to read and to write, and the credit for both.
 
 use std::task::Waker;
 
 use bytes::BytesMut;
 
-use super::WINDOW;
+use super::super::config::WINDOW;
 
 /// One stream.
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) recv: BytesMut,
-    /// Credit the peer has left.
+    /// Remaining credit of the peer.
     pub(super) recv_window: u32,
     /// Consumed bytes whose credit has not been returned yet.
     pub(super) consumed: u32,
     pub(super) send: BytesMut,
-    /// Credit we have left.
+    /// Our remaining credit.
     pub(super) send_window: u32,
     pub(super) reader: Option<Waker>,
     pub(super) writer: Option<Waker>,
@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) fin_sent: bool,
     pub(super) fin_received: bool,
     pub(super) reset: bool,
-    /// The handle is gone; what arrives is thrown away.
+    /// The handle was dropped; received bytes are discarded.
     pub(super) detached: bool,
     /// Listed in `ready`.
     pub(super) queued: bool,

@@ -1,17 +1,18 @@
-//! What the handle of a stream does: it reads, writes and ends the stream.
+//! The operations of a stream handle: read, write, end.
 
 use std::task::Waker;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
+use super::super::config::WINDOW;
 use super::super::error::Error;
 use super::super::frame::{Flags, Header, Kind};
-use super::{State, WINDOW};
+use super::State;
 
-/// Bytes one stream may have waiting to be written.
-const SEND_BUFFER: usize = 64 << 10;
-/// Credit is returned once this much has been consumed.
+/// Most bytes of one stream that wait to be written.
+const MAX_SEND_BUFFER: usize = 64 << 10;
+/// Credit is returned once this many bytes have been consumed.
 const CREDIT_STEP: u32 = WINDOW / 2;
 
 impl State {
@@ -42,7 +43,7 @@ impl State {
             // An idle stream owns no buffer.
             entry.recv = BytesMut::new();
         }
-        self.forget(count);
+        self.release_unread(count);
         self.consume(id, count);
         Some(Ok(()))
     }
@@ -55,7 +56,7 @@ impl State {
             let credit = std::mem::take(&mut entry.consumed);
             entry.recv_window = entry.recv_window.saturating_add(credit);
             self.control.push_back(Header::new(Kind::WindowUpdate, Flags::NONE, id, credit));
-            self.wake_driver();
+            self.wake_task();
         }
     }
 
@@ -69,7 +70,7 @@ impl State {
             return Some(Err(error));
         }
         let entry = self.streams.get_mut(&id).expect("an entry lives as long as its handle");
-        let count = SEND_BUFFER.saturating_sub(entry.send.len()).min(bytes.len());
+        let count = MAX_SEND_BUFFER.saturating_sub(entry.send.len()).min(bytes.len());
         if count == 0 && !bytes.is_empty() {
             set(&mut entry.writer, waker);
             return None;
@@ -79,7 +80,7 @@ impl State {
         Some(Ok(count))
     }
 
-    /// Done once everything written has left the stream's buffer.
+    /// Completes once the stream's send buffer is empty.
     pub(in crate::mux) fn flush(&mut self, id: u32, waker: &Waker) -> Option<Result<(), Error>> {
         let entry = self.streams.get_mut(&id).expect("an entry lives as long as its handle");
         if entry.send.is_empty() && !entry.reset {
@@ -116,7 +117,7 @@ impl State {
         self.make_ready(id);
     }
 
-    /// The handle is gone.
+    /// The handle was dropped.
     pub(in crate::mux) fn detach(&mut self, id: u32, now: Instant) {
         self.finish(id, now);
         let session_over = self.closed.is_some();
@@ -125,7 +126,7 @@ impl State {
         (entry.reader, entry.writer) = (None, None);
         let unread = std::mem::take(&mut entry.recv).len();
         let finished = entry.finished();
-        self.forget(unread);
+        self.release_unread(unread);
         if session_over || finished {
             self.remove(id);
         } else {

@@ -1,14 +1,14 @@
-//! What a session knows: its streams, their credit, and what has to be written. No I/O happens here.
+//! The state of a session: its streams, their credit, and the frames to write. It does no I/O.
 //!
-//! One state, because every transition touches both a stream's credit and the session's queue, under one lock; what handles
-//! do, what arrives, what leaves and what time brings are in files of their own.
+//! One struct under one lock, because every transition changes both a stream's credit and the session's queue. The methods
+//! are in `handle` (operations of stream handles), `receive`, `send` and `timers`.
 
-mod arriving;
 mod entry;
 mod handle;
-mod leaving;
+mod receive;
+mod receive_limit;
+mod send;
 mod timers;
-mod unread;
 
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
@@ -16,19 +16,19 @@ use std::task::Waker;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub(super) use self::arriving::Payload;
 use self::entry::Entry;
-pub(super) use self::leaving::BATCH;
-use self::unread::Unread;
+pub(super) use self::receive::Payload;
+use self::receive_limit::ReceiveLimit;
+pub(super) use self::send::MAX_BATCH;
+use super::config::Config;
 use super::error::Error;
 use super::frame::{Flags, Header, Kind};
-use super::{Config, WINDOW};
 use crate::budget::Reservation;
 
-/// Pings of callers that may be on their way at once.
-const PINGS: usize = 16;
-/// Our own streams that may be without acknowledgement (wire-protocol 2.2).
-const UNACKNOWLEDGED: usize = 256;
+/// Most pings of callers without an answer.
+const MAX_PINGS: usize = 16;
+/// Most streams of ours without acknowledgement (wire-protocol 2.2).
+const MAX_UNACKNOWLEDGED: usize = 256;
 
 /// Which end of the connection this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,28 +59,28 @@ pub(in crate::mux) struct State {
     /// The keepalive ping that has no answer yet, and when it is due.
     unanswered: Option<(u32, Instant)>,
     /// When bytes arrived last.
-    pub(in crate::mux) heard_at: Instant,
-    /// Set when this side closes: what is queued may still leave until then.
+    pub(in crate::mux) last_receive: Instant,
+    /// Set when this side closes: queued frames may be written until then.
     pub(in crate::mux) close_by: Option<Instant>,
     pub(in crate::mux) closed: Option<Error>,
     /// The connection has been shut down, too.
     pub(in crate::mux) shut: bool,
-    pub(in crate::mux) driver: Option<Waker>,
-    pub(in crate::mux) unread: Unread,
-    /// Whether something may be read now has to be looked at again.
-    pub(in crate::mux) again: bool,
-    /// Waiting callers of `open` or `accept` have something to look at.
-    pub(in crate::mux) news: bool,
+    pub(in crate::mux) task: Option<Waker>,
+    pub(in crate::mux) unread: ReceiveLimit,
+    /// The task has to check again whether it may read.
+    pub(in crate::mux) read_again: bool,
+    /// Callers that wait in `open` or `accept` have to check the state again.
+    pub(in crate::mux) changed: bool,
 }
 
 impl State {
     pub(in crate::mux) fn new(role: Role, config: Config, unread: Option<Reservation>, now: Instant) -> Self {
         Self {
-            unread: Unread::new(unread),
-            again: false,
+            unread: ReceiveLimit::new(unread),
+            read_again: false,
             ping_at: now + config.keepalive_interval,
             unanswered: None,
-            heard_at: now,
+            last_receive: now,
             close_by: None,
             config,
             role,
@@ -97,8 +97,8 @@ impl State {
             goaway: false,
             closed: None,
             shut: false,
-            driver: None,
-            news: false,
+            task: None,
+            changed: false,
         }
     }
 
@@ -106,13 +106,13 @@ impl State {
         self.streams.len()
     }
 
-    fn wake_driver(&mut self) {
-        if let Some(waker) = self.driver.take() {
+    fn wake_task(&mut self) {
+        if let Some(waker) = self.task.take() {
             waker.wake();
         }
     }
 
-    /// Opens a stream; none when there are too many without acknowledgement.
+    /// Opens a stream; none while too many are without acknowledgement.
     pub(in crate::mux) fn open(&mut self, now: Instant) -> Result<Option<u32>, Error> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
@@ -124,7 +124,7 @@ impl State {
             return Err(Error::GoAway);
         }
         let id = self.next_id.ok_or(Error::Exhausted)?;
-        if self.unacknowledged >= UNACKNOWLEDGED || self.streams.len() >= self.config.max_streams {
+        if self.unacknowledged >= MAX_UNACKNOWLEDGED || self.streams.len() >= self.config.max_streams {
             return Ok(None);
         }
         self.next_id = id.checked_add(2);
@@ -132,7 +132,7 @@ impl State {
         self.unacknowledged += 1;
         self.opening.push_back((now + self.config.open_timeout, id));
         self.control.push_back(Header::new(Kind::WindowUpdate, Flags::SYN, id, 0));
-        self.wake_driver();
+        self.wake_task();
         Ok(Some(id))
     }
 
@@ -142,13 +142,13 @@ impl State {
             return Err(error.clone());
         }
         self.pings.retain(|(_, waiting)| !waiting.is_closed());
-        if self.pings.len() >= PINGS {
+        if self.pings.len() >= MAX_PINGS {
             return Err(Error::Silent);
         }
         let (sender, receiver) = oneshot::channel();
         let value = self.queue_ping();
         self.pings.push((value, sender));
-        self.wake_driver();
+        self.wake_task();
         Ok(receiver)
     }
 
@@ -159,11 +159,11 @@ impl State {
         value
     }
 
-    /// Ends the session once what may leave has left, or at `by`.
+    /// Ends the session once its frames are written, or at `by`.
     pub(in crate::mux) fn close(&mut self, by: Instant) {
         if self.close_by.is_none() {
             self.close_by = Some(by);
-            self.wake_driver();
+            self.wake_task();
         }
     }
 
@@ -172,29 +172,29 @@ impl State {
         if entry.can_send() && !entry.queued {
             entry.queued = true;
             self.ready.push_back(id);
-            self.wake_driver();
+            self.wake_task();
         }
     }
 
     fn remove(&mut self, id: u32) {
         if let Some(entry) = self.streams.remove(&id) {
-            self.forget(entry.recv.len());
+            self.release_unread(entry.recv.len());
             if entry.ours && !entry.acknowledged {
                 self.unacknowledged -= 1;
             }
         }
-        self.news = true;
+        self.changed = true;
     }
 
-    /// Bytes that had arrived were read, or are of no use any more.
-    fn forget(&mut self, count: usize) {
-        if self.unread.gone(count) {
-            self.again = true;
-            self.wake_driver();
+    /// Counts received bytes as read or discarded.
+    fn release_unread(&mut self, count: usize) {
+        if self.unread.remove(count) {
+            self.read_again = true;
+            self.wake_task();
         }
     }
 
-    /// The session is over.
+    /// Ends the session.
     pub(in crate::mux) fn end(&mut self, error: Error) {
         if self.closed.is_none() {
             self.closed = Some(error);
@@ -210,9 +210,9 @@ impl State {
         for entry in self.streams.values_mut() {
             entry.wake();
         }
-        // Streams without a handle have nobody left to remove them.
-        let unread: Vec<u32> = self.streams.iter().filter(|(_, e)| e.detached).map(|(id, _)| *id).collect();
-        for id in unread {
+        // Streams without a handle are removed by nobody else.
+        let detached: Vec<u32> = self.streams.iter().filter(|(_, e)| e.detached).map(|(id, _)| *id).collect();
+        for id in detached {
             self.remove(id);
         }
     }

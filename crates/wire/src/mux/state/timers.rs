@@ -1,4 +1,4 @@
-//! Time: streams that are not acknowledged or not ended, and peers that are silent.
+//! Timeouts: streams that are not acknowledged or not ended, and silent peers.
 
 use bytes::BytesMut;
 use tokio::time::Instant;
@@ -27,22 +27,22 @@ impl State {
         [streams, self.close_by, self.unread.deadline()].into_iter().flatten().fold(keepalive, Instant::min)
     }
 
-    /// Ends what took too long.
+    /// Applies the timeouts that are over.
     pub(in crate::mux) fn expire(&mut self, now: Instant) -> Result<(), Error> {
-        self.again |= self.unread.expire(now);
+        self.read_again |= self.unread.expire(now);
         while self.closing.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, id)) = self.closing.pop_front() else { break };
             let Some(entry) = self.streams.get_mut(&id) else { continue };
             if entry.fin_sent && entry.fin_received {
                 continue;
             }
-            // The peer never ended its side: the stream is given up, as the Go library does.
+            // The peer never ended its side: the stream is reset, as in the Go library.
             entry.reset = true;
             let unread = std::mem::take(&mut entry.recv).len();
             entry.send = BytesMut::new();
             entry.wake();
             let finished = entry.finished();
-            self.forget(unread);
+            self.release_unread(unread);
             self.control.push_back(Header::new(Kind::WindowUpdate, Flags::RST, id, 0));
             if finished {
                 self.remove(id);
@@ -58,12 +58,12 @@ impl State {
         self.keepalive(now)
     }
 
-    /// Sends the next ping, or ends a silent session. Anything that arrived after the ping counts as a sign of life:
-    /// on a slow line the answer waits behind data.
+    /// Sends the next ping, or ends a silent session. Anything that arrives after the ping counts as a sign of life:
+    /// on a slow connection the answer waits behind data.
     fn keepalive(&mut self, now: Instant) -> Result<(), Error> {
         match self.unanswered {
             Some((value, due)) if due <= now => {
-                let due = self.heard_at + self.config.keepalive_timeout;
+                let due = self.last_receive + self.config.keepalive_timeout;
                 if due <= now {
                     return Err(Error::Silent);
                 }

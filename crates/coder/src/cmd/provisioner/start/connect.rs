@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coder_api::client::{Client, Error, Serve};
 use coder_domain::protocol::ApiVersion;
 use coder_provisioner::{ConnectError, ConnectFuture, Connector, Transport};
+use coder_wire::error_chain;
 use coder_wire::extension::Extensions;
 use coder_wire::ws::Socket;
 
@@ -40,7 +41,8 @@ impl Dialled {
             let serve = self.serve();
             let error = match self.client.serve(&serve).await {
                 Ok(upgraded) => {
-                    let extensions = Extensions::from_headers(&upgraded.headers).both(Extensions::ALL);
+                    let extensions =
+                        Extensions::from_headers(&upgraded.headers).intersection(Extensions::ALL);
                     let stream = Box::new(Socket::client(upgraded.stream));
                     return Ok(Transport { stream, extensions, protocol: serve.api_version });
                 }
@@ -80,13 +82,10 @@ fn explain(error: &Error, offered: ApiVersion) -> ConnectError {
         return ConnectError::from_response(status.as_u16(), &body, offered);
     }
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
+    for cause in error_chain::causes(error).skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
-        cause = error.source();
     }
     if let Some(hint) = error.hint() {
         text = format!("{text} ({hint})");

@@ -1,4 +1,4 @@
-//! Who waits for which job, when daemons and clients are tasks of one process.
+//! Completed jobs, for the clients that wait for them in the same process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
-/// Tells the client that posted a job when a daemon of this process completed it; either side may come first.
+/// Notifies the client that posted a job once a daemon of this process has completed it. Either side may come first.
 #[derive(Clone, Default)]
-pub(super) struct Finished(Arc<Mutex<HashMap<String, Option<oneshot::Sender<()>>>>>);
+pub(super) struct Completions(Arc<Mutex<HashMap<String, Option<oneshot::Sender<()>>>>>);
 
-impl Finished {
-    pub(super) fn note(&self, job: &str) {
+impl Completions {
+    pub(super) fn add(&self, job: &str) {
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match jobs.remove(job) {
             // A client that stopped waiting needs no message.

@@ -1,45 +1,46 @@
-//! What arrives: headers, payload, new streams of the peer.
+//! Received frames: headers, payload, new streams of the peer.
 
 use bytes::BytesMut;
 
+use super::super::config::WINDOW;
 use super::super::error::Error;
 use super::super::frame::{Flags, Header, Kind};
 use super::entry::Entry;
-use super::{Role, State, WINDOW};
+use super::{Role, State};
 
-/// Frames without payload that may wait; while there are more, nothing is read.
-const CONTROL_LIMIT: usize = 1024;
-/// What a peer may send to a stream that nobody reads any more before its credit ends.
-const DISCARD_LIMIT: u64 = 128 << 20;
+/// Most frames without payload that wait to be written; while there are more, nothing is read.
+const MAX_CONTROL_FRAMES: usize = 1024;
+/// Bytes that a peer may send to a stream without a reader before its credit ends.
+const MAX_DISCARDED: u64 = 128 << 20;
 
-/// Where the payload of a frame goes.
+/// The destination of the payload of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::mux) struct Payload {
-    /// The stream, or none when the payload is dropped.
+    /// The stream, or none when the payload is discarded.
     pub(in crate::mux) stream: Option<u32>,
     /// Bytes still to come.
     pub(in crate::mux) remaining: u32,
-    /// The peer's side ends after them.
+    /// The peer's direction ends after them.
     pub(in crate::mux) fin: bool,
 }
 
 impl State {
-    /// Whether so much waits, to be written or to be read, that nothing may be read from the connection.
+    /// Whether so much waits to be written or to be read that the connection must not be read.
     pub(in crate::mux) fn congested(&mut self) -> bool {
-        self.control.len() > CONTROL_LIMIT || self.unread.is_full()
+        self.control.len() > MAX_CONTROL_FRAMES || self.unread.is_full()
     }
 
-    /// Takes a header; the payload of a Data frame follows.
+    /// Processes a header; the payload of a Data frame follows.
     pub(in crate::mux) fn header(&mut self, header: Header) -> Result<Payload, Error> {
         let none = Payload { stream: None, remaining: 0, fin: false };
         match header.kind {
             Kind::Ping => {
-                self.ping_arrived(header);
+                self.receive_ping(header);
                 Ok(none)
             }
             Kind::GoAway if header.length == 0 => {
                 self.goaway = true;
-                self.news = true;
+                self.changed = true;
                 Ok(none)
             }
             Kind::GoAway => Err(Error::PeerError(header.length)),
@@ -47,14 +48,14 @@ impl State {
         }
     }
 
-    fn ping_arrived(&mut self, header: Header) {
+    fn receive_ping(&mut self, header: Header) {
         if header.flags.has(Flags::SYN) {
             self.control.push_back(Header::new(Kind::Ping, Flags::ACK, 0, header.length));
         } else if self.unanswered.is_some_and(|(value, _)| value == header.length) {
             self.unanswered = None;
         } else if let Some(at) = self.pings.iter().position(|(value, _)| *value == header.length) {
             let (_, waiting) = self.pings.swap_remove(at);
-            // Nobody waiting any more is fine.
+            // The caller may have stopped waiting.
             let _ = waiting.send(());
         }
     }
@@ -76,7 +77,7 @@ impl State {
         if header.flags.has(Flags::ACK) && entry.ours && !entry.acknowledged {
             entry.acknowledged = true;
             self.unacknowledged -= 1;
-            self.news = true;
+            self.changed = true;
         }
         if data {
             entry.recv_window = entry
@@ -92,7 +93,7 @@ impl State {
             entry.send = BytesMut::new();
             entry.wake();
             let detached = entry.detached;
-            self.forget(unread);
+            self.release_unread(unread);
             let unaccepted = self.backlog.iter().position(|waiting| *waiting == id);
             unaccepted.map(|at| self.backlog.remove(at));
             if detached || unaccepted.is_some() {
@@ -108,7 +109,8 @@ impl State {
         Ok(payload)
     }
 
-    /// A new stream of the peer. Acknowledged at once: the official daemon gives the session up after 75 s without.
+    /// Accepts a new stream of the peer and acknowledges it at once: without, the official daemon ends the session after
+    /// 75 s.
     fn syn(&mut self, id: u32) -> Result<(), Error> {
         let odd = id % 2 == 1;
         if id == 0 || odd == (self.role == Role::Client) {
@@ -124,11 +126,11 @@ impl State {
         self.streams.insert(id, Entry::new(false));
         self.backlog.push_back(id);
         self.control.push_back(Header::new(Kind::WindowUpdate, Flags::ACK, id, 0));
-        self.news = true;
+        self.changed = true;
         Ok(())
     }
 
-    /// Takes some bytes of a payload.
+    /// Processes some bytes of a payload.
     pub(in crate::mux) fn payload(&mut self, stream: Option<u32>, bytes: &[u8]) {
         let Some((id, entry)) = stream.and_then(|id| Some((id, self.streams.get_mut(&id)?))) else { return };
         if entry.reset || entry.fin_received {
@@ -136,19 +138,19 @@ impl State {
         }
         if entry.detached {
             entry.discarded += bytes.len() as u64;
-            if entry.discarded <= DISCARD_LIMIT {
+            if entry.discarded <= MAX_DISCARDED {
                 self.consume(id, bytes.len());
             }
             return;
         }
         entry.recv.extend_from_slice(bytes);
-        self.unread.arrived(bytes.len());
+        self.unread.add(bytes.len());
         if let Some(waker) = entry.reader.take() {
             waker.wake();
         }
     }
 
-    /// The payload is complete.
+    /// Processes the end of a payload.
     pub(in crate::mux) fn payload_end(&mut self, payload: Payload) {
         let Some((id, entry)) = payload.stream.and_then(|id| Some((id, self.streams.get_mut(&id)?))) else {
             return;

@@ -1,4 +1,4 @@
-//! What leaves: frames, gathered into writes, the streams in turns.
+//! Frames to write, combined into batches; the streams take turns (round robin).
 
 use std::collections::VecDeque;
 
@@ -7,25 +7,25 @@ use bytes::{Buf as _, BytesMut};
 use super::super::frame::{Flags, HEADER, Header, Kind};
 use super::State;
 
-/// Bytes one stream may write before the next has its turn.
-const TURN: usize = 16 << 10;
-/// Bytes gathered into one write to the connection: one WebSocket message.
-pub(in crate::mux) const BATCH: usize = 64 << 10;
+/// Most bytes of one stream in its turn.
+const QUANTUM: usize = 16 << 10;
+/// Most bytes of one write to the connection: one WebSocket message.
+pub(in crate::mux) const MAX_BATCH: usize = 64 << 10;
 
 impl State {
-    /// Whether anything waits to be written that may be written now.
+    /// Whether there are frames that may be written now.
     pub(in crate::mux) fn has_output(&self) -> bool {
         !self.control.is_empty() || !self.ready.is_empty()
     }
 
-    /// Gathers frames for one write: those without payload first, then the streams in turns.
+    /// Fills one batch: frames without payload first, then the streams in turns.
     pub(in crate::mux) fn fill(&mut self, out: &mut Vec<u8>) {
-        while out.len() + HEADER <= BATCH
+        while out.len() + HEADER <= MAX_BATCH
             && let Some(header) = self.control.pop_front()
         {
             out.extend_from_slice(&header.encode());
         }
-        while out.len() + TURN + 2 * HEADER <= BATCH
+        while out.len() + QUANTUM + 2 * HEADER <= MAX_BATCH
             && let Some(id) = self.ready.pop_front()
         {
             self.fill_stream(id, out);
@@ -41,9 +41,9 @@ impl State {
         if entry.reset {
             return;
         }
-        let count = entry.send.len().min(entry.send_window as usize).min(TURN);
+        let count = entry.send.len().min(entry.send_window as usize).min(QUANTUM);
         if count > 0 {
-            let length = u32::try_from(count).expect("a turn is small");
+            let length = u32::try_from(count).expect("a quantum is small");
             out.extend_from_slice(&Header::new(Kind::Data, Flags::NONE, id, length).encode());
             out.extend_from_slice(&entry.send[..count]);
             entry.send.advance(count);

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use coder_wire::extension::Extension;
-use coder_wire::extension::messages::notice::Notice;
+use coder_wire::extension::messages::notification::Notification;
 
 use crate::cancel::{Shutdown, Urgency};
 use crate::hand::{Hand, Over};
@@ -13,38 +13,38 @@ use crate::session::Line;
 pub(crate) async fn listen(line: &Line, hand: &Hand, shutdown: &Shutdown) -> Infallible {
     let granted = line.granted();
     if granted.has(Extension::Drain) || granted.has(Extension::Cancel) {
-        match line.extensions().notices().await {
-            Ok(mut notices) => {
-                while let Ok(Some(notice)) = notices.next().await {
-                    obey(notice.notice, hand, shutdown);
+        match line.extensions().notifications().await {
+            Ok(mut notifications) => {
+                while let Ok(Some(notification)) = notifications.next().await {
+                    obey(notification.notification, hand, shutdown);
                 }
             }
-            Err(error) => tracing::debug!(%error, "the server has no notices"),
+            Err(error) => tracing::debug!(%error, "the server has no notifications"),
         }
     }
     // The connection's end is seen elsewhere; without it the server has nothing more to say.
     std::future::pending().await
 }
 
-fn obey(notice: Option<Notice>, hand: &Hand, shutdown: &Shutdown) {
-    match notice {
-        Some(Notice::Drain(drain)) => {
+fn obey(notification: Option<Notification>, hand: &Hand, shutdown: &Shutdown) {
+    match notification {
+        Some(Notification::Drain(drain)) => {
             tracing::info!(target: "provisioner", reason = drain.reason, "the server asks the daemon to drain");
             shutdown.drain();
         }
-        Some(Notice::JobCancel(cancel)) => {
+        Some(Notification::JobCancel(cancel)) => {
             if let Some(held) = hand.find(&cancel.job_id) {
                 let urgency = if cancel.force { Urgency::Forced } else { Urgency::Graceful };
                 tracing::info!(target: "provisioner", job_id = cancel.job_id, reason = cancel.reason, force = cancel.force, "the job is canceled");
                 held.cancel(urgency);
             }
         }
-        Some(Notice::JobRevoked(revoked)) => {
+        Some(Notification::JobRevoked(revoked)) => {
             if let Some(held) = hand.find(&revoked.job_id) {
                 held.end(Over::Lost(revoked.reason));
             }
         }
-        // A notice of a later version.
+        // A notification of a later version.
         None => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Very many daemons that wait, and jobs that find the right one among them.
+//! Very many waiting daemons, and jobs for some of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,42 +11,43 @@ use tokio::task::JoinSet;
 use super::{Latency, Tags, Target};
 use crate::daemon::{FakeDaemon, import_result};
 
-type Arrivals = Arc<Mutex<HashMap<String, Arrival>>>;
+type Acquisitions = Arc<Mutex<HashMap<String, Acquisition>>>;
 
-/// Either side may come first.
-enum Arrival {
-    Expected(oneshot::Sender<Instant>),
-    Seen(Instant),
+/// A job that was acquired or is waited for; either may come first.
+enum Acquisition {
+    Awaited(oneshot::Sender<Instant>),
+    Done(Instant),
 }
 
 /// Connected daemons, each waiting for a job.
-pub struct Crowd {
+pub struct Fleet {
     target: Target,
     tag_sets: usize,
-    arrivals: Arrivals,
-    /// How long it took until the last of them had joined.
+    acquisitions: Acquisitions,
+    /// The time until the last daemon had joined.
     pub connected_in: Duration,
     _waiting: JoinSet<Result<()>>,
 }
 
-impl Crowd {
+impl Fleet {
     /// Joins `daemons`, spread evenly over `tag_sets`; with one tag set they are untagged.
     ///
     /// # Errors
     /// When one cannot join.
     pub async fn join(target: &Target, daemons: usize, tag_sets: usize) -> Result<Self> {
         let begin = Instant::now();
-        let joined = target.daemons(daemons, "crowd", |number| pool(number % tag_sets, tag_sets)).await?;
+        let joined = target.daemons(daemons, "fleet", |number| pool(number % tag_sets, tag_sets)).await?;
         let connected_in = begin.elapsed();
-        let arrivals = Arrivals::default();
+        let acquisitions = Acquisitions::default();
         let mut waiting = JoinSet::new();
         for daemon in joined {
-            waiting.spawn(wait(daemon, Arc::clone(&arrivals)));
+            waiting.spawn(wait(daemon, Arc::clone(&acquisitions)));
         }
-        Ok(Self { target: target.clone(), tag_sets, arrivals, connected_in, _waiting: waiting })
+        Ok(Self { target: target.clone(), tag_sets, acquisitions, connected_in, _waiting: waiting })
     }
 
-    /// Posts imports, one after the other, for one pool after the other; from the beginning of each POST to a daemon.
+    /// Posts imports, one after the other, for one pool after the other; measures from the beginning of each POST until a
+    /// daemon has the job.
     ///
     /// # Errors
     /// When one does not arrive within a minute.
@@ -69,12 +70,12 @@ impl Crowd {
     }
 
     fn expect(&self, job: String) -> Result<Instant, oneshot::Receiver<Instant>> {
-        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Arrival::Seen(at)) = arrivals.remove(&job) {
+        let mut acquisitions = self.acquisitions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Acquisition::Done(at)) = acquisitions.remove(&job) {
             return Ok(at);
         }
         let (send, receive) = oneshot::channel();
-        arrivals.insert(job, Arrival::Expected(send));
+        acquisitions.insert(job, Acquisition::Awaited(send));
         Err(receive)
     }
 }
@@ -83,20 +84,20 @@ fn pool(number: usize, of: usize) -> Tags {
     if of < 2 { Tags::new() } else { Tags::from([("pool".to_owned(), number.to_string())]) }
 }
 
-async fn wait(daemon: FakeDaemon, arrivals: Arrivals) -> Result<()> {
+async fn wait(daemon: FakeDaemon, acquisitions: Acquisitions) -> Result<()> {
     loop {
         let job = daemon.acquire().await?.job_id;
         let at = Instant::now();
-        note(&arrivals, &job, at);
+        note(&acquisitions, &job, at);
         daemon.calls.complete_job(&import_result(&job)).await?;
     }
 }
 
-fn note(arrivals: &Arrivals, job: &str, at: Instant) {
-    let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-    match arrivals.remove(job) {
-        // Who stopped waiting needs no message.
-        Some(Arrival::Expected(waiting)) => drop(waiting.send(at)),
-        _ => drop(arrivals.insert(job.to_owned(), Arrival::Seen(at))),
+fn note(acquisitions: &Acquisitions, job: &str, at: Instant) {
+    let mut acquisitions = acquisitions.lock().unwrap_or_else(PoisonError::into_inner);
+    match acquisitions.remove(job) {
+        // A client that stopped waiting needs no message.
+        Some(Acquisition::Awaited(waiting)) => drop(waiting.send(at)),
+        _ => drop(acquisitions.insert(job.to_owned(), Acquisition::Done(at))),
     }
 }

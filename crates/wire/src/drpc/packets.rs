@@ -1,4 +1,4 @@
-//! Packets over a byte stream; both ends of a call are built on it.
+//! Packets over a byte stream. Both ends of a call use it.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,45 +12,45 @@ use prost::Message;
 use tokio::io::ReadBuf;
 use tokio::time::Instant;
 
-use super::MESSAGE;
+use super::MAX_MESSAGE_SIZE;
 use super::error::{Error, Status};
 use super::frame::{self, Decoder, Kind, Packet};
 use crate::budget::Reservation;
 use crate::bytes::ByteStream;
 
-/// Bytes read at once, on the stack: a call that waits owns no buffer.
-const READ: usize = 16 << 10;
-/// Input that may pile up while a writer is held up.
-const INPUT: usize = 64 << 10;
-/// Packets up to this size are gathered into one write.
-const GATHER: usize = 4096;
+/// Bytes read at once, on the stack, so that a waiting call owns no buffer.
+const READ_SIZE: usize = 16 << 10;
+/// Input that is buffered while a write waits.
+const MAX_INPUT: usize = 64 << 10;
+/// Messages up to this size are combined into one write.
+const MAX_COMBINED: usize = 4096;
 /// Bytes of a packet that need no reservation.
 const UNRESERVED: usize = 16 << 10;
-/// Reservations grow by so many bytes.
-const STEP: usize = 64 << 10;
-/// A packet that arrives more slowly than this, in bytes a second, is given up.
-const SLOWEST: usize = 8 << 10;
+/// Reservations grow in steps of this many bytes.
+const RESERVATION_STEP: usize = 64 << 10;
+/// Lowest rate of a packet, in bytes a second; a slower one ends the call.
+const MIN_RATE: usize = 8 << 10;
 
 #[derive(Debug)]
-pub(super) struct Stream<T> {
+pub(super) struct PacketStream<T> {
     io: T,
     decoder: Decoder,
     input: BytesMut,
     output: Vec<u8>,
-    /// The call.
+    /// The id of the call.
     pub(super) id: u64,
     next_message: u64,
-    /// What packets and what is made of them take of a budget; none where nobody counts.
+    /// Budget that the packets and their decoded messages use; none without accounting.
     pub(super) reservation: Option<Reservation>,
     /// When the current packet began.
     packet_since: Option<Instant>,
     /// Longest silence while reading.
-    pub(super) patience: Option<Duration>,
-    /// Longest time in which the peer takes nothing of what is written.
-    pub(super) write_patience: Option<Duration>,
+    pub(super) read_timeout: Option<Duration>,
+    /// Longest time in which the peer reads nothing of what is written.
+    pub(super) write_timeout: Option<Duration>,
 }
 
-impl<T: ByteStream> Stream<T> {
+impl<T: ByteStream> PacketStream<T> {
     pub(super) fn new(io: T, id: u64) -> Self {
         Self {
             io,
@@ -61,18 +61,18 @@ impl<T: ByteStream> Stream<T> {
             next_message: 1,
             reservation: None,
             packet_since: None,
-            patience: None,
-            write_patience: None,
+            read_timeout: None,
+            write_timeout: None,
         }
     }
 
-    /// Goes on with another call on the same byte stream.
-    pub(super) const fn restart(&mut self, id: u64) {
+    /// Begins the next call on the same byte stream.
+    pub(super) const fn begin_call(&mut self, id: u64) {
         self.id = id;
         self.next_message = 1;
     }
 
-    /// The next packet; none at the end of the byte stream. Nothing is lost when the future is dropped.
+    /// The next packet; none at the end of the byte stream. Cancel safe.
     pub(super) async fn recv(&mut self) -> Result<Option<Packet>, Error> {
         loop {
             if let Some(packet) = self.decoder.decode(&mut self.input)? {
@@ -81,54 +81,54 @@ impl<T: ByteStream> Stream<T> {
             }
             self.input = BytesMut::new();
             self.reserve().await;
-            let patience = self.patience_left()?;
+            let timeout = self.remaining_read_timeout()?;
             let read = poll_fn(|cx| poll_read(&mut self.io, &mut self.input, cx).map_err(Error::transport));
-            if within(patience, read).await? == 0 {
+            if within(timeout, read).await? == 0 {
                 return Ok(None);
             }
         }
     }
 
-    /// Waits until there is room for what is gathered, before more is read.
+    /// Waits until the budget has room for the buffered bytes, before more are read.
     async fn reserve(&mut self) {
-        let gathered = self.decoder.gathered();
+        let buffered = self.decoder.buffered();
         if let Some(reservation) = &mut self.reservation
-            && gathered > UNRESERVED
+            && buffered > UNRESERVED
         {
-            let asked = Instant::now();
+            let start = Instant::now();
             // A buffer that grows has up to twice the size of its content.
-            reservation.grow((2 * gathered).next_multiple_of(STEP)).await;
-            // The peer is not slow while it is us who wait.
-            self.packet_since = self.packet_since.map(|since| since + asked.elapsed());
+            reservation.grow((2 * buffered).next_multiple_of(RESERVATION_STEP)).await;
+            // Our own wait does not count as slowness of the peer.
+            self.packet_since = self.packet_since.map(|since| since + start.elapsed());
         }
     }
 
-    /// How long the next bytes may take: a packet has to arrive at a rate, too.
-    fn patience_left(&mut self) -> Result<Option<Duration>, Error> {
-        let Some(patience) = self.patience.filter(|_| !self.decoder.between_packets()) else {
-            return Ok(self.patience);
+    /// How long the next bytes may take: a packet has to arrive at a minimum rate, too.
+    fn remaining_read_timeout(&mut self) -> Result<Option<Duration>, Error> {
+        let Some(timeout) = self.read_timeout.filter(|_| !self.decoder.between_packets()) else {
+            return Ok(self.read_timeout);
         };
         let now = Instant::now();
         let since = *self.packet_since.get_or_insert(now);
-        let seconds = u64::try_from(self.decoder.gathered() / SLOWEST).unwrap_or(u64::MAX);
-        let end = since + patience + Duration::from_secs(seconds);
+        let seconds = u64::try_from(self.decoder.buffered() / MIN_RATE).unwrap_or(u64::MAX);
+        let end = since + timeout + Duration::from_secs(seconds);
         let left = end.checked_duration_since(now).filter(|left| !left.is_zero()).ok_or(Error::Stalled)?;
-        Ok(Some(left.min(patience)))
+        Ok(Some(left.min(timeout)))
     }
 
-    /// What was received so far is of no use any more.
+    /// Releases the reservation of what was received so far.
     pub(super) fn release(&mut self) {
         if let Some(reservation) = &mut self.reservation {
             reservation.shrink(0);
         }
     }
 
-    /// Throws away what still arrives of the current call.
+    /// Discards what still arrives of the current call.
     pub(super) fn discard(&mut self) {
         self.decoder.discard(self.id);
     }
 
-    /// Takes a packet into the next write.
+    /// Adds a packet to the next write.
     pub(super) fn queue(&mut self, kind: Kind, data: &[u8]) {
         let ids = self.next_ids();
         frame::encode(&mut self.output, kind, false, ids, data);
@@ -140,14 +140,14 @@ impl<T: ByteStream> Stream<T> {
         ids
     }
 
-    /// Takes a message into the next write, or writes it when it is long.
+    /// Adds a short message to the next write; writes a long one at once.
     pub(super) async fn send(&mut self, message: &impl Message) -> Result<(), Error> {
         let size = message.encoded_len();
-        if size > MESSAGE {
-            return Err(Error::TooLarge { size, limit: MESSAGE });
+        if size > MAX_MESSAGE_SIZE {
+            return Err(Error::TooLarge { size, limit: MAX_MESSAGE_SIZE });
         }
         let data = message.encode_to_vec();
-        if size <= GATHER {
+        if size <= MAX_COMBINED {
             self.queue(Kind::MESSAGE, &data);
             return Ok(());
         }
@@ -162,11 +162,11 @@ impl<T: ByteStream> Stream<T> {
 
     pub(super) fn queue_error(&mut self, status: &Status) {
         let mut data = status.encode();
-        data.truncate(MESSAGE);
+        data.truncate(MAX_MESSAGE_SIZE);
         self.queue(Kind::ERROR, &data);
     }
 
-    /// Hands what is queued to the byte stream.
+    /// Writes what is queued to the byte stream.
     pub(super) async fn flush(&mut self) -> Result<(), Error> {
         let output = std::mem::take(&mut self.output);
         self.write(&output).await
@@ -176,7 +176,7 @@ impl<T: ByteStream> Stream<T> {
     pub(super) async fn flush_through(&mut self) -> Result<(), Error> {
         self.flush().await?;
         let flushed = poll_fn(|cx| Pin::new(&mut self.io).poll_flush(cx).map_err(Error::transport));
-        within(self.write_patience, flushed).await
+        within(self.write_timeout, flushed).await
     }
 
     /// Ends our direction.
@@ -185,7 +185,7 @@ impl<T: ByteStream> Stream<T> {
         poll_fn(|cx| Pin::new(&mut self.io).poll_shutdown(cx)).await.map_err(Error::transport)
     }
 
-    /// Writes, and while held up watches for the end of the other direction: a peer that has gone grants no credit.
+    /// Writes, and while it waits watches for the end of the other direction: a peer that is gone grants no credit.
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         let (io, input) = (&mut self.io, &mut self.input);
         while !bytes.is_empty() {
@@ -193,7 +193,7 @@ impl<T: ByteStream> Stream<T> {
                 if let Poll::Ready(result) = Pin::new(&mut *io).poll_write(cx, bytes) {
                     return Poll::Ready(result.map_err(Error::transport));
                 }
-                while input.len() < INPUT {
+                while input.len() < MAX_INPUT {
                     match poll_read(io, input, cx) {
                         Poll::Ready(Ok(0)) => return Poll::Ready(Err(Error::ended())),
                         Poll::Ready(Ok(_)) => {}
@@ -203,7 +203,7 @@ impl<T: ByteStream> Stream<T> {
                 }
                 Poll::Pending
             });
-            let count = within(self.write_patience, written).await?;
+            let count = within(self.write_timeout, written).await?;
             if count == 0 {
                 return Err(Error::Lost(io::ErrorKind::WriteZero.into()));
             }
@@ -213,14 +213,14 @@ impl<T: ByteStream> Stream<T> {
     }
 }
 
-/// Waits no longer than `patience`.
+/// Runs a step with a time limit, if there is one.
 async fn within<T>(
-    patience: Option<Duration>,
+    limit: Option<Duration>,
     step: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    match patience {
+    match limit {
         None => step.await,
-        Some(patience) => tokio::time::timeout(patience, step).await.unwrap_or(Err(Error::Stalled)),
+        Some(limit) => tokio::time::timeout(limit, step).await.unwrap_or(Err(Error::Stalled)),
     }
 }
 
@@ -229,7 +229,7 @@ fn poll_read<T: ByteStream>(
     input: &mut BytesMut,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
-    let mut space = [MaybeUninit::uninit(); READ];
+    let mut space = [MaybeUninit::uninit(); READ_SIZE];
     let mut buffer = ReadBuf::uninit(&mut space);
     Pin::new(io).poll_read(cx, &mut buffer).map_ok(|()| {
         input.extend_from_slice(buffer.filled());

@@ -1,4 +1,4 @@
-//! The one task of a session: it alone reads and writes the connection and watches the clock.
+//! The one task of a session. Only it reads and writes the connection and runs the timers.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,18 +10,19 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Instant, Sleep, timeout};
 
+use super::config::CLOSE_TIMEOUT;
 use super::error::Error;
 use super::frame::{Flags, HEADER, Header, Kind};
-use super::state::{BATCH, Payload};
-use super::{FAREWELL, Link};
+use super::shared::Shared;
+use super::state::{MAX_BATCH, Payload};
 use crate::bytes::ByteStream;
 
-/// Bytes read at once. They live on the stack, so that an idle session owns no buffer.
-const READ: usize = 16 << 10;
+/// Bytes read at once, on the stack, so that an idle session owns no buffer.
+const READ_SIZE: usize = 16 << 10;
 
-pub(super) struct Driver<T> {
+pub(super) struct SessionTask<T> {
     io: T,
-    link: Arc<Link>,
+    shared: Arc<Shared>,
     head: [u8; HEADER],
     head_len: usize,
     payload: Option<Payload>,
@@ -31,12 +32,12 @@ pub(super) struct Driver<T> {
     sleep: Pin<Box<Sleep>>,
 }
 
-impl<T: ByteStream> Driver<T> {
-    pub(super) fn new(io: T, link: Arc<Link>) -> Self {
-        let sleep = Box::pin(tokio::time::sleep_until(link.lock().deadline()));
+impl<T: ByteStream> SessionTask<T> {
+    pub(super) fn new(io: T, shared: Arc<Shared>) -> Self {
+        let sleep = Box::pin(tokio::time::sleep_until(shared.lock().deadline()));
         Self {
             io,
-            link,
+            shared,
             head: [0; HEADER],
             head_len: 0,
             payload: None,
@@ -49,16 +50,16 @@ impl<T: ByteStream> Driver<T> {
 
     pub(super) async fn run(mut self) {
         let error = poll_fn(|cx| self.poll(cx)).await;
-        tracing::debug!(%error, "session over");
-        self.link.lock().end(error.clone());
-        self.link.news.notify_waiters();
+        tracing::debug!(%error, "the session ended");
+        self.shared.lock().end(error.clone());
+        self.shared.changed.notify_waiters();
         // The peer may be gone or stuck; then the connection is simply dropped.
-        let _ = timeout(FAREWELL, self.say_farewell(&error)).await;
-        self.link.lock().shut = true;
-        self.link.news.notify_waiters();
+        let _ = timeout(CLOSE_TIMEOUT, self.close_connection(&error)).await;
+        self.shared.lock().shut = true;
+        self.shared.changed.notify_waiters();
     }
 
-    async fn say_farewell(&mut self, error: &Error) -> io::Result<()> {
+    async fn close_connection(&mut self, error: &Error) -> io::Result<()> {
         if matches!(error, Error::Frame(_) | Error::Protocol(_)) {
             self.out.extend_from_slice(&Header::new(Kind::GoAway, Flags::NONE, 0, 1).encode());
             self.io.write_all(&self.out[self.written..]).await?;
@@ -68,39 +69,39 @@ impl<T: ByteStream> Driver<T> {
 
     /// Runs the session until its end.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        self.link.lock().driver = Some(cx.waker().clone());
+        self.shared.lock().task = Some(cx.waker().clone());
         loop {
             let idle = match self.poll_write(cx) {
                 Poll::Ready(Ok(())) => true,
                 Poll::Ready(Err(error)) => return Poll::Ready(Error::Io(Arc::new(error))),
                 Poll::Pending => false,
             };
-            let (congested, closing, news) = {
-                let mut state = self.link.lock();
+            let (congested, closing, changed) = {
+                let mut state = self.shared.lock();
                 let closing = state.close_by.is_some() && !state.has_output();
-                (state.congested(), closing, std::mem::take(&mut state.news))
+                (state.congested(), closing, std::mem::take(&mut state.changed))
             };
-            if news {
-                self.link.news.notify_waiters();
+            if changed {
+                self.shared.changed.notify_waiters();
             }
             if idle && closing {
                 return Poll::Ready(Error::Closed);
             }
-            let mut again = false;
+            let mut repeat = false;
             if !congested {
                 match self.poll_read(cx) {
-                    Poll::Ready(Ok(more)) => again = more,
+                    Poll::Ready(Ok(more)) => repeat = more,
                     Poll::Ready(Err(error)) => return Poll::Ready(error),
                     Poll::Pending => {}
                 }
             }
-            if let Err(error) = self.poll_clock(cx) {
+            if let Err(error) = self.poll_timers(cx) {
                 return Poll::Ready(error);
             }
-            let mut state = self.link.lock();
-            again |= (idle && state.has_output()) || std::mem::take(&mut state.again);
+            let mut state = self.shared.lock();
+            repeat |= (idle && state.has_output()) || std::mem::take(&mut state.read_again);
             drop(state);
-            if !again {
+            if !repeat {
                 return Poll::Pending;
             }
         }
@@ -119,9 +120,9 @@ impl<T: ByteStream> Driver<T> {
             }
             self.out.clear();
             self.written = 0;
-            let mut state = self.link.lock();
+            let mut state = self.shared.lock();
             if state.has_output() {
-                self.out.reserve(BATCH.min(4 << 10));
+                self.out.reserve(MAX_BATCH.min(4 << 10));
                 state.fill(&mut self.out);
             }
             drop(state);
@@ -136,9 +137,9 @@ impl<T: ByteStream> Driver<T> {
         }
     }
 
-    /// Reads once; says whether reading again may give more.
+    /// Reads once. True when another read may return more.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Error>> {
-        let mut space = [MaybeUninit::uninit(); READ];
+        let mut space = [MaybeUninit::uninit(); READ_SIZE];
         let mut buffer = ReadBuf::uninit(&mut space);
         if let Err(error) = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)) {
             return Poll::Ready(Err(Error::Io(Arc::new(error))));
@@ -146,12 +147,12 @@ impl<T: ByteStream> Driver<T> {
         if buffer.filled().is_empty() {
             return Poll::Ready(Err(Error::Ended));
         }
-        Poll::Ready(self.take(buffer.filled()).map(|()| true))
+        Poll::Ready(self.receive(buffer.filled()).map(|()| true))
     }
 
-    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
-        let mut state = self.link.lock();
-        state.heard_at = Instant::now();
+    fn receive(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        state.last_receive = Instant::now();
         while !bytes.is_empty() {
             if let Some(payload) = &mut self.payload {
                 let count = bytes.len().min(payload.remaining as usize);
@@ -179,16 +180,16 @@ impl<T: ByteStream> Driver<T> {
         Ok(())
     }
 
-    fn poll_clock(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
+    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         loop {
-            let deadline = self.link.lock().deadline();
+            let deadline = self.shared.lock().deadline();
             if self.sleep.deadline() != deadline {
                 self.sleep.as_mut().reset(deadline);
             }
             if self.sleep.as_mut().poll(cx).is_pending() {
                 return Ok(());
             }
-            self.link.lock().expire(Instant::now())?;
+            self.shared.lock().expire(Instant::now())?;
         }
     }
 }

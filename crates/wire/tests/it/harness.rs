@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use coder_requirements::Requirement;
-use coder_wire::daemon::{Acquire, GivenUp, Limits, Service, serve};
+use coder_wire::daemon::{Acquire, CloseReason, Limits, Service, serve};
 use coder_wire::drpc::Status;
 use coder_wire::file::{self, Header};
 use coder_wire::messages::provisioner::VariableValue;
@@ -76,13 +76,13 @@ impl Service for Script {
                 None => std::future::pending().await,
             }
         };
-        let given_up = tokio::select! {
-            given_up = call.given_up() => Some(given_up),
+        let reason = tokio::select! {
+            reason = call.closed() => Some(reason),
             () = job => None,
         };
-        match given_up {
-            Some(GivenUp::Canceled) => self.note("canceled"),
-            Some(GivenUp::Broken) => self.note("broken"),
+        match reason {
+            Some(CloseReason::Canceled) => self.note("canceled"),
+            Some(CloseReason::Disconnected) => self.note("broken"),
             None => {
                 let job = AcquiredJob { job_id: JOB.to_owned(), ..AcquiredJob::default() };
                 match call.deliver(&job).await {
@@ -218,7 +218,7 @@ impl Server {
         Self { url, sessions }
     }
 
-    /// Streams that exist over all sessions, once `wanted` or at the deadline.
+    /// Streams of all sessions, once there are none or at the deadline.
     pub(crate) async fn open_streams(&self) -> usize {
         let count = || self.sessions.lock().unwrap().iter().map(Session::open_streams).sum::<usize>();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);

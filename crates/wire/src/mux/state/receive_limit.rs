@@ -1,0 +1,78 @@
+//! The bound on received and unread bytes of all streams of a session. Each stream has its credit; this bounds the sum.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::budget::Reservation;
+
+/// Unread bytes of a session that need no reservation.
+const UNRESERVED: usize = 64 << 10;
+/// Reservations grow in steps of this many bytes.
+const RESERVATION_STEP: usize = 256 << 10;
+/// Most unread bytes of a session: the whole credit of 64 streams. Nothing is read from the connection while there are more.
+const MAX_UNREAD: usize = 16 << 20;
+/// When a session that got no reservation tries again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Counts unread bytes, and reserves memory for them.
+#[derive(Default)]
+pub(in crate::mux) struct ReceiveLimit {
+    bytes: usize,
+    reservation: Option<Reservation>,
+    /// The connection is not read at the moment.
+    paused: bool,
+    /// When to try the reservation again.
+    retry_at: Option<Instant>,
+}
+
+impl ReceiveLimit {
+    pub(super) fn new(reservation: Option<Reservation>) -> Self {
+        Self { reservation, ..Self::default() }
+    }
+
+    pub(in crate::mux) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) const fn add(&mut self, count: usize) {
+        self.bytes += count;
+    }
+
+    /// Counts bytes as read or discarded. True when the connection was not read and may be read again.
+    pub(super) fn remove(&mut self, count: usize) -> bool {
+        self.bytes -= count;
+        if self.bytes <= UNRESERVED
+            && let Some(reservation) = &mut self.reservation
+        {
+            reservation.shrink(0);
+        }
+        std::mem::take(&mut self.paused)
+    }
+
+    /// Whether the connection must not be read now.
+    pub(super) fn is_full(&mut self) -> bool {
+        let has_room = match &mut self.reservation {
+            _ if self.bytes <= UNRESERVED => true,
+            _ if self.bytes >= MAX_UNREAD => false,
+            None => true,
+            Some(reservation) => {
+                let fits = reservation.try_grow(self.bytes.next_multiple_of(RESERVATION_STEP));
+                self.retry_at = (!fits).then(|| Instant::now() + RETRY_INTERVAL);
+                fits
+            }
+        };
+        self.paused = !has_room;
+        !has_room
+    }
+
+    /// The next instant at which [`expire`](Self::expire) has something to do.
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Whether that instant is over.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
+        self.retry_at.take_if(|at| *at <= now).is_some()
+    }
+}
