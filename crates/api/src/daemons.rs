@@ -17,7 +17,7 @@ words! {
     }
 
     /// How a daemon's version compares with the server's; ours.
-    pub enum Skew {
+    pub enum VersionSkew {
         Same = "same",
         Behind = "behind",
         Ahead = "ahead",
@@ -61,7 +61,7 @@ pub struct ProvisionerDaemon {
     pub previous_job: Option<ProvisionerDaemonJob>,
     /// Beside the official fields, from our servers only, and only in lists of daemons.
     #[serde(flatten)]
-    pub ours: Option<DaemonExtras>,
+    pub extras: Option<DaemonExtras>,
 }
 
 /// What our server says of a daemon beyond the official fields.
@@ -80,15 +80,15 @@ pub struct DaemonExtras {
     #[serde(default)]
     pub problem_detail: String,
     /// Its build against the server's, by major and minor version.
-    pub version_skew: Skew,
+    pub version_skew: VersionSkew,
     /// Its protocol version against the server's.
-    pub api_version_skew: Skew,
+    pub api_version_skew: VersionSkew,
 }
 
 /// Which daemons were asked to take no more jobs and to leave; ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Drained {
+pub struct DrainResponse {
     /// Their rows.
     #[serde(deserialize_with = "nullable")]
     pub daemons: Vec<DaemonId>,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::daemons::ProvisionerDaemon;
 use crate::json::nullable;
-pub use crate::tokens::NewKey;
+pub use crate::tokens::CreateKeyResponse;
 
 /// A provisioner key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct ProvisionerKey {
     pub last_used_address: String,
 }
 
-/// Makes a provisioner key; the answer is a [`NewKey`].
+/// Makes a provisioner key; the answer is a [`CreateKeyResponse`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateProvisionerKeyRequest {
@@ -80,7 +80,7 @@ pub struct RotateProvisionerKeyRequest {
 
 /// A rotated key; ours.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RotatedKey {
+pub struct RotateProvisionerKeyResponse {
     /// The new secret, shown this once.
     #[serde(with = "crate::json::secret")]
     pub key: Secret,

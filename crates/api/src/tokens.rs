@@ -81,7 +81,7 @@ impl CreateTokenRequest {
 
 /// A new secret, shown this once: a token, a session key or a provisioner key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NewKey {
+pub struct CreateKeyResponse {
     #[serde(with = "json::secret")]
     pub key: Secret,
 }

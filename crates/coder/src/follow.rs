@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coder_api::Timestamp;
-use coder_api::client::{Client, LogsOf};
+use coder_api::client::{Client, JobLogTarget};
 use coder_api::daemons::MatchedProvisioners;
 use coder_api::jobs::{ProvisionerJob, ProvisionerJobLog, Status};
 
@@ -15,11 +15,11 @@ use crate::waiting::Waiting;
 /// The stage behind all others, whatever came of them (wire-protocol 5.13).
 const LAST_STAGE: &str = "Cleaning Up";
 
-async fn job(client: &Client, of: LogsOf) -> anyhow::Result<ProvisionerJob> {
+async fn job(client: &Client, of: JobLogTarget) -> anyhow::Result<ProvisionerJob> {
     Ok(match of {
-        LogsOf::Version(id) => client.version(id).await?.job,
-        LogsOf::DryRun(version, job) => client.dry_run(version, job).await?,
-        LogsOf::Build(id) => client.build(id).await?.job,
+        JobLogTarget::Version(id) => client.version(id).await?.job,
+        JobLogTarget::DryRun(version, job) => client.dry_run(version, job).await?,
+        JobLogTarget::Build(id) => client.build(id).await?.job,
     })
 }
 
@@ -29,7 +29,11 @@ pub(crate) const fn has_ended(status: Status) -> bool {
 }
 
 /// Follows until the job has ended and returns it, whatever its end.
-pub(crate) async fn follow(client: &Client, printer: &Printer, of: LogsOf) -> anyhow::Result<ProvisionerJob> {
+pub(crate) async fn follow(
+    client: &Client,
+    printer: &Printer,
+    of: JobLogTarget,
+) -> anyhow::Result<ProvisionerJob> {
     let mut blocks = Blocks::new(*printer);
     let mut after = 0;
     loop {
@@ -65,7 +69,7 @@ pub(crate) async fn follow(client: &Client, printer: &Printer, of: LogsOf) -> an
 }
 
 /// Watches a waiting job: true when it ended in the queue, false when a daemon took it.
-async fn queue(client: &Client, printer: &Printer, of: LogsOf) -> anyhow::Result<bool> {
+async fn queue(client: &Client, printer: &Printer, of: JobLogTarget) -> anyhow::Result<bool> {
     let mut waiting = Waiting::new(*printer);
     loop {
         let job = job(client, of).await?;

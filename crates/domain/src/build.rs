@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Status, UnknownWord};
+use crate::job::{Status, UnknownVariant};
 
 /// What a build does to a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -34,10 +34,10 @@ impl Transition {
 }
 
 impl FromStr for Transition {
-    type Err = UnknownWord;
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    type Err = UnknownVariant;
+    fn from_str(word: &str) -> Result<Self, UnknownVariant> {
         let found = Self::ALL.into_iter().find(|transition| transition.as_str() == word);
-        found.ok_or_else(|| UnknownWord { what: "transition", word: word.to_owned() })
+        found.ok_or_else(|| UnknownVariant { what: "transition", value: word.to_owned() })
     }
 }
 
@@ -118,10 +118,10 @@ impl WorkspaceStatus {
 }
 
 impl FromStr for WorkspaceStatus {
-    type Err = UnknownWord;
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    type Err = UnknownVariant;
+    fn from_str(word: &str) -> Result<Self, UnknownVariant> {
         let found = Self::ALL.into_iter().find(|status| status.as_str() == word);
-        found.ok_or_else(|| UnknownWord { what: "workspace status", word: word.to_owned() })
+        found.ok_or_else(|| UnknownVariant { what: "workspace status", value: word.to_owned() })
     }
 }
 
@@ -199,10 +199,10 @@ impl Reason {
 }
 
 impl FromStr for Reason {
-    type Err = UnknownWord;
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    type Err = UnknownVariant;
+    fn from_str(word: &str) -> Result<Self, UnknownVariant> {
         let found = Self::ALL.into_iter().find(|reason| reason.as_str() == word);
-        found.ok_or_else(|| UnknownWord { what: "build reason", word: word.to_owned() })
+        found.ok_or_else(|| UnknownVariant { what: "build reason", value: word.to_owned() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The life of a provisioner job: types, states, transitions, and the status every client sees.
 
-pub mod life;
+pub mod lifecycle;
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::DaemonId;
-use crate::key::Hashed;
+use crate::key::Sha256Digest;
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,19 +41,19 @@ impl Type {
 
 /// A word outside an enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} {word:?}")]
-pub struct UnknownWord {
+#[error("unknown {what} {value:?}")]
+pub struct UnknownVariant {
     /// What was being read.
     pub what: &'static str,
     /// The word found.
-    pub word: String,
+    pub value: String,
 }
 
 impl FromStr for Type {
-    type Err = UnknownWord;
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    type Err = UnknownVariant;
+    fn from_str(word: &str) -> Result<Self, UnknownVariant> {
         let found = Self::ALL.into_iter().find(|kind| kind.as_str() == word);
-        found.ok_or_else(|| UnknownWord { what: "job type", word: word.to_owned() })
+        found.ok_or_else(|| UnknownVariant { what: "job type", value: word.to_owned() })
     }
 }
 
@@ -107,16 +107,16 @@ impl fmt::Display for Status {
 }
 
 impl FromStr for Status {
-    type Err = UnknownWord;
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    type Err = UnknownVariant;
+    fn from_str(word: &str) -> Result<Self, UnknownVariant> {
         let found = Self::ALL.into_iter().find(|status| status.as_str() == word);
-        found.ok_or_else(|| UnknownWord { what: "job status", word: word.to_owned() })
+        found.ok_or_else(|| UnknownVariant { what: "job status", value: word.to_owned() })
     }
 }
 
 /// The stored facts a job's state is derived from; there is no stored status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Record {
     /// When a daemon took it.
     pub started_at: Option<Timestamp>,
     /// When a cancel was asked for.
@@ -129,7 +129,7 @@ pub struct Facts {
     pub worker: Option<DaemonId>,
 }
 
-impl Facts {
+impl Record {
     /// The status (scheduling-and-auth 3.1, first matching row).
     #[must_use]
     pub fn status(&self) -> Status {
@@ -161,7 +161,7 @@ pub enum Event {
 
 /// An event that cannot happen in a job's present state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTransition {
+pub enum TransitionError {
     /// Taken, canceled or ended before.
     #[error("job is not waiting for a daemon")]
     NotPending,
@@ -185,41 +185,46 @@ pub enum InvalidTransition {
     NotYet,
 }
 
-impl Facts {
-    /// Applies one event at `now`, as [`life::Life`] has it for daemons that hold no session.
-    pub fn apply(self, event: Event, now: Timestamp) -> Result<Self, InvalidTransition> {
-        let sender = |daemon| life::Sender { daemon, epoch: None };
+impl Record {
+    /// Applies one event at `now`, as [`lifecycle::Lifecycle`] has it for daemons that hold no session.
+    pub fn apply(self, event: Event, now: Timestamp) -> Result<Self, TransitionError> {
+        let sender = |daemon| lifecycle::Sender { daemon, epoch: None };
         let what = match event {
-            Event::Acquire(daemon) => life::Happening::Acquire { daemon, session: None },
-            Event::Cancel => life::Happening::Cancel,
-            Event::Complete(daemon) => life::Happening::Complete(sender(daemon)),
-            Event::Fail(daemon, error) => life::Happening::Fail(sender(daemon), error),
-            Event::Reap(error) => life::Happening::GiveUp(error),
+            Event::Acquire(daemon) => lifecycle::JobEvent::Acquire { daemon, session: None },
+            Event::Cancel => lifecycle::JobEvent::Cancel,
+            Event::Complete(daemon) => lifecycle::JobEvent::Complete(sender(daemon)),
+            Event::Fail(daemon, error) => lifecycle::JobEvent::Fail(sender(daemon), error),
+            Event::Reap(error) => lifecycle::JobEvent::GiveUp(error),
         };
-        Ok(self.life(None, 1, now).apply(what, now, &life::Limits::default())?.facts())
+        Ok(self.lifecycle(None, 1, now).apply(what, now, &lifecycle::Limits::default())?.record())
     }
 
     /// The life of which these are the visible facts. `session` and `epoch` are the owner's; `alive_at` is its last sign
     /// of life; whether its connection is lost is the caller's to add.
     #[must_use]
-    pub fn life(self, session: Option<Hashed>, epoch: u64, alive_at: Timestamp) -> life::Life {
-        let owner = self.worker.map(|daemon| life::Owner { daemon, session, epoch });
+    pub fn lifecycle(
+        self,
+        session: Option<Sha256Digest>,
+        epoch: u64,
+        alive_at: Timestamp,
+    ) -> lifecycle::Lifecycle {
+        let owner = self.worker.map(|daemon| lifecycle::Owner { daemon, session, epoch });
         match (self.completed_at, owner) {
-            (Some(at), owner) => life::Life::Ended {
+            (Some(at), owner) => lifecycle::Lifecycle::Ended {
                 at,
                 since: self.started_at,
                 canceled_at: self.canceled_at,
                 owner,
                 error: self.error,
             },
-            (None, Some(owner)) => life::Life::Held {
+            (None, Some(owner)) => lifecycle::Lifecycle::Held {
                 owner,
                 since: self.started_at.unwrap_or(alive_at),
                 alive_at,
-                link: life::Link::Connected,
+                connection: lifecycle::Connection::Connected,
                 canceled_at: self.canceled_at,
             },
-            (None, None) => life::Life::Waiting,
+            (None, None) => lifecycle::Lifecycle::Waiting,
         }
     }
 }
@@ -255,7 +260,7 @@ mod tests {
     fn status_table() {
         let check = |completed, error: &str, canceled, started, want| {
             let time = |set: bool| set.then(|| at(1));
-            let facts = Facts {
+            let facts = Record {
                 started_at: time(started),
                 canceled_at: time(canceled),
                 completed_at: time(completed),
@@ -276,27 +281,24 @@ mod tests {
 
     #[test]
     fn a_job_canceled_while_waiting_is_over_and_cannot_be_acquired() {
-        let job = Facts::default().apply(Event::Cancel, at(1)).expect("pending");
+        let job = Record::default().apply(Event::Cancel, at(1)).expect("pending");
         assert_eq!(job.status(), Status::Canceled);
-        assert_eq!(job.apply(Event::Acquire(DaemonId::random()), at(2)), Err(InvalidTransition::NotPending));
+        assert_eq!(job.apply(Event::Acquire(DaemonId::random()), at(2)), Err(TransitionError::NotPending));
     }
 
     #[test]
     fn late_messages_of_a_reaped_job_are_refused() {
         let daemon = DaemonId::random();
-        let job = Facts::default().apply(Event::Acquire(daemon), at(1)).expect("pending");
+        let job = Record::default().apply(Event::Acquire(daemon), at(1)).expect("pending");
         let job = job.apply(Event::Reap("gone".to_owned()), at(2)).expect("running");
-        assert_eq!(
-            job.clone().apply(Event::Complete(daemon), at(3)),
-            Err(InvalidTransition::AlreadyCompleted)
-        );
+        assert_eq!(job.clone().apply(Event::Complete(daemon), at(3)), Err(TransitionError::AlreadyCompleted));
         assert_eq!(job.status(), Status::Failed);
     }
 
     #[test]
     fn only_the_owner_reports() {
-        let job = Facts::default().apply(Event::Acquire(DaemonId::random()), at(1)).expect("pending");
-        assert_eq!(job.apply(Event::Complete(DaemonId::random()), at(2)), Err(InvalidTransition::NotOwner));
+        let job = Record::default().apply(Event::Acquire(DaemonId::random()), at(1)).expect("pending");
+        assert_eq!(job.apply(Event::Complete(DaemonId::random()), at(2)), Err(TransitionError::NotOwner));
     }
 
     #[test]
@@ -314,7 +316,7 @@ mod tests {
         #[test]
         fn an_ended_job_never_changes(steps in events()) {
             let daemons = [DaemonId::random(), DaemonId::random()];
-            let mut job = Facts::default();
+            let mut job = Record::default();
             for (second, (step, first)) in steps.into_iter().enumerate() {
                 let daemon = daemons[usize::from(first)];
                 let event = match step {

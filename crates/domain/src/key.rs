@@ -1,13 +1,13 @@
 //! The two kinds of machine credentials: provisioner keys and API tokens. Only their hashes are ever stored.
 
 pub mod network;
-mod terms;
+mod validity;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 pub use self::network::{AllowList, Network};
-pub use self::terms::{Generation, Invalid, Refusal, Terms, validate};
+pub use self::validity::{InvalidKey, KeyValidity, Refusal, SecretVersion, validate};
 use crate::secret::Secret;
 
 /// Length of a provisioner key's secret in characters (scheduling-and-auth KEY-1).
@@ -18,9 +18,9 @@ const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 /// SHA-256 of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Hashed(pub [u8; 32]);
+pub struct Sha256Digest(pub [u8; 32]);
 
-impl Hashed {
+impl Sha256Digest {
     /// Hashes a secret.
     #[must_use]
     pub fn of(secret: &str) -> Self {
@@ -37,7 +37,7 @@ impl Hashed {
 /// Compares two texts in time that depends only on their lengths, for the pre-shared key (wire-protocol 1.4).
 #[must_use]
 pub fn same_secret(left: &str, right: &str) -> bool {
-    Hashed::of(left).verify(&Hashed::of(right))
+    Sha256Digest::of(left).verify(&Sha256Digest::of(right))
 }
 
 /// `length` random letters and digits. `random` fills a buffer with random bytes.
@@ -101,8 +101,8 @@ impl ApiToken {
 
     /// The hash that is stored.
     #[must_use]
-    pub fn hashed(&self) -> Hashed {
-        Hashed::of(self.secret.expose())
+    pub fn hashed(&self) -> Sha256Digest {
+        Sha256Digest::of(self.secret.expose())
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn hash_is_sha_256() {
-        let text: String = Hashed::of("abc").0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text: String = Sha256Digest::of("abc").0.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 }

@@ -39,7 +39,7 @@ pub struct Definition {
 
 /// A refused value; `field` is the parameter's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid {
+pub struct InvalidValue {
     /// The parameter.
     pub field: String,
     /// What is wrong and what to do.
@@ -79,12 +79,12 @@ pub fn resolve(
     definitions: &[Definition],
     transition: Transition,
     sources: &Sources<'_>,
-) -> Result<Vec<(String, String)>, Vec<Invalid>> {
+) -> Result<Vec<(String, String)>, Vec<InvalidValue>> {
     let mut values = Vec::with_capacity(definitions.len());
     let mut invalid = Vec::new();
     let known = |name: &str| definitions.iter().any(|definition| definition.name == name);
     for name in sources.request.keys().filter(|name| !known(name)) {
-        invalid.push(Invalid {
+        invalid.push(InvalidValue {
             field: (*name).to_owned(),
             detail: format!("parameter {name:?} is not part of this template version"),
         });
@@ -92,7 +92,7 @@ pub fn resolve(
     for definition in definitions {
         match resolve_one(definition, transition, sources) {
             Ok(value) => values.extend(value.map(|value| (definition.name.clone(), value))),
-            Err(detail) => invalid.push(Invalid { field: definition.name.clone(), detail }),
+            Err(detail) => invalid.push(InvalidValue { field: definition.name.clone(), detail }),
         }
     }
     if invalid.is_empty() { Ok(values) } else { Err(invalid) }

@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::index::{Demands, Offers};
+pub use self::index::{DaemonIndex, JobIndex};
 pub use self::precedence::{for_build, for_import, needs_source};
 pub use self::table::published_table;
 use crate::ids::{OrganizationId, UserId};
@@ -42,18 +42,18 @@ pub enum Error {
     /// A key or value holds the byte zero (TAG-4).
     #[error("tags must not contain the NUL character")]
     Nul,
-    /// More than [`MOST_TAGS`].
-    #[error("{0} tags are too many: at most {MOST_TAGS} are allowed")]
+    /// More than [`MAX_TAGS`].
+    #[error("{0} tags are too many: at most {MAX_TAGS} are allowed")]
     TooMany(usize),
-    /// Longer than [`LONGEST_TAG_BYTES`].
-    #[error("a tag's key or value of {0} bytes is too long: at most {LONGEST_TAG_BYTES} are allowed")]
+    /// Longer than [`MAX_TAG_BYTES`].
+    #[error("a tag's key or value of {0} bytes is too long: at most {MAX_TAG_BYTES} are allowed")]
     TooLong(usize),
 }
 
 /// How many tags a set may have. Every job and daemon carries its set about, so it has a bound.
-pub const MOST_TAGS: usize = 1000;
+pub const MAX_TAGS: usize = 1000;
 /// How long a key or value may be, in bytes.
-pub const LONGEST_TAG_BYTES: usize = 4096;
+pub const MAX_TAG_BYTES: usize = 4096;
 
 impl TagSet {
     /// The canonical untagged set: `scope=organization owner=` (TAG-2).
@@ -140,7 +140,7 @@ impl fmt::Display for TagSet {
 
 /// What a daemon offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer<'a> {
+pub struct DaemonCapabilities<'a> {
     /// The organization it joined.
     pub organization: OrganizationId,
     /// Provisioner types it serves, for example `terraform`.
@@ -151,7 +151,7 @@ pub struct Offer<'a> {
 
 /// What a job asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Demand<'a> {
+pub struct JobRequirements<'a> {
     /// The organization it belongs to.
     pub organization: OrganizationId,
     /// The provisioner type it needs.
@@ -162,7 +162,7 @@ pub struct Demand<'a> {
 
 /// The whole matching predicate (scheduling-and-auth 1.2): organization, type, tags.
 #[must_use]
-pub fn matches(offer: &Offer<'_>, demand: &Demand<'_>) -> bool {
+pub fn matches(offer: &DaemonCapabilities<'_>, demand: &JobRequirements<'_>) -> bool {
     offer.organization == demand.organization
         && offer.provisioners.iter().any(|kind| kind == demand.provisioner)
         && offer.tags.satisfies(demand.tags)
@@ -179,11 +179,11 @@ pub fn parse_pair(text: &str) -> Result<(String, String), Error> {
 
 /// Refuses a NUL in any key or value (TAG-4), and what exceeds the bounds.
 pub fn validate(tags: &BTreeMap<String, String>) -> Result<(), Error> {
-    if tags.len() > MOST_TAGS {
+    if tags.len() > MAX_TAGS {
         return Err(Error::TooMany(tags.len()));
     }
     let longest = tags.iter().flat_map(|(key, value)| [key.len(), value.len()]).max().unwrap_or(0);
-    if longest > LONGEST_TAG_BYTES {
+    if longest > MAX_TAG_BYTES {
         return Err(Error::TooLong(longest));
     }
     let has_nul = |text: &String| text.contains('\0');
@@ -226,8 +226,8 @@ mod tests {
     fn type_must_be_offered() {
         let types = ["echo".to_owned()];
         let (organization, tags) = (OrganizationId::random(), set("O"));
-        let offer = Offer { organization, provisioners: &types, tags: &tags };
-        assert!(!matches(&offer, &Demand { organization, provisioner: "terraform", tags: &tags }));
+        let offer = DaemonCapabilities { organization, provisioners: &types, tags: &tags };
+        assert!(!matches(&offer, &JobRequirements { organization, provisioner: "terraform", tags: &tags }));
     }
 
     #[test]

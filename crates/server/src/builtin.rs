@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use coder_domain::ids::{JobId, KeyId, UserId};
 use coder_domain::job::Type;
-use coder_domain::job::life::DAEMON_LOST;
-use coder_domain::key::Hashed;
+use coder_domain::job::lifecycle::DAEMON_LOST;
+use coder_domain::key::Sha256Digest;
 use coder_domain::protocol;
 use coder_domain::tags::TagSet;
 use coder_store::daemons::{self, Join};
@@ -37,7 +37,7 @@ pub struct Builtin {
 impl Builtin {
     /// The hash of its session: no secret, and how the process after this one recognises its jobs.
     #[must_use]
-    pub fn session(&self) -> Hashed {
+    pub fn session(&self) -> Sha256Digest {
         hash(&self.session)
     }
 }
@@ -90,7 +90,7 @@ impl Handle {
     ///
     /// # Errors
     /// When the database fails; the jobs then end when the grace of their sessions does.
-    pub async fn end_builtin_jobs(&self, former: &[Hashed]) -> Result<(), coder_store::Error> {
+    pub async fn end_builtin_jobs(&self, former: &[Sha256Digest]) -> Result<(), coder_store::Error> {
         let mut open = Vec::new();
         let mut tx = self.app.store.reader().await?;
         for session in former {

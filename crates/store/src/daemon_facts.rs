@@ -1,7 +1,7 @@
 //! What is known of an organization's daemons when somebody asks why a job waits (`coder_domain::explain`), or whether
 //! anything able to run it has been seen.
 
-use coder_domain::explain::{Daemon, Key, Session};
+use coder_domain::explain::{Daemon, KeyState, Presence};
 use coder_domain::ids::{DaemonId, KeyId, OrganizationId};
 use coder_domain::tags::TagSet;
 use jiff::Timestamp;
@@ -50,19 +50,19 @@ record! {
 impl Facts {
     /// The state of its key.
     #[must_use]
-    pub fn key(&self, now: Timestamp) -> Key {
+    pub fn key(&self, now: Timestamp) -> KeyState {
         let reserved = [KeyId::BUILT_IN, KeyId::USER_AUTH, KeyId::PSK].contains(&self.key_id);
         match (self.revoked_at, self.expires_at) {
-            (Some(at), _) => Key::Revoked(at),
-            (None, Some(at)) if at <= now => Key::Expired(at),
-            _ if reserved => Key::None,
-            _ => Key::Live,
+            (Some(at), _) => KeyState::Revoked(at),
+            (None, Some(at)) if at <= now => KeyState::Expired(at),
+            _ if reserved => KeyState::None,
+            _ => KeyState::Live,
         }
     }
 
     /// As the explanation takes it; `session` is what the servers know of its connection.
     #[must_use]
-    pub fn daemon(&self, session: Session, now: Timestamp) -> Daemon<'_> {
+    pub fn daemon(&self, presence: Presence, now: Timestamp) -> Daemon<'_> {
         let number = |count: i64| u32::try_from(count.max(0)).unwrap_or(u32::MAX);
         Daemon {
             id: self.id,
@@ -71,7 +71,7 @@ impl Facts {
             provisioners: &self.provisioners,
             tags: &self.tags,
             last_seen_at: self.last_seen_at,
-            session,
+            presence,
             key: self.key(now),
             draining: self.draining,
             problem: &self.problem,

@@ -219,8 +219,8 @@ record! {
 impl DaemonJob {
     /// The facts that the job's status is derived from.
     #[must_use]
-    pub fn facts(&self) -> coder_domain::job::Facts {
-        coder_domain::job::Facts {
+    pub fn record(&self) -> coder_domain::job::Record {
+        coder_domain::job::Record {
             started_at: self.started_at,
             canceled_at: self.canceled_at,
             completed_at: self.completed_at,

@@ -1,7 +1,7 @@
 //! Journals: the newest state that a running job has sent before its end (docs/extensions.md, Journal).
 
 use coder_domain::ids::{BuildId, JobId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use jiff::Timestamp;
 
 use crate::engine::{Tx, Value, record, sql, statements, values};
@@ -16,7 +16,7 @@ record! {
         /// Which history of states it belongs to.
         pub lineage: String,
         /// SHA-256 of the bytes as the daemon sent them.
-        pub sha256: Hashed,
+        pub sha256: Sha256Digest,
     }
 }
 

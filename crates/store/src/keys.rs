@@ -2,7 +2,7 @@
 //! until [`purge`].
 
 use coder_domain::ids::{KeyId, OrganizationId};
-use coder_domain::key::{AllowList, Generation, Hashed, Terms};
+use coder_domain::key::{AllowList, KeyValidity, SecretVersion, Sha256Digest};
 use coder_domain::tags::TagSet;
 use jiff::{SignedDuration, Timestamp};
 
@@ -69,8 +69,8 @@ impl Key {
 
     /// When and from where it may be used.
     #[must_use]
-    pub fn terms(&self) -> Terms {
-        Terms {
+    pub fn validity(&self) -> KeyValidity {
+        KeyValidity {
             expires_at: self.expires_at,
             revoked_at: self.revoked_at,
             previous_until: self.previous_until,
@@ -89,12 +89,12 @@ impl Key {
 /// A key that somebody showed the secret of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
-    /// The key, which may be expired or deleted: ask its [`Key::terms`].
+    /// The key, which may be expired or deleted: ask its [`Key::validity`].
     pub key: Key,
     /// Which of its secrets it was.
-    pub generation: Generation,
+    pub generation: SecretVersion,
     /// The hash of that secret.
-    pub hashed_secret: Hashed,
+    pub hashed_secret: Sha256Digest,
 }
 
 macro_rules! columns {
@@ -143,7 +143,7 @@ statements! { "provisioner_keys";
 ///
 /// # Errors
 /// A conflict on `name_lower`.
-pub async fn insert(tx: &mut Tx, key: &Key, hashed_secret: Hashed) -> Result<()> {
+pub async fn insert(tx: &mut Tx, key: &Key, hashed_secret: Sha256Digest) -> Result<()> {
     let mut row = key.values();
     row.extend(values![key.name.to_lowercase(), hashed_secret]);
     tx.execute(&INSERT, row).await.map(|_| ())
@@ -158,16 +158,16 @@ pub async fn find(tx: &mut Tx, id: KeyId) -> Result<Option<Key>> {
 }
 
 /// By the hash of a secret that somebody showed, whatever became of the key; the stored hash is compared again in
-/// constant time. Ask [`Terms::check`] before it is let in.
+/// constant time. Ask [`KeyValidity::check`] before it is let in.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn find_shown(tx: &mut Tx, hashed_secret: Hashed) -> Result<Option<Shown>> {
+pub async fn find_shown(tx: &mut Tx, hashed_secret: Sha256Digest) -> Result<Option<Shown>> {
     for row in tx.fetch(&FIND_SHOWN, values![hashed_secret]).await? {
-        let stored: Hashed = row.get("secret")?;
+        let stored: Sha256Digest = row.get("secret")?;
         if stored.verify(&hashed_secret) {
             let current: bool = row.get("is_current")?;
-            let generation = if current { Generation::Current } else { Generation::Previous };
+            let generation = if current { SecretVersion::Current } else { SecretVersion::Previous };
             return Ok(Some(Shown { key: Key::from_row(&row)?, generation, hashed_secret }));
         }
     }
@@ -178,9 +178,9 @@ pub async fn find_shown(tx: &mut Tx, hashed_secret: Hashed) -> Result<Option<Sho
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn find_by_hash(tx: &mut Tx, hashed_secret: Hashed) -> Result<Option<Key>> {
+pub async fn find_by_hash(tx: &mut Tx, hashed_secret: Sha256Digest) -> Result<Option<Key>> {
     let shown = find_shown(tx, hashed_secret).await?;
-    let valid = |shown: &Shown| shown.generation == Generation::Current && shown.key.revoked_at.is_none();
+    let valid = |shown: &Shown| shown.generation == SecretVersion::Current && shown.key.revoked_at.is_none();
     Ok(shown.filter(valid).map(|shown| shown.key))
 }
 
@@ -224,7 +224,12 @@ pub async fn list_ended(tx: &mut Tx, ids: &[KeyId], now: Timestamp) -> Result<Ve
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when it was deleted, is reserved, or was rotated at the same time.
-pub async fn rotate(tx: &mut Tx, id: KeyId, new_secret: Hashed, previous_until: Timestamp) -> Result<()> {
+pub async fn rotate(
+    tx: &mut Tx,
+    id: KeyId,
+    new_secret: Sha256Digest,
+    previous_until: Timestamp,
+) -> Result<()> {
     let stale = crate::Error::Stale { table: "provisioner_keys" };
     let row = tx.fetch_opt(&FIND_SECRET, values![id]).await?;
     let Some(row) = row else { return Err(stale) };

@@ -2,7 +2,7 @@
 //! its parent: it is deleted with the parent, and never lives longer.
 
 use coder_domain::ids::UserId;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::Result;
@@ -17,7 +17,7 @@ record! {
         /// Whose it is.
         pub user_id: UserId,
         /// SHA-256 of the secret half.
-        pub hashed_secret: Hashed,
+        pub hashed_secret: Sha256Digest,
         /// How it came to be; `Token` for API tokens.
         pub login_type: LoginType,
         /// Unique among the user's tokens, or empty.

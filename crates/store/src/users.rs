@@ -31,11 +31,11 @@ macro_rules! words {
         }
 
         impl FromStr for $name {
-            type Err = coder_domain::job::UnknownWord;
+            type Err = coder_domain::job::UnknownVariant;
             fn from_str(word: &str) -> std::result::Result<Self, Self::Err> {
                 match word {
                     $($word => Ok(Self::$variant),)*
-                    _ => Err(Self::Err { what: stringify!($name), word: word.to_owned() }),
+                    _ => Err(Self::Err { what: stringify!($name), value: word.to_owned() }),
                 }
             }
         }

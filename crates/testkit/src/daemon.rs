@@ -1,7 +1,7 @@
 //! A scripted daemon: it joins over a real WebSocket with the real protocol, and runs no Terraform.
 
 use anyhow::{Context, Result};
-use coder_api::client::{Client as Api, Credential, Serve};
+use coder_api::client::{Client as Api, Credential, ServeProvisionerDaemonRequest};
 use coder_wire::daemon::Client;
 use coder_wire::messages::provisioner::{LogLevel, Resource, RichParameter, TemplateVariable};
 use coder_wire::messages::provisionerd::{
@@ -25,7 +25,10 @@ impl FakeDaemon {
     ///
     /// # Errors
     /// The server's refusal, or how the connection failed.
-    pub async fn join(api: &Api, serve: &Serve) -> Result<Self, coder_api::client::Error> {
+    pub async fn join(
+        api: &Api,
+        serve: &ServeProvisionerDaemonRequest,
+    ) -> Result<Self, coder_api::client::Error> {
         let upgraded = api.serve(serve).await?;
         Ok(Self::over(Socket::client(upgraded.stream)))
     }
@@ -35,7 +38,7 @@ impl FakeDaemon {
     /// # Errors
     /// As [`Self::join`].
     pub async fn join_with_session(api: &Api, name: &str) -> Result<Self, coder_api::client::Error> {
-        Self::join(api, &Serve::new(Credential::Session, name, BUILD_VERSION)).await
+        Self::join(api, &ServeProvisionerDaemonRequest::new(Credential::Session, name, BUILD_VERSION)).await
     }
 
     /// A daemon over a stream that has joined already.

@@ -10,7 +10,7 @@ use crate::organizations::{
     UpdateOrganizationRequest,
 };
 use crate::paths;
-use crate::tokens::{CreateTokenRequest, NewKey};
+use crate::tokens::{CreateKeyResponse, CreateTokenRequest};
 use crate::users::{
     AssignableRole, CreateUserRequest, UpdatePasswordRequest, UpdateRolesRequest, User, UserRoles,
     UsersResponse,
@@ -67,7 +67,7 @@ impl Client {
 
     /// Makes a token for somebody; this is the only time it is seen.
     pub async fn create_token_for(&self, user: &str, request: &CreateTokenRequest) -> Result<Secret, Error> {
-        let key: NewKey = self.send(Method::POST, &paths::user_tokens(user), request).await?;
+        let key: CreateKeyResponse = self.send(Method::POST, &paths::user_tokens(user), request).await?;
         Ok(key.key)
     }
 

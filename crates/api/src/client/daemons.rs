@@ -9,7 +9,7 @@ use coder_domain::protocol::{self, ApiVersion};
 use coder_domain::secret::Secret;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Client, Error, Upgraded, secret_value};
+use super::{Client, Error, UpgradedConnection, secret_value};
 use crate::{headers, paths};
 
 /// What a 401 means for a provisioner key.
@@ -29,7 +29,7 @@ pub enum Credential {
 
 /// How a daemon joins (wire-protocol 1.2).
 #[derive(Clone, Debug)]
-pub struct Serve {
+pub struct ServeProvisionerDaemonRequest {
     /// A name, an id, or `default`, which a key and the pre-shared key go with.
     pub organization: String,
     /// What it proves itself with.
@@ -48,7 +48,7 @@ pub struct Serve {
     pub extensions: Option<String>,
 }
 
-impl Serve {
+impl ServeProvisionerDaemonRequest {
     /// A Terraform daemon of the default organization without tags.
     #[must_use]
     pub fn new(credential: Credential, name: impl Into<String>, build_version: impl Into<String>) -> Self {
@@ -70,7 +70,7 @@ impl Client {
     ///
     /// # Errors
     /// A refusal as [`Error::Status`], of which 403 alone means never to come back (wire-protocol 1.7).
-    pub async fn serve(&self, serve: &Serve) -> Result<Upgraded, Error> {
+    pub async fn serve(&self, serve: &ServeProvisionerDaemonRequest) -> Result<UpgradedConnection, Error> {
         let version = serve.api_version.to_string();
         let tags: Vec<String> = serve.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let mut query = vec![("name", serve.name.as_str())];
@@ -87,7 +87,7 @@ impl Client {
         })
     }
 
-    fn serve_headers(&self, serve: &Serve) -> Result<HeaderMap, Error> {
+    fn serve_headers(&self, serve: &ServeProvisionerDaemonRequest) -> Result<HeaderMap, Error> {
         let invalid = |name: &'static str| move |()| Error::InvalidHeader(name.to_owned());
         let (mut map, credential) = match &serve.credential {
             Credential::Session => (self.cookie()?, None),

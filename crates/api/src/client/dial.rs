@@ -24,23 +24,23 @@ use super::{Client, secret_value};
 use crate::headers;
 
 /// A byte stream of any kind.
-pub trait Conn: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Conn for T {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// A byte stream whose kind does not matter.
-pub type BoxedConn = Box<dyn Conn>;
+pub type BoxedByteStream = Box<dyn ByteStream>;
 
 /// A connection after its upgrade; our side is the WebSocket client.
-pub struct Upgraded {
+pub struct UpgradedConnection {
     /// The bytes that follow the 101's header.
-    pub stream: BoxedConn,
+    pub stream: BoxedByteStream,
     /// The 101's header.
     pub headers: HeaderMap,
 }
 
-impl fmt::Debug for Upgraded {
+impl fmt::Debug for UpgradedConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upgraded").finish_non_exhaustive()
+        f.debug_struct("UpgradedConnection").finish_non_exhaustive()
     }
 }
 
@@ -67,7 +67,7 @@ impl Dialer {
     ///
     /// # Errors
     /// [`Error::Status`] with the server's (or the proxy's) answer when it is not a 101; otherwise what went wrong on the way.
-    pub async fn open(&self, url: &Url, headers: HeaderMap) -> Result<Upgraded, Error> {
+    pub async fn open(&self, url: &Url, headers: HeaderMap) -> Result<UpgradedConnection, Error> {
         let call = Call::new(Method::GET, url);
         let connecting = tokio::time::timeout(self.connect, self.reach(&call, url));
         let conn = connecting.await.map_err(|_| call.timeout(self.connect, "connecting"))??;
@@ -75,7 +75,7 @@ impl Dialer {
         upgrading.await.map_err(|_| call.timeout(self.handshake, "waiting for the upgrade"))?
     }
 
-    async fn reach(&self, call: &Call, url: &Url) -> Result<BoxedConn, Error> {
+    async fn reach(&self, call: &Call, url: &Url) -> Result<BoxedByteStream, Error> {
         let conn = match &self.proxy {
             None => tcp::connect(url).await.map_err(|error| call.transport(error))?,
             Some(proxy) => self.through(call, proxy, url).await?,
@@ -83,7 +83,7 @@ impl Dialer {
         if matches!(url.scheme(), "https" | "wss") { self.secure(call, conn, url).await } else { Ok(conn) }
     }
 
-    async fn through(&self, call: &Call, proxy: &Url, url: &Url) -> Result<BoxedConn, Error> {
+    async fn through(&self, call: &Call, proxy: &Url, url: &Url) -> Result<BoxedByteStream, Error> {
         let proxy_call = Call::new(Method::CONNECT, proxy);
         let mut conn = tcp::connect(proxy).await.map_err(|error| proxy_call.transport(error))?;
         if proxy.scheme() == "https" {
@@ -97,7 +97,7 @@ impl Dialer {
         })
     }
 
-    async fn secure(&self, call: &Call, conn: BoxedConn, url: &Url) -> Result<BoxedConn, Error> {
+    async fn secure(&self, call: &Call, conn: BoxedByteStream, url: &Url) -> Result<BoxedByteStream, Error> {
         let name = match url.host() {
             Some(Host::Domain(name)) => ServerName::try_from(name.to_owned()).ok(),
             Some(Host::Ipv4(address)) => Some(ServerName::from(std::net::IpAddr::V4(address))),
@@ -122,7 +122,7 @@ impl Client {
         path: &str,
         query: &[(&str, String)],
         headers: &[(&str, Secret)],
-    ) -> Result<Upgraded, Error> {
+    ) -> Result<UpgradedConnection, Error> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let invalid = || Error::InvalidHeader((*name).to_owned());
@@ -138,7 +138,7 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
         mut headers: HeaderMap,
-    ) -> Result<Upgraded, Error> {
+    ) -> Result<UpgradedConnection, Error> {
         for (name, value) in &self.server.headers {
             headers.append(name, value.clone());
         }

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
 use super::error::{Call, Error};
-use super::{Backoff, BoxedConn, Client, Timeouts};
+use super::{Backoff, BoxedByteStream, Client, Timeouts};
 use crate::jobs::ProvisionerJobLog;
 use crate::paths;
 
@@ -22,7 +22,7 @@ const CLOSE_ANSWER: Duration = Duration::from_secs(1);
 
 /// Whose log to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogsOf {
+pub enum JobLogTarget {
     /// The import of a version.
     Version(TemplateVersionId),
     /// A dry run.
@@ -31,7 +31,7 @@ pub enum LogsOf {
     Build(BuildId),
 }
 
-impl LogsOf {
+impl JobLogTarget {
     fn path(self) -> String {
         match self {
             Self::Version(version) => paths::version_logs(version),
@@ -46,7 +46,7 @@ pub struct JobLogs {
     client: Client,
     path: String,
     after: i64,
-    socket: Option<WebSocketStream<BoxedConn>>,
+    socket: Option<WebSocketStream<BoxedByteStream>>,
     backoff: Backoff,
     /// Since when nothing has worked.
     lost: Option<Instant>,
@@ -56,7 +56,7 @@ pub struct JobLogs {
 impl Client {
     /// Follows a log from the line after `after` (0 for all). Connects at the first [`JobLogs::next`].
     #[must_use]
-    pub fn follow_job_logs(&self, of: LogsOf, after: i64) -> JobLogs {
+    pub fn follow_job_logs(&self, of: JobLogTarget, after: i64) -> JobLogs {
         JobLogs {
             client: self.clone(),
             path: of.path(),
@@ -72,7 +72,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn job_logs(&self, of: LogsOf, after: i64) -> Result<Vec<ProvisionerJobLog>, Error> {
+    pub async fn job_logs(&self, of: JobLogTarget, after: i64) -> Result<Vec<ProvisionerJobLog>, Error> {
         let after = after.to_string();
         self.list(&of.path(), &[("after", after.as_str())]).await
     }

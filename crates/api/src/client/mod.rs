@@ -28,11 +28,11 @@ use coder_domain::secret::Secret;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
-pub use daemons::{Credential, DaemonFilter, JobFilter, Serve};
-pub use dial::{BoxedConn, Conn, Dialer, Upgraded};
+pub use daemons::{Credential, DaemonFilter, JobFilter, ServeProvisionerDaemonRequest};
+pub use dial::{BoxedByteStream, ByteStream, Dialer, UpgradedConnection};
 pub use error::{Error, Refusal, refused_certificate};
 pub use files::Download;
-pub use logs::{JobLogs, LogsOf};
+pub use logs::{JobLogTarget, JobLogs};
 pub use proxy::Proxies;
 pub use retry::Backoff;
 pub use tls::{Error as TlsError, config as tls_config};

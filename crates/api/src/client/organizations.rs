@@ -7,12 +7,12 @@ use coder_domain::secret::Secret;
 use http::Method;
 
 use super::{Client, DaemonFilter, Error, JobFilter};
-use crate::daemons::{Drained, ProvisionerDaemon};
+use crate::daemons::{DrainResponse, ProvisionerDaemon};
 use crate::explanations::JobExplanation;
 use crate::jobs::ProvisionerJob;
 use crate::keys::{
-    CreateProvisionerKeyRequest, NewKey, ProvisionerKey, RotateProvisionerKeyRequest, RotatedKey,
-    UpdateProvisionerKeyRequest,
+    CreateKeyResponse, CreateProvisionerKeyRequest, ProvisionerKey, RotateProvisionerKeyRequest,
+    RotateProvisionerKeyResponse, UpdateProvisionerKeyRequest,
 };
 use crate::organizations::Organization;
 use crate::paths;
@@ -48,7 +48,8 @@ impl Client {
         organization: OrganizationId,
         request: &CreateProvisionerKeyRequest,
     ) -> Result<Secret, Error> {
-        let key: NewKey = self.send(Method::POST, &paths::provisioner_keys(organization), request).await?;
+        let key: CreateKeyResponse =
+            self.send(Method::POST, &paths::provisioner_keys(organization), request).await?;
         Ok(key.key)
     }
 
@@ -58,7 +59,7 @@ impl Client {
         organization: OrganizationId,
         name: &str,
         request: RotateProvisionerKeyRequest,
-    ) -> Result<RotatedKey, Error> {
+    ) -> Result<RotateProvisionerKeyResponse, Error> {
         self.send(Method::POST, &paths::provisioner_key_rotate(organization, name), &request).await
     }
 
@@ -107,7 +108,7 @@ impl Client {
     }
 
     /// Asks the daemons of a name, or one by its id, to finish what they have and leave; our servers only.
-    pub async fn drain(&self, organization: OrganizationId, daemon: &str) -> Result<Drained, Error> {
+    pub async fn drain(&self, organization: OrganizationId, daemon: &str) -> Result<DrainResponse, Error> {
         self.send(Method::POST, &paths::daemon_drain(organization, daemon), &()).await
     }
 
@@ -115,7 +116,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`]; 404 when there is none of that name or id.
-    pub async fn undrain(&self, organization: OrganizationId, daemon: &str) -> Result<Drained, Error> {
+    pub async fn undrain(&self, organization: OrganizationId, daemon: &str) -> Result<DrainResponse, Error> {
         self.send(Method::DELETE, &paths::daemon_drain(organization, daemon), &()).await
     }
 

@@ -6,7 +6,7 @@ use http::{HeaderMap, Method};
 use super::{Client, Error};
 use crate::deployment::{BuildInfo, Entitlements};
 use crate::paths;
-use crate::tokens::{ApiKey, ApiKeyWithOwner, CreateTokenRequest, NewKey, TokenConfig};
+use crate::tokens::{ApiKey, ApiKeyWithOwner, CreateKeyResponse, CreateTokenRequest, TokenConfig};
 use crate::users::{CreateFirstUserRequest, CreateFirstUserResponse, LoginRequest, LoginResponse, User};
 
 /// Every method fails with what [`Error`] describes.
@@ -60,7 +60,7 @@ impl Client {
 
     /// Makes a further session key for the caller.
     pub async fn create_session_key(&self) -> Result<Secret, Error> {
-        let key: NewKey = self.ask(Method::POST, &paths::user_keys(paths::ME), &[]).await?;
+        let key: CreateKeyResponse = self.ask(Method::POST, &paths::user_keys(paths::ME), &[]).await?;
         Ok(key.key)
     }
 
@@ -71,7 +71,7 @@ impl Client {
 
     /// Makes a token; this is the only time it is seen.
     pub async fn create_token(&self, request: &CreateTokenRequest) -> Result<Secret, Error> {
-        let key: NewKey = self.send(Method::POST, &paths::user_tokens(paths::ME), request).await?;
+        let key: CreateKeyResponse = self.send(Method::POST, &paths::user_tokens(paths::ME), request).await?;
         Ok(key.key)
     }
 

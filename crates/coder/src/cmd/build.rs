@@ -1,7 +1,7 @@
 //! What the commands that build a workspace have in common: ask for the build, warn, follow, report.
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
-use coder_api::client::{Client, Error, LogsOf};
+use coder_api::client::{Client, Error, JobLogTarget};
 use coder_domain::ids::WorkspaceId;
 
 use crate::context::Context;
@@ -38,7 +38,7 @@ pub(crate) async fn request(
 /// Follows a build to its end. Ctrl-C ends only the following: the build goes on.
 pub(crate) async fn finish(ctx: &Context, client: &Client, build: &WorkspaceBuild) -> anyhow::Result<()> {
     let job = tokio::select! {
-        job = follow::follow(client, &ctx.printer, LogsOf::Build(build.id)) => job?,
+        job = follow::follow(client, &ctx.printer, JobLogTarget::Build(build.id)) => job?,
         _ = tokio::signal::ctrl_c() => {
             ctx.printer.note(&format!("The build goes on. See it with: coder logs {} -f", build.workspace_name));
             return Err(crate::exit::Canceled::Interrupted.into());

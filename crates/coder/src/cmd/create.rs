@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use coder_api::client::{Client, LogsOf};
+use coder_api::client::{Client, JobLogTarget};
 use coder_api::jobs::{ProvisionerJob, Status};
 use coder_api::json::NameValue;
 use coder_api::paths;
@@ -240,7 +240,7 @@ async fn dry_run(
     if no_wait && !is_taken_soon(client, version, job.id).await? {
         return skip(ctx, client, version, &job).await;
     }
-    let job = follow::follow(client, &ctx.printer, LogsOf::DryRun(version, job.id)).await?;
+    let job = follow::follow(client, &ctx.printer, JobLogTarget::DryRun(version, job.id)).await?;
     follow::outcome(&job, "the plan")?;
     let planned = client.dry_run_resources(version, job.id).await?;
     for line in resources::lines(&ctx.printer, &planned, None, false) {

@@ -1,6 +1,6 @@
 //! `coder logs`: the log of a build, as plain lines on standard output.
 
-use coder_api::client::LogsOf;
+use coder_api::client::JobLogTarget;
 use coder_api::jobs::ProvisionerJobLog;
 
 use crate::context::Context;
@@ -32,12 +32,12 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     };
     let mut shown = Lines { printer: ctx.printer, stage: String::new() };
     if !args.follow && !follow::has_ended(build.job.status) {
-        let lines = client.job_logs(LogsOf::Build(build.id), 0).await?;
+        let lines = client.job_logs(JobLogTarget::Build(build.id), 0).await?;
         lines.iter().for_each(|line| shown.print(line));
         ctx.printer.note("The build is still under way; wait for more with --follow.");
         return Ok(());
     }
-    let mut log = client.follow_job_logs(LogsOf::Build(build.id), 0);
+    let mut log = client.follow_job_logs(JobLogTarget::Build(build.id), 0);
     while let Some(line) = log.next().await? {
         shown.print(&line);
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use coder_api::client::{Client, Credential, JobFilter, Serve};
+use coder_api::client::{Client, Credential, JobFilter, ServeProvisionerDaemonRequest};
 use coder_api::files::TAR;
 use coder_api::jobs::Status;
 use coder_api::versions::CreateTemplateVersionRequest;
@@ -97,7 +97,11 @@ fn cancel(home: Home) {
     let raced = api.runtime.block_on(async {
         let mut daemons = JoinSet::new();
         for number in 0..DAEMONS {
-            let serve = Serve::new(Credential::Session, format!("racer-{number}"), BUILD_VERSION);
+            let serve = ServeProvisionerDaemonRequest::new(
+                Credential::Session,
+                format!("racer-{number}"),
+                BUILD_VERSION,
+            );
             let daemon = FakeDaemon::join(&client, &serve).await.unwrap();
             daemons.spawn(work(daemon, Arc::clone(&handed), stop.clone()));
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use coder_api::client::{Credential, Serve};
+use coder_api::client::{Credential, ServeProvisionerDaemonRequest};
 use coder_api::files::TAR;
 use coder_requirements::Requirement;
 use coder_wire::daemon::Client as Calls;
@@ -188,7 +188,9 @@ fn a_result_with_a_large_state_reaches_a_server_with_a_full_disk() {
     let home = server.first_user();
     let api = Api::new(&server, &home);
     let calls = api.run(async |client| {
-        let upgraded = client.serve(&Serve::new(Credential::Session, "scripted", "v2.30.0")).await?;
+        let upgraded = client
+            .serve(&ServeProvisionerDaemonRequest::new(Credential::Session, "scripted", "v2.30.0"))
+            .await?;
         Ok(Calls::new(Session::client(Socket::client(upgraded.stream), Config::default())))
     });
     let calls = calls.unwrap();

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use coder_api::client::LogsOf;
+use coder_api::client::JobLogTarget;
 use coder_store::testing;
 
 use crate::faults::Api;
@@ -46,7 +46,7 @@ fn follow(variable: Option<(&str, &str)>) {
     let place = rig.order("w");
     let build = until(PATIENCE, || rig.build("w")).unwrap();
     let follower = there.runtime.spawn({
-        let mut log = there.client.follow_job_logs(LogsOf::Build(build.id), 0);
+        let mut log = there.client.follow_job_logs(JobLogTarget::Build(build.id), 0);
         async move {
             let mut heard = Vec::new();
             while let Some(line) = log.next().await.unwrap() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use coder_api::client::{Client, Credential, Serve};
+use coder_api::client::{Client, Credential, ServeProvisionerDaemonRequest};
 use coder_api::files::TAR;
 use coder_api::jobs::Status;
 use coder_api::versions::CreateTemplateVersionRequest;
@@ -117,7 +117,11 @@ fn postgres_restarts_under_load() {
     let (clients, daemons) = runtime.block_on(async {
         let (mut clients, mut daemons) = (JoinSet::new(), JoinSet::new());
         for number in 0..DAEMONS {
-            let mut serve = Serve::new(Credential::Session, format!("load-{number}"), BUILD_VERSION);
+            let mut serve = ServeProvisionerDaemonRequest::new(
+                Credential::Session,
+                format!("load-{number}"),
+                BUILD_VERSION,
+            );
             serve.tags.insert(POOL.0.to_owned(), POOL.1.to_owned());
             let joined = FakeDaemon::join(&client, &serve).await.unwrap();
             daemons.spawn(work(joined, leave.clone()));

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use coder_api::builds::WorkspaceBuild;
-use coder_api::client::{DaemonFilter, JobFilter, LogsOf};
+use coder_api::client::{DaemonFilter, JobFilter, JobLogTarget};
 use coder_api::jobs::Status;
 use coder_store::testing;
 use coder_testkit::proxy::Proxy;
@@ -122,7 +122,8 @@ impl Rig {
     }
 
     fn outputs(&self, build: &WorkspaceBuild) -> Vec<String> {
-        let logs = self.api.run(async |client| client.job_logs(LogsOf::Build(build.id), 0).await).unwrap();
+        let logs =
+            self.api.run(async |client| client.job_logs(JobLogTarget::Build(build.id), 0).await).unwrap();
         logs.into_iter().map(|line| line.output).collect()
     }
 

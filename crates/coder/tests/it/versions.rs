@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use coder_api::client::{Credential, Serve};
+use coder_api::client::{Credential, ServeProvisionerDaemonRequest};
 use coder_domain::protocol::{ApiVersion, CURRENT};
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::older::{OlderServer, VersionSource};
@@ -118,7 +118,7 @@ fn an_older_daemon_is_seen_as_one() {
     let home = server.first_user();
     let api = Api::new(&server, &home);
     let join = |name: &str, version: &str, minor: u32| {
-        let mut serve = Serve::new(Credential::Session, name, version);
+        let mut serve = ServeProvisionerDaemonRequest::new(Credential::Session, name, version);
         serve.api_version = ApiVersion { major: 1, minor };
         api.runtime.block_on(FakeDaemon::join(&api.client, &serve)).unwrap()
     };
@@ -138,7 +138,7 @@ fn an_older_daemon_is_seen_as_one() {
     };
     assert_eq!((warned("old"), warned("new")), (1, 0), "{daemons}");
     // One that is newer is told this server's version, from which it can go down.
-    let mut newer = Serve::new(Credential::Session, "newer", "v2.31.0");
+    let mut newer = ServeProvisionerDaemonRequest::new(Credential::Session, "newer", "v2.31.0");
     newer.api_version = ApiVersion { major: 1, minor: CURRENT.minor + 1 };
     let refusal = api.runtime.block_on(FakeDaemon::join(&api.client, &newer)).unwrap_err();
     let body = refusal.body().unwrap();

@@ -22,18 +22,18 @@ pub struct Job<'a> {
 
 /// What is known of a daemon's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Session {
+pub enum Presence {
     /// It has one.
     Connected,
     /// It has none, which is certain: this server is the only one, or each was asked.
-    Gone,
+    Disconnected,
     /// Another replica may hold it: the time of the last sign of life decides.
     Unknown,
 }
 
 /// The state of the key that a daemon joined with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyState {
     /// It joined with a session, with the pre-shared key, or runs inside the server.
     None,
     /// It may join again.
@@ -60,9 +60,9 @@ pub struct Daemon<'a> {
     /// Its last sign of life; none when it never came.
     pub last_seen_at: Option<Timestamp>,
     /// Its connection.
-    pub session: Session,
+    pub presence: Presence,
     /// The key it joined with.
-    pub key: Key,
+    pub key: KeyState,
     /// Whether it was told to take no more jobs.
     pub draining: bool,
     /// Why it can run no jobs, in a few words; empty when it can.
@@ -75,7 +75,7 @@ pub struct Daemon<'a> {
 
 /// Where the job stands among those that the same daemons could take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queue {
+pub struct QueueState {
     /// Its place, from 1; 0 when unknown.
     pub position: u64,
     /// How many wait.

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{Different, Named, Queue, Reason};
+use super::{NamedDaemon, QueueState, Reason, TagMismatch};
 use crate::ids::{DaemonId, UserId};
 use crate::tags::TagSet;
 
 /// One example of each reason, in the order of [`Reason::CODES`].
 fn examples() -> [Reason; Reason::CODES.len()] {
-    let daemon = || Named { id: DaemonId::NIL, name: "build-1".to_owned() };
+    let daemon = || NamedDaemon { id: DaemonId::NIL, name: "build-1".to_owned() };
     let at = Timestamp::UNIX_EPOCH;
     let pair = || ("environment".to_owned(), "on_prem".to_owned());
     [
@@ -19,7 +19,7 @@ fn examples() -> [Reason; Reason::CODES.len()] {
         Reason::Busy {
             daemons: 30,
             slots: 30,
-            queue: Queue { position: 1, size: 4, oldest_running_since: Some(at) },
+            queue: QueueState { position: 1, size: 4, oldest_running_since: Some(at) },
         },
         Reason::Unhealthy { daemon: daemon(), problem: "no Terraform".to_owned(), daemons: 1 },
         Reason::Draining { daemon: daemon(), daemons: 1 },
@@ -31,7 +31,7 @@ fn examples() -> [Reason; Reason::CODES.len()] {
         Reason::MissingTag { daemon: daemon(), missing: vec![pair()] },
         Reason::DifferentTag {
             daemon: daemon(),
-            different: vec![Different {
+            different: vec![TagMismatch {
                 key: "environment".to_owned(),
                 wants: "on_prem".to_owned(),
                 has: "cloud".to_owned(),

@@ -39,11 +39,11 @@ use std::cmp::Reverse;
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::facts::{Daemon, Job, Key, Queue, Session};
+pub use self::facts::{Daemon, Job, KeyState, Presence, QueueState};
 pub use self::guide::published_reasons;
-pub use self::obstacle::able_seen_at;
+pub use self::obstacle::capable_daemon_seen_at;
 use self::obstacle::{Gap, Obstacle, unmet};
-pub use self::reason::{Different, Named, Reason};
+pub use self::reason::{NamedDaemon, Reason, TagMismatch};
 use crate::tags::{SCOPE, SCOPE_USER};
 
 /// Says why a pending job waits: the true reasons, the nearest first, at least one. The module's text argues the order.
@@ -55,7 +55,7 @@ use crate::tags::{SCOPE, SCOPE_USER};
 pub fn explain(
     job: &Job<'_>,
     daemons: &[Daemon<'_>],
-    queue: Queue,
+    queue: QueueState,
     now: Timestamp,
     stale_after: SignedDuration,
 ) -> Vec<Reason> {
@@ -102,7 +102,7 @@ struct Groups<'a, 'b> {
 }
 
 impl Groups<'_, '_> {
-    fn reasons(self, job: &Job<'_>, queue: Queue) -> Vec<Reason> {
+    fn reasons(self, job: &Job<'_>, queue: QueueState) -> Vec<Reason> {
         let mut reasons = Vec::new();
         if !self.busy.is_empty() {
             let slots = self.busy.iter().map(|daemon| u64::from(daemon.slots)).sum();
@@ -182,7 +182,7 @@ fn nearest(job: &Job<'_>, daemon: &Daemon<'_>) -> Reason {
     for (key, wants, has) in unmet(job.tags, daemon.tags) {
         let (key, wants) = (key.to_owned(), wants.to_owned());
         match has {
-            Some(has) => different.push(Different { key, wants, has: has.to_owned() }),
+            Some(has) => different.push(TagMismatch { key, wants, has: has.to_owned() }),
             None => missing.push((key, wants)),
         }
     }

@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Daemon, Job, Key, Named, Session};
-use crate::tags::{self, Demand, OWNER, Offer, SCOPE, TagSet};
+use super::{Daemon, Job, KeyState, NamedDaemon, Presence};
+use crate::tags::{self, DaemonCapabilities, JobRequirements, OWNER, SCOPE, TagSet};
 
 /// How many pairs of a job a daemon does not have.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,10 +59,12 @@ impl Daemon<'_> {
     /// Whether it is there (gate 5). A last sign of life in the future, after a jump of the clock, counts as now.
     #[must_use]
     pub fn is_present(&self, now: Timestamp, stale_after: SignedDuration) -> bool {
-        match self.session {
-            Session::Connected => true,
-            Session::Gone => false,
-            Session::Unknown => self.last_seen_at.is_some_and(|seen| now.duration_since(seen) <= stale_after),
+        match self.presence {
+            Presence::Connected => true,
+            Presence::Disconnected => false,
+            Presence::Unknown => {
+                self.last_seen_at.is_some_and(|seen| now.duration_since(seen) <= stale_after)
+            }
         }
     }
 
@@ -71,9 +73,13 @@ impl Daemon<'_> {
     }
 
     fn matches(&self, job: &Job<'_>) -> bool {
-        let offer =
-            Offer { organization: self.organization, provisioners: self.provisioners, tags: self.tags };
-        let demand = Demand { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
+        let offer = DaemonCapabilities {
+            organization: self.organization,
+            provisioners: self.provisioners,
+            tags: self.tags,
+        };
+        let demand =
+            JobRequirements { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
         tags::matches(&offer, &demand)
     }
 
@@ -92,18 +98,18 @@ impl Daemon<'_> {
             };
         }
         match self.key {
-            Key::Expired(at) => Obstacle::KeyExpired(at),
-            Key::Revoked(at) => Obstacle::KeyRevoked(at),
-            Key::None | Key::Live if !self.is_present(now, stale_after) => Obstacle::NotSeen,
-            Key::None | Key::Live if self.draining => Obstacle::Draining,
-            Key::None | Key::Live if !self.problem.is_empty() => Obstacle::Unhealthy,
-            Key::None | Key::Live if self.busy >= self.slots => Obstacle::Busy,
-            Key::None | Key::Live => Obstacle::None,
+            KeyState::Expired(at) => Obstacle::KeyExpired(at),
+            KeyState::Revoked(at) => Obstacle::KeyRevoked(at),
+            KeyState::None | KeyState::Live if !self.is_present(now, stale_after) => Obstacle::NotSeen,
+            KeyState::None | KeyState::Live if self.draining => Obstacle::Draining,
+            KeyState::None | KeyState::Live if !self.problem.is_empty() => Obstacle::Unhealthy,
+            KeyState::None | KeyState::Live if self.busy >= self.slots => Obstacle::Busy,
+            KeyState::None | KeyState::Live => Obstacle::None,
         }
     }
 
-    pub(super) fn named(&self) -> Named {
-        Named { id: self.id, name: self.name.to_owned() }
+    pub(super) fn named(&self) -> NamedDaemon {
+        NamedDaemon { id: self.id, name: self.name.to_owned() }
     }
 }
 
@@ -114,16 +120,17 @@ impl Daemon<'_> {
 /// is never before the job began to wait, nor before `watched_since`, the instant from which this server could have
 /// seen a daemon: after a server's downtime daemons get the whole time to come back.
 #[must_use]
-pub fn able_seen_at(
+pub fn capable_daemon_seen_at(
     job: &Job<'_>,
     daemons: &[Daemon<'_>],
     watched_since: Timestamp,
     now: Timestamp,
 ) -> Timestamp {
-    let able = |daemon: &&Daemon<'_>| daemon.matches(job) && matches!(daemon.key, Key::None | Key::Live);
-    let seen_at = |daemon: &Daemon<'_>| match daemon.session {
-        Session::Connected => Some(now),
-        Session::Gone | Session::Unknown => daemon.last_seen_at,
+    let able =
+        |daemon: &&Daemon<'_>| daemon.matches(job) && matches!(daemon.key, KeyState::None | KeyState::Live);
+    let seen_at = |daemon: &Daemon<'_>| match daemon.presence {
+        Presence::Connected => Some(now),
+        Presence::Disconnected | Presence::Unknown => daemon.last_seen_at,
     };
     daemons.iter().filter(able).filter_map(seen_at).fold(job.created_at.max(watched_since), Timestamp::max)
 }

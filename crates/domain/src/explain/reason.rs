@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::Queue;
+use super::QueueState;
 use crate::ids::DaemonId;
 
 /// A daemon that a reason names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedDaemon {
     /// Its row.
     pub id: DaemonId,
     /// Its name.
@@ -16,7 +16,7 @@ pub struct Named {
 
 /// A pair that a daemon has with another value than the job wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Different {
+pub struct TagMismatch {
     /// The tag's key.
     pub key: String,
     /// The job's value.
@@ -31,7 +31,7 @@ pub enum Reason {
     /// A free daemon exists: the job starts at once.
     Starting {
         /// One that is free.
-        daemon: Named,
+        daemon: NamedDaemon,
     },
     /// Every daemon that could take it has its hands full.
     Busy {
@@ -40,12 +40,12 @@ pub enum Reason {
         /// How many jobs these run at once.
         slots: u64,
         /// The job's place in their queue.
-        queue: Queue,
+        queue: QueueState,
     },
     /// The daemons that could take it can run no jobs now.
     Unhealthy {
         /// One of them.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// Why, in its own words.
         problem: String,
         /// How many.
@@ -54,14 +54,14 @@ pub enum Reason {
     /// The daemons that could take it were told to take no more.
     Draining {
         /// One of them.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// How many.
         daemons: usize,
     },
     /// The daemons that could take it are away.
     NotSeen {
         /// The one seen last.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// When that was.
         last_seen_at: Option<Timestamp>,
         /// How many are away.
@@ -70,7 +70,7 @@ pub enum Reason {
     /// The key of the daemons that could take it has expired.
     KeyExpired {
         /// The one whose key lived longest.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// When its key expired.
         at: Timestamp,
         /// How many.
@@ -79,7 +79,7 @@ pub enum Reason {
     /// The key of the daemons that could take it was deleted.
     KeyRevoked {
         /// The one whose key lived longest.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// When its key was deleted.
         at: Timestamp,
         /// How many.
@@ -100,23 +100,23 @@ pub enum Reason {
     /// The nearest daemon lacks pairs of the job.
     MissingTag {
         /// The nearest daemon.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// Pairs it lacks, at least one.
         missing: Vec<(String, String)>,
     },
     /// The nearest daemon has another value for a tag of the job.
     DifferentTag {
         /// The nearest daemon.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// Tags of which it has another value, at least one.
-        different: Vec<Different>,
+        different: Vec<TagMismatch>,
         /// Pairs it lacks besides.
         missing: Vec<(String, String)>,
     },
     /// The daemons there are serve another user only.
     OtherUser {
         /// One of them.
-        daemon: Named,
+        daemon: NamedDaemon,
         /// How many.
         daemons: usize,
     },

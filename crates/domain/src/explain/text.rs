@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{Named, Reason};
+use super::{NamedDaemon, Reason};
 use crate::tags::{OWNER, SCOPE, SCOPE_USER, TagSet};
 
 /// How many tags a sentence lists before it only counts.
@@ -206,7 +206,7 @@ fn start_command(tags: &TagSet) -> String {
     command
 }
 
-fn name(daemon: &Named) -> String {
+fn name(daemon: &NamedDaemon) -> String {
     word(&daemon.name)
 }
 

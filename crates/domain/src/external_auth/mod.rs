@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::secret::Secret;
 
-pub use read::{Error, PREFIX, read};
+pub use read::{Error, PREFIX, from_env};
 
 /// One OAuth 2 provider.
 #[derive(Clone, Debug)]

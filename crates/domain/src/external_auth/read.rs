@@ -22,7 +22,7 @@ pub enum Error {
     #[error(
         "{PREFIX}{found}_… is set, but nothing of number {missing}: number the providers from 0 without gaps"
     )]
-    Gap {
+    MissingNumber {
         /// The first number that is missing.
         missing: usize,
         /// The next one that is there.
@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// A field is no HTTP address.
     #[error("{PREFIX}{number}_{field} is no http:// or https:// URL")]
-    NoUrl {
+    InvalidUrl {
         /// The provider's number.
         number: usize,
         /// The field.
@@ -66,7 +66,7 @@ pub enum Error {
     },
     /// A field is neither true nor false.
     #[error("{PREFIX}{number}_{field} is neither true nor false")]
-    NoFlag {
+    InvalidFlag {
         /// The provider's number.
         number: usize,
         /// The field.
@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// The expression does not compile.
     #[error("{PREFIX}{number}_REGEX is no regular expression")]
-    NoRegex {
+    InvalidRegex {
         /// The provider's number.
         number: usize,
     },
@@ -84,7 +84,7 @@ pub enum Error {
 ///
 /// # Errors
 /// The first mistake, in the order of numbers.
-pub fn read(variables: impl IntoIterator<Item = (String, String)>) -> Result<Vec<Provider>, Error> {
+pub fn from_env(variables: impl IntoIterator<Item = (String, String)>) -> Result<Vec<Provider>, Error> {
     let mut numbered: BTreeMap<usize, BTreeMap<String, String>> = BTreeMap::new();
     for (name, value) in variables {
         let numbered_field = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'));
@@ -96,7 +96,7 @@ pub fn read(variables: impl IntoIterator<Item = (String, String)>) -> Result<Vec
     let mut providers: Vec<Provider> = Vec::new();
     for (missing, (number, values)) in numbered.into_iter().enumerate() {
         if number != missing {
-            return Err(Error::Gap { missing, found: number });
+            return Err(Error::MissingNumber { missing, found: number });
         }
         let provider = Fields { number, values }.provider()?;
         if let Some(other) = providers.iter().position(|other| other.id == provider.id) {
@@ -140,7 +140,7 @@ impl Fields {
             token_url,
             validate_url: validate_url.or_else(|| known.map(|(product, base)| product.validate_url(base))),
             scopes: scopes.unwrap_or_else(default_scopes),
-            regex: regex.map_err(|_| Error::NoRegex { number: self.number })?,
+            regex: regex.map_err(|_| Error::InvalidRegex { number: self.number })?,
             display_name: self
                 .take("DISPLAY_NAME")
                 .unwrap_or_else(|| product.map_or_else(|| id.clone(), |product| product.name.to_owned())),
@@ -175,7 +175,7 @@ impl Fields {
         let Some(text) = self.take(field) else { return Ok(None) };
         let url = Url::parse(&text).ok();
         let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        url.map(Some).ok_or(Error::NoUrl { number: self.number, field })
+        url.map(Some).ok_or(Error::InvalidUrl { number: self.number, field })
     }
 
     fn url_or(&mut self, field: &'static str, default: Option<Url>) -> Result<Url, Error> {
@@ -186,7 +186,7 @@ impl Fields {
         match self.take(field).as_deref() {
             None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
-            Some(_) => Err(Error::NoFlag { number: self.number, field }),
+            Some(_) => Err(Error::InvalidFlag { number: self.number, field }),
         }
     }
 }
@@ -200,7 +200,7 @@ mod tests {
             let (name, value) = line.split_once('=').unwrap();
             (format!("{PREFIX}{name}"), value.to_owned())
         };
-        read(text.iter().map(pair))
+        from_env(text.iter().map(pair))
     }
 
     fn one(text: &[&str]) -> Provider {

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::ids::{JobId, OrganizationId};
-use crate::tags::{self, Demand, Offer, TagSet};
+use crate::tags::{self, DaemonCapabilities, JobRequirements, TagSet};
 
 /// A pending job. Jobs that are started, canceled or ended do not belong here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Waiting<'a> {
 }
 
 /// A daemon that was seen within the stale interval.
-pub type Taker<'a> = Offer<'a>;
+pub type Taker<'a> = DaemonCapabilities<'a>;
 
 /// A place in a queue. The default, 0 of 0, is that of a job nobody could take, or that does not wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,11 @@ pub fn by_daemon(jobs: &[Waiting<'_>], daemons: &[Taker<'_>]) -> Vec<Place> {
     let mut places = vec![Place::default(); jobs.len()];
     for daemon in daemons {
         let takes = |job: &Waiting<'_>| {
-            let demand =
-                Demand { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
+            let demand = JobRequirements {
+                organization: job.organization,
+                provisioner: job.provisioner,
+                tags: job.tags,
+            };
             tags::matches(daemon, &demand)
         };
         let mut queue: Vec<usize> = (0..jobs.len()).filter(|index| takes(&jobs[*index])).collect();
@@ -105,7 +108,8 @@ mod tests {
     fn ranked(jobs: &[Waiting<'_>], daemons: &str) -> Vec<(u64, u64)> {
         let types = ["terraform".to_owned()];
         let sets: Vec<TagSet> = daemons.split_whitespace().map(set).collect();
-        let offer = |tags| Offer { organization: OrganizationId::NIL, provisioners: &types, tags };
+        let offer =
+            |tags| DaemonCapabilities { organization: OrganizationId::NIL, provisioners: &types, tags };
         let daemons: Vec<_> = sets.iter().map(offer).collect();
         by_daemon(jobs, &daemons).into_iter().map(|place| (place.position, place.size)).collect()
     }
@@ -175,7 +179,8 @@ mod tests {
         waiting[0].organization = OrganizationId::random();
         waiting[1].provisioner = "echo";
         let types = ["terraform".to_owned()];
-        let daemon = Offer { organization: OrganizationId::NIL, provisioners: &types, tags: &sets[0] };
+        let daemon =
+            DaemonCapabilities { organization: OrganizationId::NIL, provisioners: &types, tags: &sets[0] };
         let places = by_daemon(&waiting, &[daemon]);
         assert_eq!(places, [Place::default(), Place::default(), Place { position: 1, size: 1 }]);
         assert_eq!(overall(&waiting)[2], Place { position: 3, size: 3 });

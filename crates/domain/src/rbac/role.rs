@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{Action, Resource};
-use crate::job::UnknownWord;
+use crate::job::UnknownVariant;
 
 /// A role that holds everywhere. `member` is implied for everybody and never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,11 +53,11 @@ macro_rules! words {
         }
 
         impl FromStr for $kind {
-            type Err = UnknownWord;
-            fn from_str(word: &str) -> Result<Self, UnknownWord> {
+            type Err = UnknownVariant;
+            fn from_str(word: &str) -> Result<Self, UnknownVariant> {
                 match word {
                     $($word => Ok(Self::$variant),)*
-                    _ => Err(UnknownWord { what: $what, word: word.to_owned() }),
+                    _ => Err(UnknownVariant { what: $what, value: word.to_owned() }),
                 }
             }
         }

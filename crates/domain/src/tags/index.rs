@@ -48,19 +48,19 @@ impl<K: Copy + Ord> Pairs<K> {
 /// A question costs about as much as there are entries with the job's rarest pair; an entry costs a place for each of
 /// its pairs.
 #[derive(Clone, Debug)]
-pub struct Offers<K> {
+pub struct DaemonIndex<K> {
     sets: BTreeMap<K, TagSet>,
     untagged: BTreeSet<K>,
     pairs: Pairs<K>,
 }
 
-impl<K> Default for Offers<K> {
+impl<K> Default for DaemonIndex<K> {
     fn default() -> Self {
         Self { sets: BTreeMap::new(), untagged: BTreeSet::new(), pairs: Pairs::default() }
     }
 }
 
-impl<K: Copy + Ord> Offers<K> {
+impl<K: Copy + Ord> DaemonIndex<K> {
     /// Adds an entry, or replaces its set.
     pub fn insert(&mut self, entry: K, tags: TagSet) {
         self.remove(entry);
@@ -133,21 +133,21 @@ enum Filed {
 /// Each set is filed once, under the one of its pairs that fewest others are filed under; a question looks at what is
 /// filed under the daemon's pairs.
 #[derive(Clone, Debug)]
-pub struct Demands<K> {
+pub struct JobIndex<K> {
     sets: BTreeMap<K, (TagSet, Filed)>,
     untagged: BTreeSet<K>,
     empty: BTreeSet<K>,
     pairs: Pairs<K>,
 }
 
-impl<K> Default for Demands<K> {
+impl<K> Default for JobIndex<K> {
     fn default() -> Self {
         let (untagged, empty) = (BTreeSet::new(), BTreeSet::new());
         Self { sets: BTreeMap::new(), untagged, empty, pairs: Pairs::default() }
     }
 }
 
-impl<K: Copy + Ord> Demands<K> {
+impl<K: Copy + Ord> JobIndex<K> {
     /// Adds an entry, or replaces its set.
     pub fn insert(&mut self, entry: K, tags: TagSet) {
         self.remove(entry);
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn what_is_taken_out_leaves_nothing_behind() {
         let tagged = TagSet::from_stored(BTreeMap::from([("a".to_owned(), "1".to_owned())]));
-        let (mut offers, mut demands) = (Offers::default(), Demands::default());
+        let (mut offers, mut demands) = (DaemonIndex::default(), JobIndex::default());
         for (entry, tags) in [TagSet::untagged(), tagged, TagSet::default()].into_iter().enumerate() {
             offers.insert(entry, tags.clone());
             demands.insert(entry, tags.clone());

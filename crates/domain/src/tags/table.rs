@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Demand, Offer, TagSet, matches};
+use super::{DaemonCapabilities, JobRequirements, TagSet, matches};
 use crate::ids::OrganizationId;
 
 /// A row: the daemon's tags, the job's tags, whether both are of one organization.
@@ -76,8 +76,8 @@ fn runs((daemon, job, same): &Row) -> bool {
     let types = ["terraform".to_owned()];
     let other = if *same { OrganizationId::NIL } else { OrganizationId::random() };
     let (daemon, job) = (set(daemon), set(job));
-    let offer = Offer { organization: OrganizationId::NIL, provisioners: &types, tags: &daemon };
-    matches(&offer, &Demand { organization: other, provisioner: "terraform", tags: &job })
+    let offer = DaemonCapabilities { organization: OrganizationId::NIL, provisioners: &types, tags: &daemon };
+    matches(&offer, &JobRequirements { organization: other, provisioner: "terraform", tags: &job })
 }
 
 /// The table in Markdown, each answer computed by [`matches`].

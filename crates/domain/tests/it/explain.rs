@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use coder_domain::Timestamp;
-use coder_domain::explain::{Daemon, Job, Key, Named, Queue, Reason, Session, able_seen_at, explain};
+use coder_domain::explain::{
+    Daemon, Job, KeyState, NamedDaemon, Presence, QueueState, Reason, capable_daemon_seen_at, explain,
+};
 use coder_domain::ids::{DaemonId, OrganizationId, UserId};
 use coder_domain::tags::TagSet;
 use jiff::SignedDuration;
@@ -54,8 +56,8 @@ struct Worker {
     types: Vec<String>,
     has: Wants,
     seconds_since_seen: Option<i64>,
-    session: Session,
-    key: Key,
+    presence: Presence,
+    key: KeyState,
     draining: bool,
     problem: &'static str,
     slots: u32,
@@ -68,8 +70,8 @@ fn worker() -> Worker {
         types: vec!["terraform".to_owned()],
         has: PLAIN,
         seconds_since_seen: Some(0),
-        session: Session::Connected,
-        key: Key::Live,
+        presence: Presence::Connected,
+        key: KeyState::Live,
         draining: false,
         problem: "",
         slots: 1,
@@ -97,7 +99,7 @@ fn ask(wants: Wants, workers: &[Worker]) -> Vec<Reason> {
             provisioners: &worker.types,
             tags,
             last_seen_at: worker.seconds_since_seen.map(|ago| at(NOW - ago)),
-            session: worker.session,
+            presence: worker.presence,
             key: worker.key,
             draining: worker.draining,
             problem: worker.problem,
@@ -112,7 +114,7 @@ fn ask(wants: Wants, workers: &[Worker]) -> Vec<Reason> {
         created_at: at(NOW - 10),
         initiator: user(INITIATOR),
     };
-    let queue = Queue { position: 2, size: 5, oldest_running_since: Some(at(NOW - 60)) };
+    let queue = QueueState { position: 2, size: 5, oldest_running_since: Some(at(NOW - 60)) };
     explain(&job, &daemons, queue, at(NOW), STALE)
 }
 
@@ -169,7 +171,7 @@ fn row_ii_the_nearest_daemon_lacks_a_tag_or_has_another_value() {
 
 #[test]
 fn row_ii_a_daemon_that_is_there_is_nearer_than_one_that_is_not() {
-    let gone = Worker { session: Session::Gone, has: with(None, Some(1), None), ..worker() };
+    let gone = Worker { presence: Presence::Disconnected, has: with(None, Some(1), None), ..worker() };
     let there = Worker { has: with(None, None, Some(9)), ..worker() };
     check(
         with(None, Some(1), Some(2)),
@@ -202,7 +204,7 @@ fn row_iii_untagged_and_every_daemon_has_tags_or_the_reverse() {
 
 #[test]
 fn row_iv_a_matching_daemon_was_last_seen_at() {
-    let gone = |ago| Worker { session: Session::Unknown, seconds_since_seen: ago, ..worker() };
+    let gone = |ago| Worker { presence: Presence::Unknown, seconds_since_seen: ago, ..worker() };
     check(
         PLAIN,
         &[gone(Some(500)), gone(Some(91)), gone(None)],
@@ -212,22 +214,22 @@ fn row_iv_a_matching_daemon_was_last_seen_at() {
     check(PLAIN, &[gone(None)], &["not_seen"], "Daemon d0 could run the job but never came.");
     assert_eq!(codes(&ask(PLAIN, &[gone(Some(90))])), ["starting"], "the stale interval itself is not stale");
     assert_eq!(codes(&ask(PLAIN, &[gone(Some(-9999))])), ["starting"], "the clock jumped back");
-    let left = Worker { session: Session::Gone, ..worker() };
+    let left = Worker { presence: Presence::Disconnected, ..worker() };
     assert_eq!(codes(&ask(PLAIN, &[left])), ["not_seen"], "certainly gone, however fresh");
 }
 
 #[test]
 fn row_v_its_key_is_expired_or_revoked() {
-    let dead = |key| Worker { key, session: Session::Gone, ..worker() };
+    let dead = |key| Worker { key, presence: Presence::Disconnected, ..worker() };
     check(
         PLAIN,
-        &[dead(Key::Expired(at(0))), dead(Key::Expired(at(60)))],
+        &[dead(KeyState::Expired(at(0))), dead(KeyState::Expired(at(60)))],
         &["key_expired"],
         "Daemon d1 could run the job but its key expired at 1970-01-01T00:01:00Z (and 1 more like it).",
     );
     check(
         PLAIN,
-        &[dead(Key::Revoked(at(60)))],
+        &[dead(KeyState::Revoked(at(60)))],
         &["key_revoked"],
         "Daemon d0 could run the job but its key was deleted at 1970-01-01T00:01:00Z.",
     );
@@ -264,7 +266,7 @@ fn a_daemon_that_can_run_no_jobs_is_no_free_daemon() {
     );
     let [draining, gone] = [
         Worker { draining: true, ..unhealthy.clone() },
-        Worker { session: Session::Gone, ..unhealthy.clone() },
+        Worker { presence: Presence::Disconnected, ..unhealthy.clone() },
     ];
     assert_eq!(codes(&ask(PLAIN, &[draining])), ["draining"], "it takes no job when it is repaired");
     assert_eq!(codes(&ask(PLAIN, &[gone])), ["not_seen"]);
@@ -321,9 +323,9 @@ fn the_order_of_reasons() {
     let workers = [
         Worker { has: with(Some(1), None, None), ..worker() },
         Worker { has: with(None, None, Some(2)), ..worker() },
-        Worker { key: Key::Revoked(at(0)), ..worker() },
-        Worker { key: Key::Expired(at(0)), ..worker() },
-        Worker { session: Session::Gone, ..worker() },
+        Worker { key: KeyState::Revoked(at(0)), ..worker() },
+        Worker { key: KeyState::Expired(at(0)), ..worker() },
+        Worker { presence: Presence::Disconnected, ..worker() },
         Worker { draining: true, ..worker() },
         Worker { problem: "no Terraform", ..worker() },
         Worker { busy: 1, ..worker() },
@@ -371,7 +373,7 @@ fn able_daemons_are_remembered_for_the_reaper() {
         provisioners: &types,
         tags: &tags,
         last_seen_at: Some(at(NOW - ago)),
-        session,
+        presence,
         key,
         draining: true,
         problem: "no Terraform",
@@ -385,22 +387,23 @@ fn able_daemons_are_remembered_for_the_reaper() {
         created_at: at(created),
         initiator: user(INITIATOR),
     };
-    let seen =
-        |created, daemons: &[Daemon<'_>], watched| able_seen_at(&job(created), daemons, at(watched), at(NOW));
+    let seen = |created, daemons: &[Daemon<'_>], watched| {
+        capable_daemon_seen_at(&job(created), daemons, at(watched), at(NOW))
+    };
     assert_eq!(seen(10, &[], 0), at(10), "never before it was made");
     assert_eq!(seen(10, &[], 500), at(500), "never before we looked");
     assert_eq!(
-        seen(10, &[daemon(Session::Connected, 700, Key::None)], 0),
+        seen(10, &[daemon(Presence::Connected, 700, KeyState::None)], 0),
         at(NOW),
         "busy and draining, but there"
     );
-    assert_eq!(seen(10, &[daemon(Session::Unknown, 700, Key::Live)], 0), at(NOW - 700));
+    assert_eq!(seen(10, &[daemon(Presence::Unknown, 700, KeyState::Live)], 0), at(NOW - 700));
     assert_eq!(
-        seen(10, &[daemon(Session::Gone, 700, Key::Revoked(at(0)))], 0),
+        seen(10, &[daemon(Presence::Disconnected, 700, KeyState::Revoked(at(0)))], 0),
         at(10),
         "it cannot come back"
     );
-    let foreign = Daemon { organization: organization(1), ..daemon(Session::Connected, 0, Key::None) };
+    let foreign = Daemon { organization: organization(1), ..daemon(Presence::Connected, 0, KeyState::None) };
     assert_eq!(seen(10, &[foreign], 0), at(10));
 }
 
@@ -411,13 +414,12 @@ fn wants() -> impl Strategy<Value = Wants> {
 }
 
 fn workers() -> impl Strategy<Value = Vec<Worker>> {
-    let session =
-        prop_oneof![3 => Just(Session::Connected), 1 => Just(Session::Gone), 2 => Just(Session::Unknown)];
+    let session = prop_oneof![3 => Just(Presence::Connected), 1 => Just(Presence::Disconnected), 2 => Just(Presence::Unknown)];
     let key = prop_oneof![
-        2 => Just(Key::None),
-        3 => Just(Key::Live),
-        1 => (0_i64..3).prop_map(|second| Key::Expired(at(second))),
-        1 => (0_i64..3).prop_map(|second| Key::Revoked(at(second))),
+        2 => Just(KeyState::None),
+        3 => Just(KeyState::Live),
+        1 => (0_i64..3).prop_map(|second| KeyState::Expired(at(second))),
+        1 => (0_i64..3).prop_map(|second| KeyState::Revoked(at(second))),
     ];
     let place =
         (prop_oneof![9 => Just(0_u8), 1 => Just(1)], prop_oneof![9 => Just("terraform"), 1 => Just("echo")]);
@@ -428,7 +430,7 @@ fn workers() -> impl Strategy<Value = Vec<Worker>> {
             types: vec![kind.to_owned()],
             has,
             seconds_since_seen,
-            session,
+            presence,
             key,
             draining,
             problem: "",
@@ -461,10 +463,10 @@ fn wrong(has: Wants, wants: Wants) -> (usize, usize) {
 
 /// The reasons by their codes, found case by case.
 fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
-    let there = |worker: &Worker| match (worker.session, worker.seconds_since_seen) {
-        (Session::Connected, _) => true,
-        (Session::Gone, _) | (Session::Unknown, None) => false,
-        (Session::Unknown, Some(ago)) => ago <= 90,
+    let there = |worker: &Worker| match (worker.presence, worker.seconds_since_seen) {
+        (Presence::Connected, _) => true,
+        (Presence::Disconnected, _) | (Presence::Unknown, None) => false,
+        (Presence::Unknown, Some(ago)) => ago <= 90,
     };
     let ours: Vec<_> = workers.iter().filter(|w| w.organization == 0 && w.types == ["terraform"]).collect();
     if ours.is_empty() {
@@ -475,8 +477,8 @@ fn oracle(wants: Wants, workers: &[Worker]) -> Vec<&'static str> {
     for worker in &ours {
         if takes(worker.has, wants) {
             able.push(match worker.key {
-                Key::Expired(_) => "key_expired",
-                Key::Revoked(_) => "key_revoked",
+                KeyState::Expired(_) => "key_expired",
+                KeyState::Revoked(_) => "key_revoked",
                 _ if !there(worker) => "not_seen",
                 _ if worker.draining => "draining",
                 _ if worker.busy >= worker.slots => "busy",
@@ -559,7 +561,7 @@ proptest! {
                     prop_assert_ne!(&tag.wants, &tag.has);
                 }
             }
-            Reason::NotSeen { daemon, .. } => prop_assert!(of(&daemon.name).session != Session::Connected),
+            Reason::NotSeen { daemon, .. } => prop_assert!(of(&daemon.name).presence != Presence::Connected),
             Reason::OtherUser { daemon, .. } => prop_assert!(of(&daemon.name).has.user.is_some()),
             _ => {}
         }
@@ -574,8 +576,8 @@ proptest! {
 /// A machine may wait while this is true; in every other case somebody has to do something.
 #[test]
 fn only_free_and_busy_daemons_pass_by_themselves() {
-    let daemon = || Named { id: DaemonId(Uuid::from_u128(1)), name: "d".to_owned() };
-    let queue = Queue { position: 1, size: 1, oldest_running_since: None };
+    let daemon = || NamedDaemon { id: DaemonId(Uuid::from_u128(1)), name: "d".to_owned() };
+    let queue = QueueState { position: 1, size: 1, oldest_running_since: None };
     let at = Timestamp::UNIX_EPOCH;
     let reasons = [
         (Reason::Starting { daemon: daemon() }, true),

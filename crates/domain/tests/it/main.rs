@@ -3,7 +3,7 @@
 mod explain;
 mod guide;
 mod keys;
-mod life;
+mod lifecycle;
 mod limits;
 mod parameters;
 mod queue;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coder_domain::ids::UserId;
-use coder_domain::tags::{Demands, Offers, TagSet};
+use coder_domain::tags::{DaemonIndex, JobIndex, TagSet};
 use proptest::prelude::*;
 
 /// Pairs of which sets are made; a bit mask picks some. The first two of each key exclude each other.
@@ -138,7 +138,7 @@ proptest! {
     fn the_indexes_answer_as_the_predicate_after_any_changes(
         changes in changes(), asked in proptest::collection::vec((0_u64..1 << FEW).prop_map(consistent), 1..8),
     ) {
-        let (mut offers, mut demands) = (Offers::default(), Demands::default());
+        let (mut offers, mut demands) = (DaemonIndex::default(), JobIndex::default());
         let mut plain: BTreeMap<u16, u64> = BTreeMap::new();
         for (entry, mask) in changes {
             if let Some(mask) = mask {
@@ -179,11 +179,11 @@ fn ten_thousand_daemons_and_a_thousand_tag_sets() {
     };
     let daemons: Vec<u64> = (0..10_000).map(|_| random()).collect();
     let jobs: Vec<u64> = (0..1000).map(|_| random()).collect();
-    let mut offers = Offers::default();
+    let mut offers = DaemonIndex::default();
     for (entry, mask) in daemons.iter().enumerate() {
         offers.insert(entry, set(*mask));
     }
-    let mut demands = Demands::default();
+    let mut demands = JobIndex::default();
     for (entry, mask) in jobs.iter().enumerate() {
         demands.insert(entry, set(*mask));
     }

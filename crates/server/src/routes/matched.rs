@@ -2,7 +2,7 @@
 
 use coder_api::daemons::MatchedProvisioners;
 use coder_domain::Timestamp;
-use coder_domain::tags::{Demand, Offer, matches};
+use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
 use coder_store::daemons::Alike;
 use coder_store::jobs::Job;
 use coder_store::{Tx, daemons};
@@ -15,7 +15,7 @@ use crate::provisioning::session::presence::{STALE_AFTER, seen_within_of};
 pub async fn count(
     app: &App,
     tx: &mut Tx,
-    demand: &Demand<'_>,
+    demand: &JobRequirements<'_>,
     at: Timestamp,
 ) -> Result<MatchedProvisioners> {
     let mut counted = MatchedProvisioners::default();
@@ -28,7 +28,7 @@ pub async fn count(
 }
 
 /// The daemons that match `demand`, those that can run the same jobs together.
-pub async fn able(app: &App, tx: &mut Tx, demand: &Demand<'_>, at: Timestamp) -> Result<Vec<Alike>> {
+pub async fn able(app: &App, tx: &mut Tx, demand: &JobRequirements<'_>, at: Timestamp) -> Result<Vec<Alike>> {
     let seen = seen_within_of(app, at, STALE_AFTER);
     let (tag_sets, known) = app.scheduler.tag_sets().known_to_satisfy(demand.tags);
     let (mut alike, newest) = daemons::list_alike(tx, demand.organization, &tag_sets, &seen).await?;
@@ -38,7 +38,10 @@ pub async fn able(app: &App, tx: &mut Tx, demand: &Demand<'_>, at: Timestamp) ->
     }
     alike.retain(|alike| {
         let organization = demand.organization;
-        matches(&Offer { organization, provisioners: &alike.provisioners, tags: &alike.tags }, demand)
+        matches(
+            &DaemonCapabilities { organization, provisioners: &alike.provisioners, tags: &alike.tags },
+            demand,
+        )
     });
     Ok(alike)
 }
@@ -49,6 +52,6 @@ pub async fn for_job(app: &App, tx: &mut Tx, job: &Job, at: Timestamp) -> Result
 }
 
 /// What a job asks of a daemon.
-pub fn demand(job: &Job) -> Demand<'_> {
-    Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags }
+pub fn demand(job: &Job) -> JobRequirements<'_> {
+    JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::OrganizationId;
-use coder_domain::job::life::{DAEMON_LOST, terminated};
+use coder_domain::job::lifecycle::{DAEMON_LOST, terminated};
 use coder_store::Error;
 use coder_store::jobs::{self, Job, While, reap};
 use jiff::SignedDuration;
@@ -100,7 +100,7 @@ fn signed(age: Duration) -> SignedDuration {
     SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX)
 }
 
-/// The rules of `coder_domain::job::life`. Silence and absence count from the start of this server: whoever was cut off
+/// The rules of `coder_domain::job::lifecycle`. Silence and absence count from the start of this server: whoever was cut off
 /// by its downtime gets the whole time to come back.
 async fn verdict(
     app: &App,
@@ -146,9 +146,9 @@ async fn unserved(
             new.insert(seen)
         }
     };
-    let (able_seen_at, reason) = seen.of(job, now);
+    let (capable_daemon_seen_at, reason) = seen.of(job, now);
     let after = signed(app.config.provisioning.pending_after);
-    if now.duration_since(able_seen_at) < after {
+    if now.duration_since(capable_daemon_seen_at) < after {
         return Ok(None);
     }
     let error = terminated("pending", after);

@@ -1,7 +1,7 @@
 //! Whether anything that could run a waiting job has been seen, and why not (scheduling-and-auth 3.6).
 
 use coder_domain::Timestamp;
-use coder_domain::explain::{self, Queue};
+use coder_domain::explain::{self, QueueState};
 use coder_domain::ids::OrganizationId;
 use coder_store::jobs::Job;
 use coder_store::{Error, Tx};
@@ -32,8 +32,9 @@ impl Seen {
             created_at: job.created_at,
             initiator: job.initiator_id,
         };
-        let able_seen_at = explain::able_seen_at(&about, &daemons, self.watched_since, now);
-        let reasons = explain::explain(&about, &daemons, Queue::default(), now, STALE_AFTER);
-        (able_seen_at, reasons.first().map(explain::Reason::message).unwrap_or_default())
+        let capable_daemon_seen_at =
+            explain::capable_daemon_seen_at(&about, &daemons, self.watched_since, now);
+        let reasons = explain::explain(&about, &daemons, QueueState::default(), now, STALE_AFTER);
+        (capable_daemon_seen_at, reasons.first().map(explain::Reason::message).unwrap_or_default())
     }
 }

@@ -90,7 +90,7 @@ impl Provider {
         variables.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.replace("BASE", base))));
         let named =
             variables.into_iter().map(|(name, value)| (format!("{}{name}", external_auth::PREFIX), value));
-        let providers = external_auth::read(named).unwrap();
+        let providers = external_auth::from_env(named).unwrap();
         let access_url = Some("https://coder.test".parse().unwrap());
         let external_auth = ExternalAuth { providers, timeout: Duration::from_secs(2) };
         Config { access_url, external_auth, ..settings() }

@@ -8,7 +8,7 @@ use coder_domain::ids::{
     TemplateId, TemplateVersionId, UserId, WorkspaceId,
 };
 use coder_domain::job;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
 use coder_domain::tags::TagSet;
 use jiff::Timestamp;
@@ -123,7 +123,7 @@ impl Column for Secret {
     }
 }
 
-impl Column for Hashed {
+impl Column for Sha256Digest {
     const NULL: Value = Value::NullBytes;
     fn to_value(&self) -> Value {
         Value::Bytes(self.0.to_vec())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use jiff::Timestamp;
 
 use super::lines::{self, Standing, standing_columns, turn_now, turns};
@@ -23,7 +23,7 @@ pub struct Claim<'a> {
     /// Its row.
     pub daemon: DaemonId,
     /// Hash of its session, when it may resume jobs; such a job can only be held with its epoch.
-    pub session: Option<Hashed>,
+    pub session: Option<Sha256Digest>,
 }
 
 /// A job that was just taken. Its epoch is [`Job::attempt`](super::Job::attempt).

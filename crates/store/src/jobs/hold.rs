@@ -1,9 +1,9 @@
-//! Who holds a job: signs of life, lost connections, and sessions that come back (`coder_domain::job::life`). A job
+//! Who holds a job: signs of life, lost connections, and sessions that come back (`coder_domain::job::lifecycle`). A job
 //! that a session of ours holds is fenced by its epoch; official daemons are recognised by their row alone.
 
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
-use coder_domain::job::life::Sender;
-use coder_domain::key::Hashed;
+use coder_domain::job::lifecycle::Sender;
+use coder_domain::key::Sha256Digest;
 use jiff::Timestamp;
 
 use super::STALE;
@@ -58,11 +58,11 @@ record! {
         /// The epoch of its holder.
         pub attempt: i64,
         /// Hash of the session that holds it; none for official daemons.
-        pub session_hash: Option<Hashed>,
+        pub session_hash: Option<Sha256Digest>,
         /// Hash of its newest token; none before the first.
-        pub token_hash: Option<Hashed>,
+        pub token_hash: Option<Sha256Digest>,
         /// Hash of the token that its daemon may still know instead: the newest was never used.
-        pub previous_token_hash: Option<Hashed>,
+        pub previous_token_hash: Option<Sha256Digest>,
         /// When a daemon took it.
         pub started_at: Option<Timestamp> = "started_us",
         /// When a cancel was asked for.
@@ -164,9 +164,9 @@ pub async fn resume(
     tx: &mut Tx,
     id: JobId,
     daemon: DaemonId,
-    session: Hashed,
-    shown: Option<Hashed>,
-    token: Hashed,
+    session: Sha256Digest,
+    shown: Option<Sha256Digest>,
+    token: Sha256Digest,
     now: Timestamp,
 ) -> Result<Held> {
     let row = tx.fetch_opt(&RESUME, values![id, daemon, session, now, token, shown]).await?;
@@ -177,7 +177,13 @@ pub async fn resume(
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when the job is not this session's or has ended.
-pub async fn hold(tx: &mut Tx, id: JobId, daemon: DaemonId, session: Hashed, token: Hashed) -> Result<Held> {
+pub async fn hold(
+    tx: &mut Tx,
+    id: JobId,
+    daemon: DaemonId,
+    session: Sha256Digest,
+    token: Sha256Digest,
+) -> Result<Held> {
     let row = tx.fetch_opt(&HOLD, values![id, daemon, session, token]).await?;
     Held::from_row(&row.ok_or(STALE)?)
 }
@@ -242,7 +248,7 @@ pub async fn update_program(
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_of_session(tx: &mut Tx, session: Hashed) -> Result<Vec<JobId>> {
+pub async fn list_of_session(tx: &mut Tx, session: Sha256Digest) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_OF_SESSION, values![session]).await?.iter().map(|row| row.get("id")).collect()
 }
 

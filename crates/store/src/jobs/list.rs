@@ -54,7 +54,7 @@ pub struct Listed {
     pub metadata: Metadata,
 }
 
-/// The `case` repeats `Facts::status`, for filtering only; a test compares the two.
+/// The `case` repeats `Record::status`, for filtering only; a test compares the two.
 macro_rules! select {
     ($condition:literal) => {
         concat!("select ", job_columns!(), ", coalesce(worker.name, '') as worker_name,

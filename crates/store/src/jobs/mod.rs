@@ -1,5 +1,5 @@
 //! Provisioner jobs. Each transition is one statement guarded by the state it starts from; zero changed rows means
-//! [`Error::Stale`](crate::Error::Stale), and the caller rereads and asks `coder_domain::job::Facts` why.
+//! [`Error::Stale`](crate::Error::Stale), and the caller rereads and asks `coder_domain::job::Record` why.
 //!
 //! Invariant: a job is held by at most one daemon, and only that daemon can finish it.
 
@@ -17,9 +17,9 @@ pub mod wanted;
 use std::collections::BTreeMap;
 
 use coder_domain::ids::{BuildId, DaemonId, FileId, JobId, OrganizationId, TemplateVersionId, UserId};
-use coder_domain::job::life::{Life, Link};
-use coder_domain::job::{Facts, Status, Type};
-use coder_domain::key::Hashed;
+use coder_domain::job::lifecycle::{Connection, Lifecycle};
+use coder_domain::job::{Record, Status, Type};
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use jiff::Timestamp;
 
@@ -87,9 +87,9 @@ record! {
         /// The daemon that has, or had, it.
         pub worker_id: Option<DaemonId>,
         /// Hash of the session that took it; none for official daemons.
-        pub session_hash: Option<Hashed>,
+        pub session_hash: Option<Sha256Digest>,
         /// Hash of the newest token of its holder.
-        pub token_hash: Option<Hashed>,
+        pub token_hash: Option<Sha256Digest>,
         /// The epoch of its holder: grows when it is taken and when its session comes back.
         pub attempt: i64,
         /// Since when its holder's connection is gone.
@@ -112,8 +112,8 @@ record! {
 impl Job {
     /// The facts that decide what may happen next.
     #[must_use]
-    pub fn facts(&self) -> Facts {
-        Facts {
+    pub fn record(&self) -> Record {
+        Record {
             started_at: self.started_at,
             canceled_at: self.canceled_at,
             completed_at: self.completed_at,
@@ -125,16 +125,16 @@ impl Job {
     /// What clients see of the state.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.facts().status()
+        self.record().status()
     }
 
     /// Its life so far, for asking `coder_domain` what may happen.
     #[must_use]
-    pub fn life(&self) -> Life {
+    pub fn lifecycle(&self) -> Lifecycle {
         let epoch = u64::try_from(self.attempt).unwrap_or_default();
-        let mut life = self.facts().life(self.session_hash, epoch, self.updated_at);
-        if let (Life::Held { link, .. }, Some(at)) = (&mut life, self.lost_at) {
-            *link = Link::Lost(at);
+        let mut life = self.record().lifecycle(self.session_hash, epoch, self.updated_at);
+        if let (Lifecycle::Held { connection, .. }, Some(at)) = (&mut life, self.lost_at) {
+            *connection = Connection::Lost(at);
         }
         life
     }

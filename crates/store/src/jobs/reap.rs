@@ -1,8 +1,8 @@
 //! Finding jobs that will not end by themselves: hung, lost, or waiting for what never comes (scheduling-and-auth 3.6).
-//! What to do with them is decided by `coder_domain::job::life`; [`super::give_up`] ends them.
+//! What to do with them is decided by `coder_domain::job::lifecycle`; [`super::give_up`] ends them.
 
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use jiff::Timestamp;
 
@@ -18,7 +18,7 @@ record! {
         /// Who holds it.
         pub worker_id: DaemonId,
         /// The session that holds it; none for official daemons.
-        pub session_hash: Option<Hashed>,
+        pub session_hash: Option<Sha256Digest>,
         /// Its last sign of life.
         pub updated_at: Timestamp = "updated_us",
         /// Since when its holder's connection is gone.

@@ -1,7 +1,7 @@
 //! Users, organizations, API keys, provisioner keys, files, settings, leases and the audit log.
 
 use coder_domain::ids::{KeyId, OrganizationId, UserId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
 use coder_store::organizations::{Member, Organization};
 use coder_store::tokens::ApiKey;
@@ -167,7 +167,7 @@ fn api_key(fixture: &Fixture, id: &str, name: &str) -> ApiKey {
     ApiKey {
         id: id.to_owned(),
         user_id: fixture.user,
-        hashed_secret: Hashed::of("secret"),
+        hashed_secret: Sha256Digest::of("secret"),
         login_type: if name.is_empty() { LoginType::Password } else { LoginType::Token },
         token_name: name.to_owned(),
         scopes: vec!["coder:all".to_owned()],

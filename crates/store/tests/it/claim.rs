@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
 use coder_domain::job::Status;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::{Error, jobs, tag_sets};
 use tokio::task::JoinSet;
@@ -59,7 +59,7 @@ async fn only_matching_jobs_are_claimed(fixture: Fixture) {
             provisioners: &provisioners,
             tag_sets,
             daemon,
-            session: Some(Hashed::of("n")),
+            session: Some(Sha256Digest::of("n")),
         };
         jobs::claim(&mut fixture.store.single().await.unwrap(), &claim, fixture.tick())
             .await
@@ -73,7 +73,7 @@ async fn only_matching_jobs_are_claimed(fixture: Fixture) {
     assert_eq!(claim(fixture.organization, "terraform", &[2, 1]).await, Some((first, true)));
     assert_eq!(claim(fixture.organization, "terraform", &[7, 2, 1]).await, Some((third, false)));
     assert_eq!(claim(fixture.organization, "terraform", &[1, 2]).await, None);
-    assert_eq!(fixture.get_job(first).await.session_hash, Some(Hashed::of("n")));
+    assert_eq!(fixture.get_job(first).await.session_hash, Some(Sha256Digest::of("n")));
 }
 
 async fn canceled_jobs_are_not_claimed(fixture: Fixture) {
@@ -215,12 +215,12 @@ async fn open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon(f
         let daemon = joined.unwrap().id;
         tx.commit().await.unwrap();
         fixture.job(&TagSet::untagged()).await;
-        let job = fixture.claim_as(daemon, Some(Hashed::of(name)), &[1]).await.unwrap();
+        let job = fixture.claim_as(daemon, Some(Sha256Digest::of(name)), &[1]).await.unwrap();
         held.push((daemon, job));
     }
     let find = async |session: &str, token: &str| {
         let mut tx = fixture.store.reader().await.unwrap();
-        let of_session = jobs::list_of_session(&mut tx, Hashed::of(session)).await.unwrap();
+        let of_session = jobs::list_of_session(&mut tx, Sha256Digest::of(session)).await.unwrap();
         (of_session, jobs::list_of_token(&mut tx, token).await.unwrap())
     };
     assert_eq!(find("a", "t1").await, (vec![held[0].1], vec![held[0].1]));

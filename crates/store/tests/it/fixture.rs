@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use coder_domain::ids::{DaemonId, FileId, JobId, KeyId, OrganizationId, TemplateVersionId, UserId};
 use coder_domain::job::Type;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::testing::Database;
 use coder_store::users::{LoginType, Status, User};
@@ -154,7 +154,7 @@ impl Fixture {
     pub(crate) async fn claim_as(
         &self,
         daemon: DaemonId,
-        session: Option<Hashed>,
+        session: Option<Sha256Digest>,
         sets: &[i64],
     ) -> Option<JobId> {
         let provisioners = ["terraform".to_owned()];

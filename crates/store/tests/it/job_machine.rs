@@ -1,7 +1,7 @@
 //! Random events are fed to the pure job machine and to the database; both must agree after each.
 
 use coder_domain::ids::{DaemonId, JobId};
-use coder_domain::job::{Event, Facts, Status};
+use coder_domain::job::{Event, Record, Status};
 use coder_domain::tags::TagSet;
 use coder_store::{Error, jobs};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ async fn run(fixture: &Fixture, daemons: [DaemonId; 2], steps: Vec<(u8, bool)>) 
     // A tag of its own, so that a claim can only find this job.
     let id = fixture.job(&tags(&[("case", &JobId::random().to_string())])).await;
     let set = fixture.get_job(id).await.tag_set_id;
-    let mut machine = Facts::default();
+    let mut machine = Record::default();
     for (step, first) in steps {
         let daemon = daemons[usize::from(first)];
         let event = match step {
@@ -50,7 +50,7 @@ async fn run(fixture: &Fixture, daemons: [DaemonId; 2], steps: Vec<(u8, bool)>) 
             let name = if worker == daemons[0] { "one" } else { "two" };
             shown.error = format!("{} (daemon {name})", shown.error);
         }
-        prop_assert_eq!(stored.facts(), shown);
+        prop_assert_eq!(stored.record(), shown);
         prop_assert_eq!(listed_under(fixture, id).await, vec![machine.status()]);
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use coder_domain::ids::JobId;
 use coder_domain::job::{Status, Type};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::list::Filter;
 use coder_store::jobs::{Expected, Holder, NewJob};
@@ -170,12 +170,13 @@ async fn silent_jobs_are_found_and_ended_once(fixture: Fixture) {
 async fn a_session_fences_a_job(fixture: Fixture) {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let job = fixture.job(&TagSet::untagged()).await;
-    let session = Hashed::of("session");
+    let session = Sha256Digest::of("session");
     assert_eq!(fixture.claim_as(daemon, Some(session), &[1]).await, Some(job));
     let mut tx = fixture.store.begin().await.unwrap();
-    let held = jobs::hold(&mut tx, job, daemon, session, Hashed::of("token 1")).await.unwrap();
-    assert_eq!((held.attempt, held.token_hash), (1, Some(Hashed::of("token 1"))));
-    let foreign = jobs::hold(&mut tx, job, daemon, Hashed::of("other"), Hashed::of("token x")).await;
+    let held = jobs::hold(&mut tx, job, daemon, session, Sha256Digest::of("token 1")).await.unwrap();
+    assert_eq!((held.attempt, held.token_hash), (1, Some(Sha256Digest::of("token 1"))));
+    let foreign =
+        jobs::hold(&mut tx, job, daemon, Sha256Digest::of("other"), Sha256Digest::of("token x")).await;
     assert!(matches!(foreign, Err(Error::Stale { .. })), "another session of the same name");
 
     let first = Holder::session(daemon, 1);
@@ -188,7 +189,7 @@ async fn a_session_fences_a_job(fixture: Fixture) {
     assert!(!jobs::update_alive(&mut tx, job, first, at(61)).await.unwrap());
     assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, Some(at(60)));
 
-    let (shown, new) = (Some(Hashed::of("token 1")), Hashed::of("token 2"));
+    let (shown, new) = (Some(Sha256Digest::of("token 1")), Sha256Digest::of("token 2"));
     let back = jobs::resume(&mut tx, job, daemon, session, shown, new, at(70)).await.unwrap();
     assert_eq!((back.attempt, back.token_hash, back.logs_sequence), (2, Some(new), 0));
     assert_eq!(back.previous_token_hash, shown, "it may not know the new one yet");
@@ -215,10 +216,10 @@ async fn a_session_fences_a_job(fixture: Fixture) {
 async fn the_token_that_a_session_shows_stays_good_until_a_newer_one_is_used(fixture: Fixture) {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let job = fixture.job(&TagSet::untagged()).await;
-    let session = Hashed::of("session");
+    let session = Sha256Digest::of("session");
     fixture.claim_as(daemon, Some(session), &[1]).await.unwrap();
     let mut tx = fixture.store.begin().await.unwrap();
-    let token = |number: i32| Hashed::of(&format!("token {number}"));
+    let token = |number: i32| Sha256Digest::of(&format!("token {number}"));
     jobs::hold(&mut tx, job, daemon, session, token(1)).await.unwrap();
     for (shown, new, previous) in [
         (Some(1), 2, 1),

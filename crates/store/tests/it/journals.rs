@@ -2,7 +2,7 @@
 
 use coder_domain::build::Transition;
 use coder_domain::ids::JobId;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::job_logs::{self, Level, NewLine, Source};
 use coder_store::journals::{self, Entry, Outcome, Version};
@@ -26,7 +26,7 @@ async fn put(
 }
 
 fn entry(serial: i64, lineage: &str, text: &str) -> Entry {
-    let version = Version { serial, lineage: lineage.to_owned(), sha256: Hashed::of(text) };
+    let version = Version { serial, lineage: lineage.to_owned(), sha256: Sha256Digest::of(text) };
     Entry { version, cipher: String::new(), state: text.as_bytes().to_vec() }
 }
 
@@ -90,7 +90,7 @@ async fn stored(fixture: &Fixture, job: JobId) -> Vec<String> {
 async fn a_repeated_batch_is_stored_once(fixture: Fixture) {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let job = fixture.job(&TagSet::untagged()).await;
-    fixture.claim_as(daemon, Some(Hashed::of("s")), &[1]).await.unwrap();
+    fixture.claim_as(daemon, Some(Sha256Digest::of("s")), &[1]).await.unwrap();
     let holder = jobs::Holder::session(daemon, 1);
     let send = async |first: i64, texts: &[&str], cap: i64| {
         let mut tx = fixture.store.begin().await.unwrap();

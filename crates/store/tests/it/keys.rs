@@ -1,7 +1,7 @@
 //! Provisioner keys: terms, rotation, expiry, deletion, and the note of their use.
 
 use coder_domain::ids::{DaemonId, KeyId};
-use coder_domain::key::{AllowList, Generation, Hashed};
+use coder_domain::key::{AllowList, SecretVersion, Sha256Digest};
 use coder_domain::tags::TagSet;
 use coder_store::keys::Key;
 use coder_store::{Error, Tx, daemons, jobs, keys, tag_sets};
@@ -22,7 +22,7 @@ fn key(fixture: &Fixture, name: &str) -> Key {
 
 async fn inserted(fixture: &Fixture, tx: &mut Tx, name: &str) -> Key {
     let key = key(fixture, name);
-    keys::insert(tx, &key, Hashed::of(name)).await.unwrap();
+    keys::insert(tx, &key, Sha256Digest::of(name)).await.unwrap();
     key
 }
 
@@ -31,46 +31,46 @@ async fn keys_are_found_by_secret_and_name(fixture: Fixture) {
     let mut key = key(&fixture, "edge");
     key.expires_at = Some(at(100));
     key.networks = AllowList::parse(["10.0.0.0/8"]).unwrap();
-    keys::insert(&mut tx, &key, Hashed::of("secret")).await.unwrap();
-    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("secret")).await.unwrap(), Some(key.clone()));
-    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("Secret")).await.unwrap(), None);
+    keys::insert(&mut tx, &key, Sha256Digest::of("secret")).await.unwrap();
+    assert_eq!(keys::find_by_hash(&mut tx, Sha256Digest::of("secret")).await.unwrap(), Some(key.clone()));
+    assert_eq!(keys::find_by_hash(&mut tx, Sha256Digest::of("Secret")).await.unwrap(), None);
     assert_eq!(keys::find_by_name(&mut tx, fixture.organization, "EDGE").await.unwrap(), Some(key.clone()));
     assert_eq!(keys::find(&mut tx, key.id).await.unwrap(), Some(key.clone()));
     assert_eq!(keys::list(&mut tx, fixture.organization).await.unwrap().len(), 4, "with the reserved ones");
     keys::update_expiry(&mut tx, key.id, None).await.unwrap();
     keys::update_networks(&mut tx, key.id, &AllowList::default()).await.unwrap();
     let found = keys::find(&mut tx, key.id).await.unwrap().unwrap();
-    assert_eq!(found.terms(), coder_domain::key::Terms::default());
+    assert_eq!(found.validity(), coder_domain::key::KeyValidity::default());
     let reserved = keys::update_expiry(&mut tx, KeyId::PSK, Some(at(5))).await;
     assert!(matches!(reserved, Err(Error::Stale { .. })));
     tx.commit().await.unwrap();
 
     let mut tx = fixture.store.begin().await.unwrap();
     let again = Key { id: KeyId::random(), name: "Edge".to_owned(), ..key };
-    let taken = keys::insert(&mut tx, &again, Hashed::of("other")).await.unwrap_err();
+    let taken = keys::insert(&mut tx, &again, Sha256Digest::of("other")).await.unwrap_err();
     assert!(taken.is_conflict_on("provisioner_keys", "name_lower"), "{taken:?}");
 }
 
 async fn old_and_new_secret_are_known_after_a_rotation(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     let key = inserted(&fixture, &mut tx, "edge").await;
-    keys::rotate(&mut tx, key.id, Hashed::of("second"), at(100)).await.unwrap();
+    keys::rotate(&mut tx, key.id, Sha256Digest::of("second"), at(100)).await.unwrap();
     let shown = async |tx: &mut Tx, secret: &str| {
-        let shown = keys::find_shown(tx, Hashed::of(secret)).await.unwrap();
+        let shown = keys::find_shown(tx, Sha256Digest::of(secret)).await.unwrap();
         shown.map(|shown| (shown.key.id, shown.generation, shown.key.previous_until))
     };
     let until = Some(at(100));
-    assert_eq!(shown(&mut tx, "edge").await, Some((key.id, Generation::Previous, until)));
-    assert_eq!(shown(&mut tx, "second").await, Some((key.id, Generation::Current, until)));
-    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("edge")).await.unwrap(), None, "not the newest");
-    keys::rotate(&mut tx, key.id, Hashed::of("third"), at(200)).await.unwrap();
+    assert_eq!(shown(&mut tx, "edge").await, Some((key.id, SecretVersion::Previous, until)));
+    assert_eq!(shown(&mut tx, "second").await, Some((key.id, SecretVersion::Current, until)));
+    assert_eq!(keys::find_by_hash(&mut tx, Sha256Digest::of("edge")).await.unwrap(), None, "not the newest");
+    keys::rotate(&mut tx, key.id, Sha256Digest::of("third"), at(200)).await.unwrap();
     assert_eq!(shown(&mut tx, "edge").await, None, "an older one ends at once");
-    assert_eq!(shown(&mut tx, "second").await, Some((key.id, Generation::Previous, Some(at(200)))));
+    assert_eq!(shown(&mut tx, "second").await, Some((key.id, SecretVersion::Previous, Some(at(200)))));
     for id in [KeyId::PSK, KeyId::random()] {
-        let refused = keys::rotate(&mut tx, id, Hashed::of("x"), at(1)).await;
+        let refused = keys::rotate(&mut tx, id, Sha256Digest::of("x"), at(1)).await;
         assert!(matches!(refused, Err(Error::Stale { .. })));
     }
-    assert!(keys::find_shown(&mut tx, Hashed::of("")).await.unwrap().is_none());
+    assert!(keys::find_shown(&mut tx, Sha256Digest::of("")).await.unwrap().is_none());
     tx.commit().await.unwrap();
 }
 
@@ -107,13 +107,13 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     assert_eq!(revoke(&mut tx, "psk").await, None, "reserved");
     assert_eq!(revoke(&mut tx, "EDGE").await, Some(key.id));
     assert_eq!(revoke(&mut tx, "edge").await, None);
-    assert_eq!(keys::find_by_hash(&mut tx, Hashed::of("edge")).await.unwrap(), None);
-    let shown = keys::find_shown(&mut tx, Hashed::of("edge")).await.unwrap().unwrap();
+    assert_eq!(keys::find_by_hash(&mut tx, Sha256Digest::of("edge")).await.unwrap(), None);
+    let shown = keys::find_shown(&mut tx, Sha256Digest::of("edge")).await.unwrap().unwrap();
     assert_eq!(shown.key.revoked_at, Some(at(9)), "logs may say why somebody was refused");
     assert_eq!(keys::list(&mut tx, fixture.organization).await.unwrap().len(), 3);
-    assert!(keys::rotate(&mut tx, key.id, Hashed::of("x"), at(50)).await.is_err());
+    assert!(keys::rotate(&mut tx, key.id, Sha256Digest::of("x"), at(50)).await.is_err());
     let again = Key { id: KeyId::random(), ..key.clone() };
-    keys::insert(&mut tx, &again, Hashed::of("new")).await.unwrap();
+    keys::insert(&mut tx, &again, Sha256Digest::of("new")).await.unwrap();
 
     assert_eq!(listed(&mut tx, daemons::Filter::default()).await, [], "nobody sees them any more");
     let all = daemons::Filter { with_revoked: true, ..daemons::Filter::default() };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coder_domain::ids::{JobId, UserId};
 use coder_domain::queue as pure;
-use coder_domain::tags::{Offer, TagSet};
+use coder_domain::tags::{DaemonCapabilities, TagSet};
 use coder_store::jobs::queue::{self, Place, Taker};
 use coder_store::{jobs, tag_sets};
 
@@ -194,7 +194,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
     let offered = names.map(set);
     let offers: Vec<_> = offered
         .iter()
-        .map(|tags| Offer { organization: fixture.organization, provisioners: &types, tags })
+        .map(|tags| DaemonCapabilities { organization: fixture.organization, provisioners: &types, tags })
         .collect();
     let takers = takers(&fixture, &names).await;
     for (job, want) in rows.iter().zip(pure::by_daemon(&pure, &offers)) {

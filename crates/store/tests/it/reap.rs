@@ -1,8 +1,8 @@
 //! What the reaper and the explanation are told: silent, lost and unserved jobs, and the facts about daemons.
 
-use coder_domain::explain::{Key as KeyState, Session};
+use coder_domain::explain::{KeyState, Presence};
 use coder_domain::ids::{JobId, KeyId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::reap;
 use coder_store::{daemon_facts, daemons, jobs, keys};
@@ -16,7 +16,7 @@ on_both_engines!(
     facts_of_daemons,
 );
 
-async fn held(fixture: &Fixture, count: usize, session: Option<Hashed>) -> Vec<JobId> {
+async fn held(fixture: &Fixture, count: usize, session: Option<Sha256Digest>) -> Vec<JobId> {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let mut jobs = Vec::new();
     for _ in 0..count {
@@ -43,7 +43,7 @@ async fn all_silent_jobs_are_reached_page_by_page(fixture: Fixture) {
 }
 
 async fn lost_jobs_end_by_when_they_were_lost(fixture: Fixture) {
-    let jobs = held(&fixture, 3, Some(Hashed::of("s"))).await;
+    let jobs = held(&fixture, 3, Some(Sha256Digest::of("s"))).await;
     let daemon = fixture.get_job(jobs[0]).await.worker_id.unwrap();
     let mut tx = fixture.store.begin().await.unwrap();
     for (job, second) in [(jobs[0], 200), (jobs[1], 100)] {
@@ -82,7 +82,7 @@ async fn waiting_jobs_are_told_by_kind(fixture: Fixture) {
 async fn facts_of_daemons(fixture: Fixture) {
     let key = keys::Key::new(KeyId::random(), fixture.organization, "edge".to_owned(), tags(&[]), at(1));
     let mut tx = fixture.store.begin().await.unwrap();
-    keys::insert(&mut tx, &key, Hashed::of("secret")).await.unwrap();
+    keys::insert(&mut tx, &key, Sha256Digest::of("secret")).await.unwrap();
     tx.commit().await.unwrap();
     let first = fixture.daemon("first", &TagSet::untagged()).await;
     let join = daemons::Join {
@@ -109,7 +109,7 @@ async fn facts_of_daemons(fixture: Fixture) {
     assert_eq!((facts[1].busy, facts[1].slots, facts[1].draining), (2, 1, false));
     let oldest = fixture_started(&mut tx, first).await;
     assert_eq!((facts[0].oldest_running_since, facts[1].oldest_running_since), (None, oldest));
-    let daemon = facts[1].daemon(Session::Connected, at(200));
+    let daemon = facts[1].daemon(Presence::Connected, at(200));
     assert_eq!((daemon.key, daemon.busy, daemon.slots), (KeyState::None, 2, 1));
     assert_eq!(facts[0].key(at(200)), KeyState::Live);
     keys::update_expiry(&mut tx, key.id, Some(at(150))).await.unwrap();

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coder_domain::build::Transition;
 use coder_domain::ids::{BuildId, JobId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
 use coder_store::external_auth_links::{self as links, Link, Tokens};
 use coder_store::journals::{self, Entry, Version};
@@ -48,7 +48,7 @@ async fn two_builds(fixture: &Fixture) -> (BuildId, BuildId, JobId) {
 }
 
 fn entry() -> Entry {
-    let version = Version { serial: 1, lineage: "l".to_owned(), sha256: Hashed::of("x") };
+    let version = Version { serial: 1, lineage: "l".to_owned(), sha256: Sha256Digest::of("x") };
     Entry { version, cipher: String::new(), state: STATE.to_vec() }
 }
 

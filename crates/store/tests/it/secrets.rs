@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coder_domain::build::Transition;
 use coder_domain::ids::{AppId, BuildId, FileId, JobId, ResourceId, TemplateVersionId, UserId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
 use coder_store::agents::{self, Agent, App, AppDefinition, Definition};
 use coder_store::external_auth_links::{self as links, Tokens};
@@ -189,7 +189,7 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     builds::insert_parameters(&mut tx, build, &parameters()).await.unwrap();
     builds::update_state(&mut tx, build, CANARY.into()).await.unwrap();
     jobs::update_input(&mut tx, job, &input("build")).await.unwrap();
-    let version_of_state = Version { serial: 1, lineage: "l".to_owned(), sha256: Hashed::of("x") };
+    let version_of_state = Version { serial: 1, lineage: "l".to_owned(), sha256: Sha256Digest::of("x") };
     let entry = Entry { version: version_of_state, cipher: String::new(), state: CANARY.into() };
     assert!(
         journals::put(&mut tx, job, &entry.version, entry.state.clone(), None, at(5)).await.unwrap().kept

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use coder_api::client::{Client, Credential, Options, Serve};
+use coder_api::client::{Client, Credential, Options, ServeProvisionerDaemonRequest};
 use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion};
 use coder_domain::ids::{FileId, OrganizationId};
 use coder_domain::secret::Secret;
@@ -85,7 +85,11 @@ impl Target {
         let mut joining = JoinSet::new();
         let mut daemons = Vec::with_capacity(count);
         for number in 0..count {
-            let mut serve = Serve::new(Credential::Session, format!("{name}-{number}"), BUILD_VERSION);
+            let mut serve = ServeProvisionerDaemonRequest::new(
+                Credential::Session,
+                format!("{name}-{number}"),
+                BUILD_VERSION,
+            );
             serve.tags = tags(number);
             let client = self.client.clone();
             joining.spawn(async move { FakeDaemon::join(&client, &serve).await });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coder_api::client::{Client, LogsOf};
+use coder_api::client::{Client, JobLogTarget};
 use coder_api::jobs::Status;
 use coder_api::templates::CreateTemplateRequest;
 use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion};
@@ -34,7 +34,7 @@ async fn a_template_is_imported_and_a_workspace_built() {
     let daemon = FakeDaemon::join_with_session(client, "first").await.unwrap();
 
     let version = push(client).await;
-    let mut log = client.follow_job_logs(LogsOf::Version(version.id), 0);
+    let mut log = client.follow_job_logs(JobLogTarget::Version(version.id), 0);
     let job = tokio::time::timeout(SOON, daemon.acquire()).await.unwrap().unwrap();
     assert_eq!(job.job_id, version.job.id.to_string());
     assert_eq!(job.user_name, "admin");

@@ -9,14 +9,14 @@ use futures_util::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 use url::{Host, Url};
 
-use super::BoxedConn;
+use super::BoxedByteStream;
 
 /// How long an address may be silent before the next one is tried as well (RFC 8305).
 const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 /// More addresses than this are not tried.
 const MAX_ADDRESSES: usize = 16;
 
-pub(super) async fn connect(url: &Url) -> io::Result<BoxedConn> {
+pub(super) async fn connect(url: &Url) -> io::Result<BoxedByteStream> {
     let port = url.port_or_known_default().unwrap_or(443);
     let addresses: Vec<SocketAddr> = match url.host() {
         Some(Host::Ipv4(address)) => vec![(address, port).into()],

@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::Url;
 
-use super::{BoxedConn, Upgraded};
+use super::{BoxedByteStream, UpgradedConnection};
 use crate::client::error::{Call, Error, Refusal};
 
 /// Longest header of an answer.
@@ -19,7 +19,12 @@ const HEADER_LIMIT: usize = 64 << 10;
 const ERROR_LIMIT: usize = 64 << 10;
 
 /// Asks a proxy for a tunnel to `url`'s host.
-pub(super) async fn tunnel(call: &Call, conn: BoxedConn, proxy: &Url, url: &Url) -> Result<BoxedConn, Error> {
+pub(super) async fn tunnel(
+    call: &Call,
+    conn: BoxedByteStream,
+    proxy: &Url,
+    url: &Url,
+) -> Result<BoxedByteStream, Error> {
     let target = authority(url);
     let mut request = Request::builder().method(Method::CONNECT).uri(&target).header(header::HOST, &target);
     if let Some(credentials) = basic(proxy) {
@@ -32,10 +37,10 @@ pub(super) async fn tunnel(call: &Call, conn: BoxedConn, proxy: &Url, url: &Url)
 /// Upgrades to a WebSocket without subprotocol and extensions (wire-protocol 1.3).
 pub(super) async fn websocket(
     call: &Call,
-    conn: BoxedConn,
+    conn: BoxedByteStream,
     url: &Url,
     headers: HeaderMap,
-) -> Result<Upgraded, Error> {
+) -> Result<UpgradedConnection, Error> {
     let key = generate_key();
     let mut path = url.path().to_owned();
     if let Some(query) = url.query() {
@@ -82,10 +87,10 @@ fn check(headers: &HeaderMap, key: &str) -> Result<(), &'static str> {
 /// Sends one request and, when the answer has the wanted status, takes the connection over.
 async fn exchange(
     call: &Call,
-    conn: BoxedConn,
+    conn: BoxedByteStream,
     request: Request<Empty<Bytes>>,
     wanted: StatusCode,
-) -> Result<Upgraded, Error> {
+) -> Result<UpgradedConnection, Error> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEADER_LIMIT);
     let (mut sender, connection) =
@@ -105,7 +110,7 @@ async fn exchange(
             return Err(Error::Status(Box::new(Refusal::read(call.clone(), status, &headers, &body))));
         }
         let stream = hyper::upgrade::on(response).await.map_err(|error| call.transport(error))?;
-        Ok(Upgraded { stream: Box::new(TokioIo::new(stream)), headers })
+        Ok(UpgradedConnection { stream: Box::new(TokioIo::new(stream)), headers })
     };
     tokio::select! {
         result = work => result,

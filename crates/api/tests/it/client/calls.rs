@@ -217,7 +217,7 @@ fn debug_shows_no_credential() {
     let client = Client::new("http://me:hunter2@x.test", Some(Secret::new("hunter2")), options).unwrap();
     let text = format!(
         "{client:?} {:?}",
-        client.follow_job_logs(coder_api::client::LogsOf::Build(Default::default()), 0)
+        client.follow_job_logs(coder_api::client::JobLogTarget::Build(Default::default()), 0)
     );
     assert!(!text.contains("hunter2"), "{text}");
     assert!(format!("{:?}", Proxies::none()).contains("false"));

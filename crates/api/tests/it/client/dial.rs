@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use coder_api::client::{Client, Credential, Error, Options, Proxies, Serve, Timeouts, Upgraded};
+use coder_api::client::{
+    Client, Credential, Error, Options, Proxies, ServeProvisionerDaemonRequest, Timeouts, UpgradedConnection,
+};
 use coder_domain::secret::Secret;
 use hyper::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,11 +12,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::server::{Authority, Server, accept, head};
 use super::{TOKEN, options, proxy, trusting};
 
-fn with_key() -> Serve {
-    Serve::new(Credential::Key(Secret::new("K".repeat(43))), "d1", "v2.30.0+0123abc")
+fn with_key() -> ServeProvisionerDaemonRequest {
+    ServeProvisionerDaemonRequest::new(Credential::Key(Secret::new("K".repeat(43))), "d1", "v2.30.0+0123abc")
 }
 
-async fn dial(url: &str, options: Options, serve: &Serve) -> Result<Upgraded, Error> {
+async fn dial(
+    url: &str,
+    options: Options,
+    serve: &ServeProvisionerDaemonRequest,
+) -> Result<UpgradedConnection, Error> {
     Client::new(url, Some(Secret::new(TOKEN)), options).unwrap().serve(serve).await
 }
 
@@ -29,7 +35,7 @@ async fn echo<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin>(mut strea
     head
 }
 
-async fn assert_echo(mut upgraded: Upgraded) {
+async fn assert_echo(mut upgraded: UpgradedConnection) {
     let mut early = [0; 5];
     upgraded.stream.read_exact(&mut early).await.unwrap();
     upgraded.stream.write_all(b"ping").await.unwrap();
@@ -73,7 +79,7 @@ async fn a_daemon_joins_with_what_the_protocol_asks_for() {
         assert!(!lower.contains(unwanted), "{unwanted} in {head}");
     }
 
-    let mut serve = Serve::new(Credential::Session, "d2", "v2.30.0");
+    let mut serve = ServeProvisionerDaemonRequest::new(Credential::Session, "d2", "v2.30.0");
     serve.organization = "00000000-0000-4000-8000-000000000001".to_owned();
     serve.tags = [("zone".to_owned(), "e u".to_owned()), ("scope".to_owned(), "user".to_owned())].into();
     drop(dial(&server.url(), options(), &serve).await.unwrap());
@@ -81,7 +87,7 @@ async fn a_daemon_joins_with_what_the_protocol_asks_for() {
     assert!(head.contains("&tag=scope%3Duser&tag=zone%3De+u&version=1.14"), "{head}");
     assert!(head.contains(&format!("cookie: coder_session_token={TOKEN}\r\n")), "{head}");
 
-    let psk = Serve::new(Credential::Psk(Secret::new("p")), "d3", "v2.30.0");
+    let psk = ServeProvisionerDaemonRequest::new(Credential::Psk(Secret::new("p")), "d3", "v2.30.0");
     drop(dial(&server.url(), options(), &psk).await.unwrap());
     assert!(heads.recv().await.unwrap().contains("coder-provisioner-daemon-psk: p\r\n"));
 }
@@ -231,7 +237,7 @@ async fn dial_tls(
     certificate: &Authority,
     trusted: &Authority,
     host: &str,
-) -> (Server, Result<Upgraded, Error>) {
+) -> (Server, Result<UpgradedConnection, Error>) {
     let acceptor = certificate.acceptor();
     let server = Server::raw(move |stream, _| {
         let acceptor = acceptor.clone();
@@ -373,7 +379,7 @@ async fn a_refused_credential_says_which() {
         (Credential::Session, "coder login"),
     ] {
         let server = answering("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n").await;
-        let serve = Serve::new(credential, "d", "v2.30.0");
+        let serve = ServeProvisionerDaemonRequest::new(credential, "d", "v2.30.0");
         let hint = dial(&server.url(), options(), &serve).await.unwrap_err().hint().unwrap();
         assert!(hint.contains(wanted), "{hint}");
     }

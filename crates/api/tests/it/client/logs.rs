@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coder_api::client::{Client, Error, LogsOf, Options, Timeouts};
+use coder_api::client::{Client, Error, JobLogTarget, Options, Timeouts};
 use coder_domain::ids::BuildId;
 use coder_domain::secret::Secret;
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -52,8 +52,8 @@ where
     (server, heads)
 }
 
-fn build() -> LogsOf {
-    LogsOf::Build(BuildId::NIL)
+fn build() -> JobLogTarget {
+    JobLogTarget::Build(BuildId::NIL)
 }
 
 async fn ids(client: &Client, after: i64) -> Result<Vec<i64>, Error> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coder_api::client::DaemonFilter;
-use coder_api::daemons::{ProvisionerDaemon, ProvisionerDaemonJob, Skew};
+use coder_api::daemons::{ProvisionerDaemon, ProvisionerDaemonJob, VersionSkew};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -101,30 +101,34 @@ const COLUMNS: &[Column<Row>] = &[
 
 fn status(row: &Row) -> String {
     let status = row.daemon.status.as_ref().map(ToString::to_string).unwrap_or_default();
-    let Some(ours) = &row.daemon.ours else { return status };
+    let Some(extras) = &row.daemon.extras else { return status };
     let mut words = vec![status];
-    if ours.draining {
+    if extras.draining {
         words.push("draining".to_owned());
     }
-    if !ours.problem.is_empty() {
+    if !extras.problem.is_empty() {
         // An idle daemon that can run nothing is not idle to anybody who waits for it.
         words.retain(|word| word != "idle");
-        words.push(format!("unhealthy: {}", ours.problem));
+        words.push(format!("unhealthy: {}", extras.problem));
     }
     words.join(", ")
 }
 
 /// How its versions differ from the server's; empty when they do not, or an official server did not say.
 fn skew(row: &Row) -> String {
-    let Some(ours) = &row.daemon.ours else { return String::new() };
-    let parts = [("version", &ours.version_skew), ("api", &ours.api_version_skew)];
-    let differs = parts.into_iter().filter(|(_, skew)| **skew != Skew::Same);
+    let Some(extras) = &row.daemon.extras else { return String::new() };
+    let parts = [("version", &extras.version_skew), ("api", &extras.api_version_skew)];
+    let differs = parts.into_iter().filter(|(_, skew)| **skew != VersionSkew::Same);
     differs.map(|(what, skew)| format!("{what} {skew}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Busy of all.
 fn slots(row: &Row) -> String {
-    row.daemon.ours.as_ref().map(|ours| format!("{}/{}", ours.busy_slots, ours.slots)).unwrap_or_default()
+    row.daemon
+        .extras
+        .as_ref()
+        .map(|extras| format!("{}/{}", extras.busy_slots, extras.slots))
+        .unwrap_or_default()
 }
 
 fn job(job: Option<&ProvisionerDaemonJob>, text: fn(&ProvisionerDaemonJob) -> String) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use coder_api::builds::{CreateWorkspaceBuildRequest, Transition, WorkspaceStatus};
-use coder_api::client::{Client, LogsOf};
+use coder_api::client::{Client, JobLogTarget};
 use coder_api::files;
 use coder_api::paths;
 use coder_api::templates::CreateTemplateRequest;
@@ -52,7 +52,7 @@ pub(super) async fn push(
         ..CreateTemplateVersionRequest::default()
     };
     let version = client.create_version(organization, &request).await?;
-    let job = follow::follow(client, printer, LogsOf::Version(version.id)).await?;
+    let job = follow::follow(client, printer, JobLogTarget::Version(version.id)).await?;
     follow::outcome(&job, "the import of the template")?;
     match existing {
         Some(template) => client.set_active_version(template.id, version.id).await?,
@@ -100,7 +100,7 @@ pub(super) async fn workspace(
             client.create_build(workspace.id, &request).await?
         }
     };
-    let job = follow::follow(client, printer, LogsOf::Build(build.id)).await?;
+    let job = follow::follow(client, printer, JobLogTarget::Build(build.id)).await?;
     follow::outcome(&job, "the start of the workspace")?;
     let worker_name = client.job(organization, job.id).await?.worker_name;
     let workspace = client.workspace_by_name(paths::ME, WORKSPACE).await?;

@@ -6,7 +6,7 @@ use std::io::{Read, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 
 const FILE: &str = "sessions";
 /// More are not read; a file of that size is nonsense.
@@ -21,7 +21,7 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Notes a new session, and returns those before it, whose processes are gone; none while another process has the
     /// directory. Blocks for an instant.
-    pub(super) fn take(dir: &Path, own: Hashed) -> std::io::Result<Option<(Self, Vec<Hashed>)>> {
+    pub(super) fn take(dir: &Path, own: Sha256Digest) -> std::io::Result<Option<(Self, Vec<Sha256Digest>)>> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -43,18 +43,18 @@ impl Sessions {
     }
 
     /// The jobs of all sessions but this one have ended.
-    pub(super) fn forget_others(&mut self, own: Hashed) -> std::io::Result<()> {
+    pub(super) fn forget_others(&mut self, own: Sha256Digest) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
         self.file.write_all(format!("{}\n", write(own)).as_bytes())
     }
 }
 
-fn write(hash: Hashed) -> String {
+fn write(hash: Sha256Digest) -> String {
     hash.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read(line: &str) -> Option<Hashed> {
+fn read(line: &str) -> Option<Sha256Digest> {
     let mut hash = [0; 32];
     if line.len() != 64 || !line.is_ascii() {
         return None;
@@ -62,7 +62,7 @@ fn read(line: &str) -> Option<Hashed> {
     for (at, byte) in hash.iter_mut().enumerate() {
         *byte = u8::from_str_radix(line.get(2 * at..2 * at + 2)?, 16).ok()?;
     }
-    Some(Hashed(hash))
+    Some(Sha256Digest(hash))
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
     fn the_next_process_finds_the_sessions_of_those_that_were_killed() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("provisioner-0");
-        let sessions = [Hashed([1; 32]), Hashed([0xab; 32]), Hashed([3; 32])];
+        let sessions = [Sha256Digest([1; 32]), Sha256Digest([0xab; 32]), Sha256Digest([3; 32])];
         let (first, former) = Sessions::take(&dir, sessions[0]).unwrap().unwrap();
         assert!(former.is_empty());
         assert!(Sessions::take(&dir, sessions[1]).unwrap().is_none(), "the first one lives");

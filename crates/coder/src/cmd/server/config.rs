@@ -30,7 +30,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
     let variables = std::env::vars_os();
     let variables =
         variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let providers = external_auth::read(variables)?;
+    let providers = external_auth::from_env(variables)?;
     let config = Config {
         access_url,
         redirect_to_access_url: args.network.redirect_to_access_url,

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_domain::protocol;
 use coder_provisioner::{ConnectError, ConnectFuture, Connector, Daemon, Shutdown, Stop, Transport};
 use coder_server::Handle;
@@ -17,7 +17,7 @@ use super::builtin_sessions::Sessions;
 pub(super) struct Inside {
     joining: Joining,
     /// Of its cache directory, with those of processes that are gone; none when another server has the directory.
-    sessions: Option<(Sessions, Vec<Hashed>)>,
+    sessions: Option<(Sessions, Vec<Sha256Digest>)>,
 }
 
 impl Inside {
@@ -70,7 +70,7 @@ impl Inside {
 }
 
 /// Ends what earlier processes of the server, which were killed, had begun in the directory.
-async fn clear(joining: &Joining, sessions: &mut Sessions, former: &[Hashed]) {
+async fn clear(joining: &Joining, sessions: &mut Sessions, former: &[Sha256Digest]) {
     // From here on nothing runs there any more.
     joining.ready.notified().await;
     if let Err(error) = joining.handle.end_builtin_jobs(former).await {

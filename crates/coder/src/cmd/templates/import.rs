@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use coder_api::builds::Transition;
-use coder_api::client::{Client, LogsOf};
+use coder_api::client::{Client, JobLogTarget};
 use coder_api::jobs::{ProvisionerJob, Status};
 use coder_api::json::NameValue;
 use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion, TemplateVersionVariable};
@@ -81,13 +81,13 @@ async fn until_done(
     version: TemplateVersionId,
 ) -> anyhow::Result<ProvisionerJob> {
     tokio::select! {
-        job = follow::follow(client, &ctx.printer, LogsOf::Version(version)) => return job,
+        job = follow::follow(client, &ctx.printer, JobLogTarget::Version(version)) => return job,
         _ = tokio::signal::ctrl_c() => {}
     }
     ctx.printer.note("Canceling the import; press Ctrl-C again to leave at once.");
     let cancel = async {
         client.cancel_version(version).await?;
-        follow::follow(client, &ctx.printer, LogsOf::Version(version)).await
+        follow::follow(client, &ctx.printer, JobLogTarget::Version(version)).await
     };
     tokio::select! {
         ended = cancel => drop(ended?),

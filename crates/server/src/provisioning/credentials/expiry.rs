@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::KeyId;
-use coder_domain::key::{Generation, Refusal};
+use coder_domain::key::{Refusal, SecretVersion};
 use coder_store::users::LoginType;
 use coder_store::{Error, Tx, keys, tokens};
 use coder_wire::extension::Extension;
@@ -56,12 +56,12 @@ impl Session {
         let Some(key) = keys::find(tx, presented.key).await? else {
             return Ok(Standing::Ended(Refusal::Revoked(now)));
         };
-        let terms = key.terms();
+        let terms = key.validity();
         let found =
             keys::find_shown(tx, presented.secret).await?.filter(|found| found.key.id == presented.key);
         let Some(generation) = found.map(|found| found.generation) else {
             // Two rotations ago, or the key was deleted in between, of which no secret is left.
-            let ended = terms.check(Generation::Current, now, Some(presented.address));
+            let ended = terms.check(SecretVersion::Current, now, Some(presented.address));
             return Ok(Standing::Ended(ended.err().unwrap_or(Refusal::Superseded(now))));
         };
         match terms.check(generation, now, Some(presented.address)) {

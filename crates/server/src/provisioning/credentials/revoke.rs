@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{JobId, KeyId, OrganizationId, UserId};
-use coder_domain::job::life::{KEY_DELETED, KEY_EXPIRED};
+use coder_domain::job::lifecycle::{KEY_DELETED, KEY_EXPIRED};
 use coder_domain::rbac::{Action, Object, Resource, Scopes, Subject, decide};
 use coder_store::jobs::{self, While};
 use coder_store::users::Status;

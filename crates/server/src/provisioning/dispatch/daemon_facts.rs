@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use coder_domain::Timestamp;
-use coder_domain::explain::{Daemon, Job, Session};
+use coder_domain::explain::{Daemon, Job, Presence};
 use coder_domain::ids::{DaemonId, OrganizationId};
-use coder_domain::tags::{Demand, Offer, matches};
+use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
 use coder_store::daemons::Connected;
 use coder_store::{Error, Tx, daemon_facts};
 
@@ -60,20 +60,24 @@ impl Facts {
 
     /// Those that could run a job, by type and tags.
     pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemon_facts::Facts> {
-        let demand = Demand { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
+        let demand =
+            JobRequirements { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
         self.daemons.iter().filter(move |daemon| {
             let organization = daemon.organization_id;
-            matches(&Offer { organization, provisioners: &daemon.provisioners, tags: &daemon.tags }, &demand)
+            matches(
+                &DaemonCapabilities { organization, provisioners: &daemon.provisioners, tags: &daemon.tags },
+                &demand,
+            )
         })
     }
 
-    fn session(&self, daemon: &daemon_facts::Facts) -> Session {
+    fn session(&self, daemon: &daemon_facts::Facts) -> Presence {
         match (self.connected.contains(&daemon.id), self.is_shared) {
-            (true, _) => Session::Connected,
-            _ if self.known.has(daemon.id, daemon.left_at, &daemon.server) => Session::Connected,
-            (false, true) if daemon.left_at.is_some() => Session::Gone,
-            (false, false) => Session::Gone,
-            (false, true) => Session::Unknown,
+            (true, _) => Presence::Connected,
+            _ if self.known.has(daemon.id, daemon.left_at, &daemon.server) => Presence::Connected,
+            (false, true) if daemon.left_at.is_some() => Presence::Disconnected,
+            (false, false) => Presence::Disconnected,
+            (false, true) => Presence::Unknown,
         }
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use coder_domain::Timestamp;
 use coder_domain::clock::Clock;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
-use coder_domain::key::Hashed;
-use coder_domain::tags::{Demand, TagSet};
+use coder_domain::key::Sha256Digest;
+use coder_domain::tags::{JobRequirements, TagSet};
 use coder_store::jobs::{self, Claim, Claimed as Taken, Found, Holder};
 use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
@@ -71,7 +71,7 @@ pub struct Taker {
     /// Its row.
     pub daemon: DaemonId,
     /// Hash of its session, when its process has one; its jobs can only be held with their epoch.
-    pub session: Option<Hashed>,
+    pub session: Option<Sha256Digest>,
 }
 
 impl From<DaemonId> for Taker {
@@ -132,7 +132,7 @@ impl Scheduler {
 
     fn wake(&self, organization: OrganizationId, provisioner: &str, tags: &TagSet) {
         let mut shared = self.shared();
-        let cleared = shared.waiting.posted(&Demand { organization, provisioner, tags });
+        let cleared = shared.waiting.posted(&JobRequirements { organization, provisioner, tags });
         shared.wake(cleared);
     }
 
@@ -319,7 +319,7 @@ impl Scheduler {
     }
 }
 
-/// The first epoch of a job (`coder_domain::job::life`).
+/// The first epoch of a job (`coder_domain::job::lifecycle`).
 const FIRST_EPOCH: i64 = 1;
 
 fn holder(taker: Taker) -> Holder {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use coder_domain::tags::{Demands, Offers, TagSet};
+use coder_domain::tags::{DaemonIndex, JobIndex, TagSet};
 use coder_store::tag_sets::{self, Interned, TagSetId};
 use coder_store::{Error, Tx};
 
@@ -15,8 +15,8 @@ pub struct TagSets(Mutex<Indexes>);
 
 #[derive(Debug, Default)]
 struct Indexes {
-    demands: Demands<TagSetId>,
-    offers: Offers<TagSetId>,
+    demands: JobIndex<TagSetId>,
+    offers: DaemonIndex<TagSetId>,
     ids: HashMap<TagSet, TagSetId>,
     last: TagSetId,
 }

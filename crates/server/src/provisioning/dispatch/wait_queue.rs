@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use coder_domain::ids::OrganizationId;
-use coder_domain::tags::{self, Demand, Offer, Offers, TagSet};
+use coder_domain::tags::{self, DaemonCapabilities, DaemonIndex, JobRequirements, TagSet};
 
 /// Daemons that can run exactly the same jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,9 +30,12 @@ impl Domain {
 
     /// Whether its daemons may run such a job.
     #[must_use]
-    pub fn accepts(&self, demand: &Demand<'_>) -> bool {
-        let offer =
-            Offer { organization: self.organization, provisioners: &self.provisioners, tags: &self.tags };
+    pub fn accepts(&self, demand: &JobRequirements<'_>) -> bool {
+        let offer = DaemonCapabilities {
+            organization: self.organization,
+            provisioners: &self.provisioners,
+            tags: &self.tags,
+        };
         tags::matches(&offer, demand)
     }
 }
@@ -94,7 +97,7 @@ pub struct Waiting {
 #[derive(Debug, Default)]
 struct Index {
     /// By organization and type.
-    offers: HashMap<OrganizationId, HashMap<String, Offers<u64>>>,
+    offers: HashMap<OrganizationId, HashMap<String, DaemonIndex<u64>>>,
     domains: HashMap<u64, Arc<Domain>>,
     numbers: HashMap<Arc<Domain>, u64>,
     last: u64,
@@ -128,7 +131,7 @@ impl Index {
         }
     }
 
-    fn that_accept<'a>(&'a self, demand: &Demand<'_>) -> impl Iterator<Item = &'a Arc<Domain>> {
+    fn that_accept<'a>(&'a self, demand: &JobRequirements<'_>) -> impl Iterator<Item = &'a Arc<Domain>> {
         let offers = self.offers.get(&demand.organization).and_then(|kinds| kinds.get(demand.provisioner));
         let numbers = offers.map(|offers| offers.that_satisfy(demand.tags).collect::<Vec<_>>());
         numbers.into_iter().flatten().filter_map(|number| self.domains.get(&number))
@@ -198,7 +201,7 @@ impl Waiting {
 
     /// A job was posted: one waiter of every domain that may run it is cleared (CONF-12: the exact predicate, and all
     /// matching domains).
-    pub fn posted(&mut self, demand: &Demand<'_>) -> Vec<Waiter> {
+    pub fn posted(&mut self, demand: &JobRequirements<'_>) -> Vec<Waiter> {
         let queues = &mut self.queues;
         let accepting = self.index.that_accept(demand);
         accepting.filter_map(|domain| queues.get_mut(domain)?.nudge()).collect()
@@ -232,7 +235,7 @@ mod tests {
 
     fn post(waiting: &mut Waiting, pairs: &[(&str, &str)]) -> Vec<Waiter> {
         let tags = tag_set(pairs);
-        waiting.posted(&Demand { organization: ORGANIZATION, provisioner: "terraform", tags: &tags })
+        waiting.posted(&JobRequirements { organization: ORGANIZATION, provisioner: "terraform", tags: &tags })
     }
 
     #[test]
@@ -309,12 +312,12 @@ mod tests {
         let foreign = OrganizationId::random();
         assert!(
             waiting
-                .posted(&Demand { organization: foreign, provisioner: "terraform", tags: &tags })
+                .posted(&JobRequirements { organization: foreign, provisioner: "terraform", tags: &tags })
                 .is_empty()
         );
         assert!(
             waiting
-                .posted(&Demand { organization: ORGANIZATION, provisioner: "echo", tags: &tags })
+                .posted(&JobRequirements { organization: ORGANIZATION, provisioner: "echo", tags: &tags })
                 .is_empty()
         );
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::build::Transition;
 use coder_domain::ids::{FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
-use coder_domain::job::{InvalidTransition, Type};
+use coder_domain::job::{TransitionError, Type};
 use coder_store::assignments::{self, Ending};
 use coder_store::builds::{Build, Ended};
 use coder_store::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
@@ -71,7 +71,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let row = refusal::known(session, Some(row))?;
     match refusal::require(&row, holder) {
         Ok(()) => {}
-        Err(InvalidTransition::AlreadyCompleted) if is_repeat(&row, &digest) => return Ok(()),
+        Err(TransitionError::AlreadyCompleted) if is_repeat(&row, &digest) => return Ok(()),
         Err(reason) => return Err(reason.into()),
     }
     if row.kind != kind {
@@ -116,12 +116,12 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let workspace = match workspace {
         Ok(workspace) => workspace,
         // The same message may have arrived twice at once; the other one was faster.
-        Err(Refusal::Job(InvalidTransition::AlreadyCompleted)) => {
+        Err(Refusal::Job(TransitionError::AlreadyCompleted)) => {
             let row = refusal::known(session, jobs::find(&mut app.store.reader().await?, job).await?)?;
             return if is_repeat(&row, &digest) {
                 Ok(())
             } else {
-                Err(InvalidTransition::AlreadyCompleted.into())
+                Err(TransitionError::AlreadyCompleted.into())
             };
         }
         Err(error) => return Err(error),

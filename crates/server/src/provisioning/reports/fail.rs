@@ -1,7 +1,7 @@
 //! FailJob: a job ends with an error, together with what the daemon could save.
 
 use coder_domain::ids::WorkspaceId;
-use coder_domain::job::{InvalidTransition, Type};
+use coder_domain::job::{TransitionError, Type};
 use coder_store::{builds, jobs, journals, transaction};
 use coder_wire::messages::provisionerd::{FailedJob, failed_job};
 
@@ -38,7 +38,7 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
         match refusal::require(&found, holder) {
             Ok(()) => {}
             // The answer to the first one was lost.
-            Err(InvalidTransition::AlreadyCompleted) if is_repeat(&found, &digest) => return Ok(None),
+            Err(TransitionError::AlreadyCompleted) if is_repeat(&found, &digest) => return Ok(None),
             Err(reason) => return Err(reason.into()),
         }
         let mut workspace: Option<WorkspaceId> = None;

@@ -1,8 +1,8 @@
 //! Why a daemon's call is refused. A refused call changes nothing.
 
 use coder_domain::ids::JobId;
-use coder_domain::job::InvalidTransition;
-use coder_domain::job::life::Sender;
+use coder_domain::job::TransitionError;
+use coder_domain::job::lifecycle::Sender;
 use coder_store::jobs::Holder;
 use coder_store::{Tx, jobs};
 
@@ -19,7 +19,7 @@ pub enum Refusal {
     NoSuchJob,
     /// Not this daemon's job, or not any more.
     #[error(transparent)]
-    Job(#[from] InvalidTransition),
+    Job(#[from] TransitionError),
     /// The message contradicts itself or the rules.
     #[error("{0}")]
     Invalid(String),
@@ -48,9 +48,9 @@ pub fn job_id(text: &str) -> Result<JobId, Refusal> {
 
 /// Whether this holder may report on the job now (scheduling-and-auth 3.3; CONF-16: ended jobs refuse; a job that a
 /// session holds is fenced by its epoch).
-pub fn require(job: &jobs::Job, holder: Holder) -> Result<(), InvalidTransition> {
+pub fn require(job: &jobs::Job, holder: Holder) -> Result<(), TransitionError> {
     let epoch = holder.epoch.map(|epoch| u64::try_from(epoch).unwrap_or_default());
-    job.life().require(Sender { daemon: holder.daemon, epoch })
+    job.lifecycle().require(Sender { daemon: holder.daemon, epoch })
 }
 
 /// The job, if the daemon may know that there is one: the reason of a refusal tells in which state a job is. A daemon knows

@@ -2,8 +2,8 @@
 
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::job::Type;
-use coder_domain::job::life::DAEMON_LOST;
-use coder_domain::key::Hashed;
+use coder_domain::job::lifecycle::DAEMON_LOST;
+use coder_domain::key::Sha256Digest;
 use coder_store::jobs::{self, Held, Job, While};
 use coder_store::journals::{self, Outcome, Version};
 use coder_store::{Tx, builds, transaction};
@@ -72,7 +72,7 @@ pub(crate) async fn journal(
 /// until it is used, the one before is as good.
 fn proves(held: &Held, token: &[u8]) -> bool {
     let token = hash(token);
-    let is = |known: Option<Hashed>| known.is_some_and(|known| known.verify(&token));
+    let is = |known: Option<Sha256Digest>| known.is_some_and(|known| known.verify(&token));
     is(held.token_hash) || is(held.previous_token_hash)
 }
 
@@ -139,7 +139,7 @@ fn version(header: &JournalHeader) -> Result<Version, Refusal> {
     let serial = i64::try_from(header.serial).map_err(|_| Refusal::invalid("no state has such a serial"))?;
     let sha256 =
         <[u8; 32]>::try_from(&header.sha256[..]).map_err(|_| Refusal::invalid("a hash has 32 bytes"))?;
-    Ok(Version { serial, lineage: header.lineage.clone(), sha256: Hashed(sha256) })
+    Ok(Version { serial, lineage: header.lineage.clone(), sha256: Sha256Digest(sha256) })
 }
 
 fn receipt(outcome: Outcome) -> Result<JournalReceipt, Refusal> {

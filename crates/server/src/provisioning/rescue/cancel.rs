@@ -1,7 +1,7 @@
 //! A job was asked to stop: telling its daemon at once, by force after a while, and ending what nobody hears.
 
 use coder_domain::ids::JobId;
-use coder_domain::job::life::{CANCEL_UNHEARD, Limits};
+use coder_domain::job::lifecycle::{CANCEL_UNDELIVERED, Limits};
 use coder_store::jobs::{self, While};
 
 use super::end_job::give_up;
@@ -37,13 +37,13 @@ pub async fn unheard(app: &App, job: JobId) -> Result<(), coder_store::Error> {
     if !is_away {
         return Ok(());
     }
-    let wait = std::time::Duration::try_from(limits.unheard_after).unwrap_or_default();
+    let wait = std::time::Duration::try_from(limits.cancel_undelivered_after).unwrap_or_default();
     tokio::select! {
         () = app.lifecycle.soft().cancelled() => return Ok(()),
         () = tokio::time::sleep(wait) => {}
     }
     let Some(lost_at) = row.lost_at else { return Ok(()) };
     // The guard is that it has not come back; the time has been waited for.
-    let said = format!("Coder: {CANCEL_UNHEARD}.");
-    give_up(app, job, While::LostSince(lost_at), CANCEL_UNHEARD, &said).await.map(|_| ())
+    let said = format!("Coder: {CANCEL_UNDELIVERED}.");
+    give_up(app, job, While::LostSince(lost_at), CANCEL_UNDELIVERED, &said).await.map(|_| ())
 }

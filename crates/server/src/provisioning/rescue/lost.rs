@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::JobId;
-use coder_domain::job::life::DAEMON_LOST;
+use coder_domain::job::lifecycle::DAEMON_LOST;
 use coder_store::jobs::{self, Holder, While};
 use coder_store::{Error, transaction};
 use tokio::time::sleep;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use coder_api::headers::{BUILD_VERSION, PROVISIONER_KEY, PROVISIONER_PSK};
 use coder_domain::ids::{KeyId, OrganizationId, UserId};
-use coder_domain::key::{Hashed, is_provisioner_key, same_secret};
+use coder_domain::key::{Sha256Digest, is_provisioner_key, same_secret};
 use coder_domain::protocol;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::{self, TagSet};
@@ -38,7 +38,7 @@ pub struct PresentedKey {
     /// The key.
     pub key: KeyId,
     /// The hash of the secret. Each rotation makes it an older one.
-    pub secret: Hashed,
+    pub secret: Sha256Digest,
     /// The daemon's address.
     pub address: IpAddr,
 }
@@ -158,10 +158,10 @@ async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result
         if !psk.is_empty() || !is_provisioner_key(key) {
             return Ok(None);
         }
-        let found = keys::find_shown(&mut app.store.reader().await?, Hashed::of(key)).await?;
+        let found = keys::find_shown(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
         let Some(found) = found else { return Ok(None) };
         // Whoever joins is told nothing of the reason.
-        if let Err(refusal) = found.key.terms().check(found.generation, app.now(), Some(peer.address)) {
+        if let Err(refusal) = found.key.validity().check(found.generation, app.now(), Some(peer.address)) {
             tracing::warn!(key = found.key.name, address = %peer.address, %refusal, "a daemon was not let in");
             return Ok(None);
         }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::ids::JobId;
-use coder_domain::job::InvalidTransition;
-use coder_domain::key::Hashed;
+use coder_domain::job::TransitionError;
+use coder_domain::key::Sha256Digest;
 use coder_store::daemons::{self, Drain};
 use coder_store::jobs::{self, Held, While};
 use coder_store::{Error, Tx, transaction};
@@ -37,8 +37,8 @@ struct Outcome {
 
 /// Hash of a session or a token.
 #[must_use]
-pub fn hash(secret: &[u8]) -> Hashed {
-    Hashed(Sha256::digest(secret).into())
+pub fn hash(secret: &[u8]) -> Sha256Digest {
+    Sha256Digest(Sha256::digest(secret).into())
 }
 
 /// A fresh token.
@@ -126,7 +126,7 @@ pub(crate) async fn attach(session: &Session, request: &AttachRequest) -> Result
 async fn come_back(
     tx: &mut Tx,
     session: &Session,
-    presented: Hashed,
+    presented: Sha256Digest,
     listed: &[HeldJob],
     now: Timestamp,
 ) -> Result<Outcome, Refusal> {
@@ -172,7 +172,7 @@ async fn come_back(
 async fn decide(
     tx: &mut Tx,
     session: &Session,
-    presented: Hashed,
+    presented: Sha256Digest,
     job: &HeldJob,
     id: JobId,
     now: Timestamp,
@@ -206,7 +206,7 @@ async fn decide(
 /// The verdict of a job that does not go on.
 fn ended(id: &str, row: &jobs::Job) -> JobVerdict {
     if row.completed_at.is_none() {
-        return lost(id, &InvalidTransition::Superseded.to_string());
+        return lost(id, &TransitionError::Superseded.to_string());
     }
     if complete::accepted(row).is_some() {
         let reason = "the job's result is recorded".to_owned();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use tokio_util::sync::CancellationToken;
 
 use super::held_jobs::Hand;
@@ -50,7 +50,7 @@ struct Entry {
 struct Entries {
     sessions: HashMap<u64, Entry>,
     /// The newest connection of each daemon process.
-    attached: HashMap<Hashed, u64>,
+    attached: HashMap<Sha256Digest, u64>,
     last: u64,
 }
 
@@ -152,7 +152,7 @@ impl Connected {
 
     /// The connection becomes that of this daemon process, which got its session at `since`; an older one is closed, and
     /// what it still says is refused.
-    pub fn attach(&self, connection: &Connection, session: Hashed, since: Timestamp) {
+    pub fn attach(&self, connection: &Connection, session: Sha256Digest, since: Timestamp) {
         let mut entries = self.entries();
         let Some(entry) = entries.sessions.get_mut(&connection.number) else { return };
         entry.who.since = since;
@@ -169,7 +169,7 @@ impl Connected {
 
     /// Whether a connection of this daemon process is, or was a moment ago, here.
     #[must_use]
-    pub fn is_attached(&self, session: &Hashed) -> bool {
+    pub fn is_attached(&self, session: &Sha256Digest) -> bool {
         self.entries().attached.contains_key(session)
     }
 
@@ -301,11 +301,11 @@ mod tests {
 
     #[test]
     fn the_newest_connection_of_a_process_closes_the_older_one() {
-        let (connected, daemon, session) = (Connected::default(), DaemonId::random(), Hashed([7; 32]));
+        let (connected, daemon, session) = (Connected::default(), DaemonId::random(), Sha256Digest([7; 32]));
         let first = add(&connected, daemon, KeyId::PSK);
         let stranger = add(&connected, daemon, KeyId::PSK);
         connected.attach(&first.0, session, Timestamp::UNIX_EPOCH);
-        connected.attach(&stranger.0, Hashed([8; 32]), Timestamp::UNIX_EPOCH);
+        connected.attach(&stranger.0, Sha256Digest([8; 32]), Timestamp::UNIX_EPOCH);
         assert!(!first.1.is_cancelled(), "another process of the same name is no newer connection");
         let second = add(&connected, daemon, KeyId::PSK);
         connected.attach(&second.0, session, Timestamp::UNIX_EPOCH);
@@ -325,8 +325,8 @@ mod tests {
         let (there, new) = (add(&connected, daemon, KeyId::PSK), add(&connected, daemon, KeyId::PSK));
         let official = add_as(&connected, Who { is_deaf: true, since: later, ..who(daemon, KeyId::PSK) });
         let other = add(&connected, DaemonId::random(), KeyId::PSK);
-        connected.attach(&there.0, Hashed([7; 32]), Timestamp::UNIX_EPOCH);
-        connected.attach(&new.0, Hashed([8; 32]), later);
+        connected.attach(&there.0, Sha256Digest([7; 32]), Timestamp::UNIX_EPOCH);
+        connected.attach(&new.0, Sha256Digest([8; 32]), later);
         assert_eq!(connected.drain(daemon, "make room", Timestamp::UNIX_EPOCH), 2);
         assert!(!official.2.is_retired());
         let words = |hand: &Hand| hand.words(Timestamp::UNIX_EPOCH, std::time::Duration::MAX).0.len();
@@ -345,7 +345,7 @@ mod tests {
             let line = add_as(&connected, Who { since: at(3), ..who(daemon, KeyId::PSK) });
             // Asked for at second two by a request that ends while this process is coming back.
             assert_eq!(connected.drain(daemon, "make room", at(2)), 0);
-            connected.attach(&line.0, Hashed([session; 32]), at(since));
+            connected.attach(&line.0, Sha256Digest([session; 32]), at(since));
             line.2.words(at(3), std::time::Duration::MAX).0.len()
         };
         assert_eq!((came_back(7, 1), came_back(8, 3)), (1, 0));

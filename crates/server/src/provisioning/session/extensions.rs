@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use coder_domain::ids::JobId;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_store::jobs::{self, Holder};
 use coder_store::{daemons, job_logs, transaction};
 use coder_wire::drpc::Status;
@@ -121,7 +121,7 @@ async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, 
 /// at the epoch.
 pub(crate) fn by_token(session: &Session, job: &str, token: &Bytes) -> Result<(JobId, Holder), Refusal> {
     let job = refusal::job_id(job)?;
-    let newest: Option<Hashed> = session.hand.token(job).map(|token| attach::hash(&token));
+    let newest: Option<Sha256Digest> = session.hand.token(job).map(|token| attach::hash(&token));
     if !newest.is_some_and(|newest| newest.verify(&attach::hash(token))) {
         return Err(Refusal::invalid("the token is not the newest of the job"));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_store::jobs::Holder;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ struct Grip {
 
 #[derive(Default)]
 struct State {
-    session: Option<Hashed>,
+    session: Option<Sha256Digest>,
     jobs: HashMap<JobId, Grip>,
     revoked: Vec<(JobId, String)>,
     /// Given out by `words`, but not yet on its way.
@@ -69,12 +69,12 @@ pub struct Hand {
 impl Hand {
     /// The session of the daemon process, once it is attached.
     #[must_use]
-    pub fn session(&self) -> Option<Hashed> {
+    pub fn session(&self) -> Option<Sha256Digest> {
         self.state().session
     }
 
     /// The daemon process has attached.
-    pub fn attach(&self, session: Hashed) {
+    pub fn attach(&self, session: Sha256Digest) {
         self.state().session = Some(session);
     }
 

@@ -9,7 +9,7 @@ use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId};
 use coder_domain::job::{Status, Type};
 use coder_domain::queue::is_automatic;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_domain::tags::Demand;
+use coder_domain::tags::JobRequirements;
 use coder_store::builds::{Build, NewBuild};
 use coder_store::foundations::{self, Before};
 use coder_store::jobs::{Job, NewJob};
@@ -304,7 +304,8 @@ async fn finish_orphan(
     job: &NewJob,
     now: Timestamp,
 ) -> Result<bool> {
-    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
+    let demand =
+        JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
     if matched::count(app, tx, &demand, now).await?.available > 0 {
         return Ok(false);
     }

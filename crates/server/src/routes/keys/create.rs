@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use coder_api::json::ZERO_TIME;
-use coder_api::tokens::{ALLOW_ALL, CreateTokenRequest, NewKey, SCOPE_ALL};
+use coder_api::tokens::{ALLOW_ALL, CreateKeyResponse, CreateTokenRequest, SCOPE_ALL};
 use coder_domain::Timestamp;
 use coder_domain::ids::UserId;
 use coder_domain::names;
@@ -40,10 +40,14 @@ struct Wanted {
 }
 
 /// `POST /users/{user}/keys`: another session of the same kind as the caller's.
-pub async fn session(State(app): State<App>, caller: Caller, names: Names) -> Result<body::Created<NewKey>> {
+pub async fn session(
+    State(app): State<App>,
+    caller: Caller,
+    names: Names,
+) -> Result<body::Created<CreateKeyResponse>> {
     let [name] = names.take()?;
     let user = accounts::find::visible(&mut app.store.reader().await?, &caller, &name).await?;
-    Ok(body::Created(NewKey { key: further_session(&app, &caller, &user).await? }))
+    Ok(body::Created(CreateKeyResponse { key: further_session(&app, &caller, &user).await? }))
 }
 
 /// A session that may do what the caller's key may: a narrow token makes no wide session of itself. 403 for a key that
@@ -67,7 +71,7 @@ pub async fn token(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateTokenRequest>,
-) -> Result<body::Created<NewKey>> {
+) -> Result<body::Created<CreateKeyResponse>> {
     let [name] = names.take()?;
     let user = accounts::find::visible(&mut app.store.reader().await?, &caller, &name).await?;
     caller.require(Action::Create, object(user.id))?;
@@ -88,7 +92,7 @@ pub async fn token(
         match make(&app, &caller, &user, &wanted).await {
             // Whoever gave no name cannot have given a taken one.
             Err(error) if unnamed && error.status() == StatusCode::CONFLICT => wanted.name = invent(),
-            made => return Ok(body::Created(NewKey { key: made? })),
+            made => return Ok(body::Created(CreateKeyResponse { key: made? })),
         }
     }
 }

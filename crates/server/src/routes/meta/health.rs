@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use axum::extract::State;
-use coder_api::daemons::{ProvisionerDaemon, Skew};
+use coder_api::daemons::{ProvisionerDaemon, VersionSkew};
 use coder_api::health::{DaemonHealth, DaemonsHealth, DatabaseHealth, HealthMessage, HealthReport, Severity};
 use coder_domain::protocol::{self, ApiVersion};
 use coder_domain::rbac::{Action, Resource};
@@ -134,12 +134,12 @@ fn item(daemon: Daemon, server_version: &str) -> (Severity, DaemonHealth) {
         add(Severity::Warning, UNHEALTHY, message);
     }
     match skew::build(&daemon.version, server_version) {
-        Skew::Behind | Skew::Ahead => add(
+        VersionSkew::Behind | VersionSkew::Ahead => add(
             Severity::Warning,
             "EPD02",
             format!("Mismatched version {:?}, the server is {server_version:?}", daemon.version),
         ),
-        Skew::Unknown => {
+        VersionSkew::Unknown => {
             add(Severity::Error, "EUNKNOWN", format!("The version {:?} cannot be read.", daemon.version))
         }
         _ => {}
@@ -153,8 +153,8 @@ fn item(daemon: Daemon, server_version: &str) -> (Severity, DaemonHealth) {
         Ok(_) => {}
         Err(error) => add(Severity::Error, "EUNKNOWN", error.to_string()),
     }
-    let ours = Some(extras(&daemon, 0, server_version));
-    let provisioner_daemon = ProvisionerDaemon { ours, ..view(daemon) };
+    let known = Some(extras(&daemon, 0, server_version));
+    let provisioner_daemon = ProvisionerDaemon { extras: known, ..view(daemon) };
     (severity, DaemonHealth { provisioner_daemon, warnings })
 }
 

@@ -1,7 +1,7 @@
 //! Asking daemons to finish what they have and to leave, and taking that back.
 
 use axum::extract::State;
-use coder_api::daemons::Drained;
+use coder_api::daemons::DrainResponse;
 use coder_domain::ids::DaemonId;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::daemons::{self, Daemon, Filter};
@@ -20,17 +20,17 @@ use crate::routes::organizations;
 /// share, or by id. Daemons with the extension `drain` leave by themselves; an official one is handed no more jobs until
 /// the drain is taken back, whenever it connects again. Only daemons that were seen lately can be drained. They are told over whichever server they
 /// are connected to, and again when they come back.
-pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<DrainResponse>> {
     set(&app, &caller, names, true).await
 }
 
 /// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: daemons that could not be told to leave take jobs
 /// again, and those that are away are not drained when they come back. One that was told leaves all the same.
-pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<DrainResponse>> {
     set(&app, &caller, names, false).await
 }
 
-async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result<Json<Drained>> {
+async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result<Json<DrainResponse>> {
     let [organization, wanted] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(app, &mut tx, caller, &organization).await?;
@@ -78,7 +78,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
         app.events.tell(Hint::Drained(daemon.id));
         tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, draining, "a provisioner daemon's drain was set");
     }
-    Ok(Json(Drained {
+    Ok(Json(DrainResponse {
         daemons: found.iter().map(|daemon| daemon.id).collect(),
         told: u64::try_from(told).unwrap_or(u64::MAX),
     }))

@@ -64,8 +64,8 @@ pub async fn list(
     }
     let described = rows.into_iter().map(|daemon| {
         let jobs = jobs.remove(&daemon.id).unwrap_or_default();
-        let ours = extras(&daemon, jobs.held, &app.build.compatible);
-        ProvisionerDaemon { ours: Some(ours), ..describe(daemon, jobs, &fresh) }
+        let known = extras(&daemon, jobs.held, &app.build.compatible);
+        ProvisionerDaemon { extras: Some(known), ..describe(daemon, jobs, &fresh) }
     });
     let wanted = described.filter(|daemon| {
         statuses
@@ -93,7 +93,7 @@ impl Jobs {
         let place = if job.is_current { &mut self.current } else { &mut self.previous };
         place.get_or_insert(ProvisionerDaemonJob {
             id: job.id,
-            status: job.facts().status(),
+            status: job.record().status(),
             template_name: job.template_name,
             template_icon: job.template_icon,
             template_display_name: job.template_display_name,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use coder_api::daemons::Skew;
+use coder_api::daemons::VersionSkew;
 use coder_domain::protocol::{self, ApiVersion};
 
 /// Major and minor of a build version as `v2.30.1+0123abc` or `2.29.0-devel`.
@@ -21,24 +21,24 @@ pub fn major_minor(version: &str) -> Option<(u64, u64)> {
 
 /// A daemon's build against the server's. Patch versions fit each other.
 #[must_use]
-pub fn build(daemon: &str, server: &str) -> Skew {
+pub fn build(daemon: &str, server: &str) -> VersionSkew {
     match (major_minor(daemon), major_minor(server)) {
         (Some(daemon), Some(server)) => skew(daemon.cmp(&server)),
-        _ => Skew::Unknown,
+        _ => VersionSkew::Unknown,
     }
 }
 
 /// A daemon's protocol version against the server's. One that is ahead cannot have joined this server.
 #[must_use]
-pub fn api(daemon: &str) -> Skew {
-    daemon.parse::<ApiVersion>().map_or(Skew::Unknown, |version| skew(version.cmp(&protocol::CURRENT)))
+pub fn api(daemon: &str) -> VersionSkew {
+    daemon.parse::<ApiVersion>().map_or(VersionSkew::Unknown, |version| skew(version.cmp(&protocol::CURRENT)))
 }
 
-const fn skew(order: Ordering) -> Skew {
+const fn skew(order: Ordering) -> VersionSkew {
     match order {
-        Ordering::Less => Skew::Behind,
-        Ordering::Equal => Skew::Same,
-        Ordering::Greater => Skew::Ahead,
+        Ordering::Less => VersionSkew::Behind,
+        Ordering::Equal => VersionSkew::Same,
+        Ordering::Greater => VersionSkew::Ahead,
     }
 }
 
@@ -49,18 +49,21 @@ mod tests {
     #[test]
     fn builds_are_compared_by_major_and_minor() {
         for (daemon, want) in [
-            ("v2.30.5", Skew::Same),
-            ("v2.30.0-devel+0000000", Skew::Same),
-            ("v2.29.9", Skew::Behind),
-            ("v2.9.0", Skew::Behind),
-            ("v3.0.0", Skew::Ahead),
-            ("", Skew::Unknown),
-            ("v2.30", Skew::Unknown),
-            ("v2.x.1", Skew::Unknown),
-            ("v2.+1.1", Skew::Unknown),
+            ("v2.30.5", VersionSkew::Same),
+            ("v2.30.0-devel+0000000", VersionSkew::Same),
+            ("v2.29.9", VersionSkew::Behind),
+            ("v2.9.0", VersionSkew::Behind),
+            ("v3.0.0", VersionSkew::Ahead),
+            ("", VersionSkew::Unknown),
+            ("v2.30", VersionSkew::Unknown),
+            ("v2.x.1", VersionSkew::Unknown),
+            ("v2.+1.1", VersionSkew::Unknown),
         ] {
             assert_eq!(build(daemon, "v2.30.0+0123abc"), want, "{daemon:?}");
         }
-        assert_eq!((api("1.9"), api("1.14"), api("x")), (Skew::Behind, Skew::Same, Skew::Unknown));
+        assert_eq!(
+            (api("1.9"), api("1.14"), api("x")),
+            (VersionSkew::Behind, VersionSkew::Same, VersionSkew::Unknown)
+        );
     }
 }

@@ -22,7 +22,7 @@ pub fn view(daemon: Daemon) -> ProvisionerDaemon {
         status: None,
         current_job: None,
         previous_job: None,
-        ours: None,
+        extras: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use axum::extract::State;
 use coder_api::explanations::{JobExplanation, WaitingReason};
-use coder_domain::explain::{self, Queue};
+use coder_domain::explain::{self, QueueState};
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
@@ -66,10 +66,16 @@ async fn of(app: &App, tx: &mut Tx, job: &Job) -> Result<JobExplanation> {
 }
 
 /// The place among the jobs that its daemons could take, in the order in which they really are handed out.
-async fn queue(app: &App, tx: &mut Tx, job: &Job, about: &explain::Job<'_>, facts: &Facts) -> Result<Queue> {
+async fn queue(
+    app: &App,
+    tx: &mut Tx,
+    job: &Job,
+    about: &explain::Job<'_>,
+    facts: &Facts,
+) -> Result<QueueState> {
     let able: Vec<_> = facts.able(about).collect();
     if able.is_empty() {
-        return Ok(Queue::default());
+        return Ok(QueueState::default());
     }
     let offers: HashSet<_> = able.iter().map(|daemon| &daemon.tags).collect();
     let mut sets = BTreeSet::new();
@@ -81,7 +87,7 @@ async fn queue(app: &App, tx: &mut Tx, job: &Job, about: &explain::Job<'_>, fact
     let kinds: Vec<_> = kinds.into_iter().collect();
     let place = fair_place(tx, job, &kinds, &sets).await?;
     let number = |count: i64| u64::try_from(count).unwrap_or_default();
-    Ok(Queue {
+    Ok(QueueState {
         position: number(place.position),
         size: number(place.size),
         oldest_running_since: able.iter().filter_map(|daemon| daemon.oldest_running_since).min(),

@@ -3,7 +3,7 @@
 use coder_api::jobs::{ProvisionerJob, ProvisionerJobMetadata};
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::{Object, Resource};
-use coder_domain::tags::{Demand, Offer, matches};
+use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
 use coder_store::jobs::list::{Filter, Listed};
 use coder_store::jobs::queue::{self, Place};
 use coder_store::{Tx, daemons};
@@ -42,10 +42,14 @@ pub(super) async fn load(
 /// `available_workers` are those that could take a job nobody has taken, offline ones included (QUE-8).
 fn show(row: Listed, place: Place, workers: &[daemons::Daemon]) -> ProvisionerJob {
     let Listed { job, metadata } = row;
-    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
+    let demand =
+        JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
     let could = |daemon: &&daemons::Daemon| {
         let organization = daemon.organization_id;
-        matches(&Offer { organization, provisioners: &daemon.provisioners, tags: &daemon.tags }, &demand)
+        matches(
+            &DaemonCapabilities { organization, provisioners: &daemon.provisioners, tags: &daemon.tags },
+            &demand,
+        )
     };
     let available = if job.started_at.is_none() {
         workers.iter().filter(could).map(|daemon| daemon.id).collect()

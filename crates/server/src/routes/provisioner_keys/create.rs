@@ -1,10 +1,10 @@
 //! Making a provisioner key.
 
 use axum::extract::State;
-use coder_api::keys::{CreateProvisionerKeyRequest, NewKey};
+use coder_api::keys::{CreateKeyResponse, CreateProvisionerKeyRequest};
 use coder_domain::Timestamp;
 use coder_domain::ids::KeyId;
-use coder_domain::key::{AllowList, Hashed, Invalid, new_provisioner_key, validate};
+use coder_domain::key::{AllowList, InvalidKey, Sha256Digest, new_provisioner_key, validate};
 use coder_domain::names;
 use coder_domain::rbac::Action;
 use coder_domain::tags::TagSet;
@@ -27,7 +27,7 @@ pub async fn create(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateProvisionerKeyRequest>,
-) -> Result<Created<NewKey>> {
+) -> Result<Created<CreateKeyResponse>> {
     let [organization] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
@@ -43,7 +43,7 @@ pub async fn create(
     let tags = TagSet::from_stored(request.tags);
     let key = Key { expires_at, networks, ..Key::new(KeyId::random(), organization.id, name, tags, now) };
     let made = transaction!(app.store, coder_store::Error, |tx| {
-        keys::insert(tx, &key, Hashed::of(secret.expose())).await?;
+        keys::insert(tx, &key, Sha256Digest::of(secret.expose())).await?;
         let made = event(Verb::Create, &key)
             .change("name", "", &key.name)
             .change("tags", (), key.tags.as_map())
@@ -63,7 +63,7 @@ pub async fn create(
         Err(error) => return Err(error.into()),
     }
     tracing::info!(key = key.name, organization = organization.name, by = %caller.user.id, "provisioner key created");
-    Ok(Created(NewKey { key: secret }))
+    Ok(Created(CreateKeyResponse { key: secret }))
 }
 
 /// When a key ends that has so many seconds left.
@@ -78,13 +78,13 @@ pub(super) fn expiry(left: i64, now: Timestamp) -> Result<Timestamp> {
     now.checked_add(left).map_err(|_| Error::invalid("expires_in_seconds", "That is too far in the future."))
 }
 
-fn refused(name: &str, invalid: &Invalid) -> Error {
+fn refused(name: &str, invalid: &InvalidKey) -> Error {
     match invalid {
-        Invalid::Name(names::Error::Reserved(_)) => {
+        InvalidKey::Name(names::Error::Reserved(_)) => {
             Error::bad_request(format!("Provisioner key name {name:?} is reserved.")).field("name", invalid)
         }
-        Invalid::Name(_) => Error::invalid("name", invalid),
-        Invalid::Tags(_) | Invalid::UserScope => Error::invalid("tags", invalid),
-        Invalid::Past(_) => Error::invalid("expires_in_seconds", invalid),
+        InvalidKey::Name(_) => Error::invalid("name", invalid),
+        InvalidKey::Tags(_) | InvalidKey::UserScope => Error::invalid("tags", invalid),
+        InvalidKey::Past(_) => Error::invalid("expires_in_seconds", invalid),
     }
 }

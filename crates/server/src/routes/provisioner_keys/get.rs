@@ -3,7 +3,7 @@
 use axum::extract::State;
 use coder_api::headers::{PROVISIONER_KEY, PROVISIONER_PSK};
 use coder_api::keys::ProvisionerKey;
-use coder_domain::key::{Hashed, PROVISIONER_KEY_LENGTH, is_provisioner_key};
+use coder_domain::key::{PROVISIONER_KEY_LENGTH, Sha256Digest, is_provisioner_key};
 use coder_store::keys;
 use http::HeaderMap;
 
@@ -30,9 +30,9 @@ pub async fn get(State(app): State<App>, origin: Origin, headers: HeaderMap) -> 
             .detail(format!("The key must have {PROVISIONER_KEY_LENGTH} characters."))
             .compact());
     }
-    let shown = keys::find_shown(&mut app.store.reader().await?, Hashed::of(key)).await?;
+    let shown = keys::find_shown(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
     let valid =
-        shown.filter(|shown| shown.key.terms().check(shown.generation, app.now(), origin.address).is_ok());
+        shown.filter(|shown| shown.key.validity().check(shown.generation, app.now(), origin.address).is_ok());
     match valid {
         Some(shown) => Ok(Json(view(shown.key))),
         None => Err(Error::unauthorized("provisioner daemon key invalid").compact()),

@@ -1,8 +1,8 @@
 //! Giving a provisioner key a new secret, with a time in which the old one is valid too.
 
 use axum::extract::State;
-use coder_api::keys::{RotateProvisionerKeyRequest, RotatedKey};
-use coder_domain::key::{Hashed, new_provisioner_key};
+use coder_api::keys::{RotateProvisionerKeyRequest, RotateProvisionerKeyResponse};
+use coder_domain::key::{Sha256Digest, new_provisioner_key};
 use coder_domain::rbac::Action;
 use coder_store::keys;
 use coder_store::transaction;
@@ -29,7 +29,7 @@ pub async fn rotate(
     caller: Caller,
     names: Names,
     Json(request): Json<RotateProvisionerKeyRequest>,
-) -> Result<Json<RotatedKey>> {
+) -> Result<Json<RotateProvisionerKeyResponse>> {
     let [organization, name] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
@@ -48,11 +48,11 @@ pub async fn rotate(
     let key = keys::find_by_name(&mut tx, organization.id, &name).await?.ok_or_else(Error::not_found)?;
     drop(tx);
     let now = app.now();
-    let terms = key.terms().rotated(now, overlap);
-    let until = terms.previous_until.unwrap_or(now);
+    let validity = key.validity().rotated(now, overlap);
+    let until = validity.previous_until.unwrap_or(now);
     let secret = new_provisioner_key(token::random);
     transaction!(app.store, coder_store::Error, |tx| {
-        keys::rotate(tx, key.id, Hashed::of(secret.expose()), until).await?;
+        keys::rotate(tx, key.id, Sha256Digest::of(secret.expose()), until).await?;
         let rotated = event(Verb::Write, &key).secret("hashed_secret").change(
             "previous_valid_until",
             key.previous_until,
@@ -64,5 +64,5 @@ pub async fn rotate(
     // Sessions of the old secret learn when they end.
     revoke::changed(&app, key.id);
     tracing::info!(key = key.name, organization = organization.name, by = %caller.user.id, %until, "provisioner key rotated");
-    Ok(Json(RotatedKey { key: secret, previous_valid_until: until }))
+    Ok(Json(RotateProvisionerKeyResponse { key: secret, previous_valid_until: until }))
 }

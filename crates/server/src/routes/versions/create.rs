@@ -7,7 +7,7 @@ use coder_api::versions::{CreateTemplateVersionRequest, StorageMethod, TemplateV
 use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::job::Type;
 use coder_domain::rbac::Action;
-use coder_domain::tags::{self, Demand};
+use coder_domain::tags::{self, JobRequirements};
 use coder_domain::{Timestamp, names};
 use coder_store::jobs::{Job, NewJob, queue::Place};
 use coder_store::{Document, Tx, files, jobs, transaction, versions};
@@ -82,7 +82,7 @@ pub async fn create(
         })),
         trace_metadata: BTreeMap::new(),
     };
-    let demand = Demand { organization, provisioner: &job.provisioner, tags: &job.tags };
+    let demand = JobRequirements { organization, provisioner: &job.provisioner, tags: &job.tags };
     let mut tx = app.store.reader().await?;
     let matching = matched::count(&app, &mut tx, &demand, now).await?;
     drop(tx);

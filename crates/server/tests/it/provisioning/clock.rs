@@ -1,7 +1,7 @@
 //! Time: keys that expire, cancels that nobody hears, queues that grow long, and clocks that jump.
 
 use bytes::Bytes;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_server::provisioning::session::admit::PresentedKey;
 use coder_server::tasks::driver::Task;
 use coder_server::tasks::heartbeat::Heartbeat;
@@ -18,9 +18,9 @@ async fn expiring(server: &TestServer, name: &str, seconds: i64) -> Line {
     let (id, organization) = (KeyId::random(), app.default_organization);
     let mut key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), app.now());
     key.expires_at = Some(app.now() + jiff::SignedDuration::from_secs(seconds));
-    keys::insert(&mut app.store.single().await.unwrap(), &key, Hashed::of(name)).await.unwrap();
+    keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
     let line = Line::open(app, Wanted { name, key: id, presented_key, ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line

@@ -2,7 +2,7 @@
 //! looks that cover lost hints do not run here.
 
 use bytes::Bytes;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_server::events::Topic;
 use coder_server::tasks::replicas;
 use coder_store::keys;
@@ -128,7 +128,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
         TagSet::untagged(),
         a.app.now(),
     );
-    keys::insert(&mut a.app.store.single().await.unwrap(), &key, Hashed::of("secret")).await.unwrap();
+    keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of("secret")).await.unwrap();
     let (version, posted) = import(&a, &owner, json!({})).await;
     let line = Line::open(&b.app, Wanted { name: "d", key: key.id, ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
@@ -157,7 +157,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
             key: key.id,
             presented_key: Some(coder_server::provisioning::session::admit::PresentedKey {
                 key: key.id,
-                secret: Hashed::of("secret"),
+                secret: Sha256Digest::of("secret"),
                 address: std::net::Ipv4Addr::LOCALHOST.into(),
             }),
             ..Wanted::default()

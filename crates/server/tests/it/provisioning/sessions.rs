@@ -2,7 +2,7 @@
 //! (docs/extensions.md).
 
 use bytes::Bytes;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_server::provisioning::credentials::revoke;
 use coder_store::{builds, keys};
 use coder_wire::extension::messages::notification::Notification;
@@ -133,7 +133,7 @@ on_both_engines! {
         let owner = server.owner().await;
         let app = &server.app;
         let key = keys::Key::new(KeyId::random(), app.default_organization, "k".to_owned(), TagSet::untagged(), app.now());
-        keys::insert(&mut app.store.single().await.unwrap(), &key, Hashed::of("secret")).await.unwrap();
+        keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of("secret")).await.unwrap();
         let ours = import(&server, &owner, json!({})).await.1;
         let line = Line::open(app, Wanted { name: "ours", key: key.id, ..Wanted::default() }).await;
         line.attach(&Bytes::new(), vec![]).await.unwrap();

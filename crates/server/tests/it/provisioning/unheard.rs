@@ -2,7 +2,7 @@
 //! second.
 
 use bytes::Bytes;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_server::provisioning::session::admit::PresentedKey;
 use coder_store::keys;
 use coder_wire::extension::messages::notification::Notification;
@@ -29,9 +29,9 @@ async fn pair() -> Option<(TestServer, TestServer)> {
 async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> Line {
     let (id, organization) = (KeyId::random(), a.app.default_organization);
     let key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), a.app.now());
-    keys::insert(&mut a.app.store.single().await.unwrap(), &key, Hashed::of(name)).await.unwrap();
+    keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
     let line = Line::open(&b.app, Wanted { name, key: id, presented_key, ..Wanted::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coder_api::client::{Client, Error, Serve};
+use coder_api::client::{Client, Error, ServeProvisionerDaemonRequest};
 use coder_domain::protocol::ApiVersion;
 use coder_provisioner::{ConnectError, ConnectFuture, Connector, Transport};
 use coder_wire::error_chain;
@@ -16,19 +16,20 @@ use crate::versions;
 pub(super) struct Dialled {
     client: Client,
     /// The protocol version goes down when the server is older (wire-protocol 1.6).
-    serve: Arc<Mutex<Serve>>,
+    serve: Arc<Mutex<ServeProvisionerDaemonRequest>>,
 }
 
 impl Dialled {
     pub(super) fn new(client: Client, identity: &Identity, name: &str) -> Self {
-        let mut serve = Serve::new(identity.credential.clone(), name, versions::compatible());
+        let mut serve =
+            ServeProvisionerDaemonRequest::new(identity.credential.clone(), name, versions::compatible());
         serve.organization.clone_from(&identity.organization);
         serve.tags = identity.tags.clone();
         serve.extensions = Some(Extensions::ALL.to_string());
         Self { client, serve: Arc::new(Mutex::new(serve)) }
     }
 
-    fn serve(&self) -> Serve {
+    fn serve(&self) -> ServeProvisionerDaemonRequest {
         self.serve.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -1,12 +1,12 @@
-//! The life of a job: every state meets every happening, and random lives keep the promises.
+//! The life of a job: every state meets every event, and random lives keep the promises.
 
 use std::fmt::Write as _;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::DaemonId;
-use coder_domain::job::life::{Happening, Life, Limits, Link, Sender};
-use coder_domain::job::{InvalidTransition, Status};
-use coder_domain::key::Hashed;
+use coder_domain::job::lifecycle::{Connection, JobEvent, Lifecycle, Limits, Sender};
+use coder_domain::job::{Status, TransitionError};
+use coder_domain::key::Sha256Digest;
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -17,27 +17,27 @@ fn at(second: i64) -> Timestamp {
 const OWN: DaemonId = DaemonId(Uuid::from_u128(1));
 const OTHER: DaemonId = DaemonId(Uuid::from_u128(2));
 
-fn nonce(text: &str) -> Hashed {
-    Hashed::of(text)
+fn nonce(text: &str) -> Sha256Digest {
+    Sha256Digest::of(text)
 }
 
-/// A life after these happenings, a second apart from second 1 on.
-fn after(happenings: impl IntoIterator<Item = Happening>) -> Life {
-    (1..).zip(happenings).fold(Life::Waiting, |life, (second, what)| {
+/// A life after these events, a second apart from second 1 on.
+fn after(events: impl IntoIterator<Item = JobEvent>) -> Lifecycle {
+    (1..).zip(events).fold(Lifecycle::Waiting, |life, (second, what)| {
         life.apply(what, at(second), &Limits::default()).expect("the story is possible")
     })
 }
 
-fn official() -> Happening {
-    Happening::Acquire { daemon: OWN, session: None }
+fn official() -> JobEvent {
+    JobEvent::Acquire { daemon: OWN, session: None }
 }
 
-fn session() -> Happening {
-    Happening::Acquire { daemon: OWN, session: Some(nonce("ours")) }
+fn session() -> JobEvent {
+    JobEvent::Acquire { daemon: OWN, session: Some(nonce("ours")) }
 }
 
-fn resume() -> Happening {
-    Happening::Resume { daemon: OWN, session: nonce("ours") }
+fn resume() -> JobEvent {
+    JobEvent::Resume { daemon: OWN, session: nonce("ours") }
 }
 
 const PLAIN: Sender = Sender { daemon: OWN, epoch: None };
@@ -45,15 +45,15 @@ const PLAIN: Sender = Sender { daemon: OWN, epoch: None };
 const TOKEN: Sender = Sender { daemon: OWN, epoch: Some(2) };
 const OLD_TOKEN: Sender = Sender { daemon: OWN, epoch: Some(1) };
 
-fn states() -> Vec<(&'static str, Life)> {
-    use Happening::{Cancel, ConnectionLost, Fail};
+fn states() -> Vec<(&'static str, Lifecycle)> {
+    use JobEvent::{Cancel, ConnectionLost, Fail};
     let came_back = || vec![session(), resume()];
-    let with = |mut story: Vec<Happening>, more: Vec<Happening>| {
+    let with = |mut story: Vec<JobEvent>, more: Vec<JobEvent>| {
         story.extend(more);
         after(story)
     };
     vec![
-        ("waiting", Life::Waiting),
+        ("waiting", Lifecycle::Waiting),
         ("official", after([official()])),
         ("official, cancel", after([official(), Cancel])),
         ("official, lost", after([official(), ConnectionLost(PLAIN)])),
@@ -62,26 +62,27 @@ fn states() -> Vec<(&'static str, Life)> {
         ("session, cancel", with(came_back(), vec![Cancel])),
         ("session, lost", with(came_back(), vec![ConnectionLost(TOKEN)])),
         ("session, lost, cancel", with(came_back(), vec![Cancel, ConnectionLost(TOKEN)])),
-        ("succeeded", after([official(), Happening::Complete(PLAIN)])),
+        ("succeeded", after([official(), JobEvent::Complete(PLAIN)])),
         ("failed", with(came_back(), vec![Fail(TOKEN, "no".to_owned())])),
         ("canceled in the queue", after([Cancel])),
     ]
 }
 
-/// Name, happening, and second; the states above are at most four seconds old.
-fn happenings() -> Vec<(&'static str, Happening, i64)> {
-    use Happening::{
+/// Name, event, and second; the states above are at most four seconds old.
+fn events() -> Vec<(&'static str, JobEvent, i64)> {
+    use JobEvent::{
         Cancel, Complete, ConnectionLost, Fail, GiveUp, GraceOver, KeyGone, Silent, Unheard, Update,
     };
     let stranger = Sender { daemon: OTHER, epoch: None };
     let forged = Sender { daemon: OTHER, epoch: Some(2) };
-    let unserved = || Happening::Unserved { able_seen_at: at(10), reason: "Nobody came.".to_owned() };
+    let unserved =
+        || JobEvent::Unserved { capable_daemon_seen_at: at(10), reason: "Nobody came.".to_owned() };
     let fail = |sender| Fail(sender, "broken".to_owned());
     let far = 1_000_000;
     vec![
         ("acquire, official", official(), 10),
         ("acquire, session", session(), 10),
-        ("acquire, another", Happening::Acquire { daemon: OTHER, session: None }, 10),
+        ("acquire, another", JobEvent::Acquire { daemon: OTHER, session: None }, 10),
         ("update", Update(PLAIN), 10),
         ("update, token", Update(TOKEN), 10),
         ("update, old token", Update(OLD_TOKEN), 10),
@@ -101,8 +102,8 @@ fn happenings() -> Vec<(&'static str, Happening, i64)> {
         ("connection lost, old token", ConnectionLost(OLD_TOKEN), 10),
         ("connection lost, another daemon", ConnectionLost(stranger), 10),
         ("resume", resume(), 10),
-        ("resume, another nonce", Happening::Resume { daemon: OWN, session: nonce("guess") }, 10),
-        ("resume, another daemon", Happening::Resume { daemon: OTHER, session: nonce("ours") }, 10),
+        ("resume, another nonce", JobEvent::Resume { daemon: OWN, session: nonce("guess") }, 10),
+        ("resume, another daemon", JobEvent::Resume { daemon: OTHER, session: nonce("ours") }, 10),
         ("grace, too early", GraceOver, 120),
         ("grace over", GraceOver, far),
         ("silent, too early", Silent, 300),
@@ -118,25 +119,25 @@ fn happenings() -> Vec<(&'static str, Happening, i64)> {
     ]
 }
 
-fn refusal(error: &InvalidTransition) -> &'static str {
+fn refusal(error: &TransitionError) -> &'static str {
     match error {
-        InvalidTransition::NotPending => "refused: not pending",
-        InvalidTransition::NotRunning => "refused: not running",
-        InvalidTransition::NotOwner => "refused: not owner",
-        InvalidTransition::AlreadyCompleted => "refused: ended",
-        InvalidTransition::AlreadyCanceled => "refused: canceled before",
-        InvalidTransition::Superseded => "refused: superseded",
-        InvalidTransition::NotYet => "refused: not yet",
+        TransitionError::NotPending => "refused: not pending",
+        TransitionError::NotRunning => "refused: not running",
+        TransitionError::NotOwner => "refused: not owner",
+        TransitionError::AlreadyCompleted => "refused: ended",
+        TransitionError::AlreadyCanceled => "refused: canceled before",
+        TransitionError::Superseded => "refused: superseded",
+        TransitionError::NotYet => "refused: not yet",
     }
 }
 
-fn shown(life: &Life) -> String {
+fn shown(life: &Lifecycle) -> String {
     let mut text = life.status().to_string();
-    if let Life::Held { owner, link, alive_at, .. } = life {
-        let lost = if matches!(link, Link::Lost(_)) { ", lost" } else { "" };
+    if let Lifecycle::Held { owner, connection, alive_at, .. } = life {
+        let lost = if matches!(connection, Connection::Lost(_)) { ", lost" } else { "" };
         let _ = write!(text, ", epoch {}, alive {}{lost}", owner.epoch, alive_at.as_second());
     }
-    if let Life::Ended { error, .. } = life
+    if let Lifecycle::Ended { error, .. } = life
         && !error.is_empty()
     {
         let _ = write!(text, ": {error}");
@@ -145,71 +146,71 @@ fn shown(life: &Life) -> String {
 }
 
 #[test]
-fn every_state_meets_every_happening() {
+fn every_state_with_every_event() {
     let mut grid = String::new();
     for (state, life) in states() {
         let _ = writeln!(grid, "## {state}: {}", shown(&life));
-        for (happening, what, second) in happenings() {
+        for (event, what, second) in events() {
             let outcome = match life.clone().apply(what, at(second), &Limits::default()) {
                 Ok(next) if next == life => "nothing changes".to_owned(),
                 Ok(next) => shown(&next),
                 Err(error) => refusal(&error).to_owned(),
             };
-            let _ = writeln!(grid, "{happening:32} {outcome}");
+            let _ = writeln!(grid, "{event:32} {outcome}");
         }
         grid.push('\n');
     }
-    insta::assert_snapshot!("states_and_happenings", grid);
+    insta::assert_snapshot!("states_and_events", grid);
 }
 
 #[test]
 fn a_session_comes_back_within_its_grace_and_goes_on() {
-    let life = after([session(), Happening::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
+    let life = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
     let limits = Limits::default();
-    assert_eq!(life.clone().apply(Happening::GraceOver, at(121), &limits), Err(InvalidTransition::NotYet));
+    assert_eq!(life.clone().apply(JobEvent::GraceOver, at(121), &limits), Err(TransitionError::NotYet));
     let life = life.apply(resume(), at(121), &limits).unwrap();
     assert_eq!(life.epoch(), Some(2));
-    assert_eq!(life.clone().apply(Happening::GraceOver, at(9999), &limits), Err(InvalidTransition::NotYet));
-    let late = Happening::Complete(OLD_TOKEN);
-    assert_eq!(life.clone().apply(late, at(122), &limits), Err(InvalidTransition::Superseded));
-    assert_eq!(life.apply(Happening::Complete(TOKEN), at(122), &limits).unwrap().status(), Status::Succeeded);
+    assert_eq!(life.clone().apply(JobEvent::GraceOver, at(9999), &limits), Err(TransitionError::NotYet));
+    let late = JobEvent::Complete(OLD_TOKEN);
+    assert_eq!(life.clone().apply(late, at(122), &limits), Err(TransitionError::Superseded));
+    assert_eq!(life.apply(JobEvent::Complete(TOKEN), at(122), &limits).unwrap().status(), Status::Succeeded);
 }
 
 /// Each limit is kept to the instant: one second before it nothing happens, at it the job ends.
 #[test]
 fn limits_are_exact() {
-    let lost = Happening::ConnectionLost;
+    let lost = JobEvent::ConnectionLost;
     let first = Sender { daemon: OWN, epoch: Some(1) };
-    let check = |story: Vec<Happening>, what: Happening, second: i64| {
+    let check = |story: Vec<JobEvent>, what: JobEvent, second: i64| {
         let life = after(story);
         let limits = Limits::default();
         let early = life.clone().apply(what.clone(), at(second - 1), &limits);
-        assert_eq!(early, Err(InvalidTransition::NotYet), "{what:?}");
+        assert_eq!(early, Err(TransitionError::NotYet), "{what:?}");
         assert_eq!(life.apply(what, at(second), &limits).map(|life| life.status()), Ok(Status::Failed));
     };
-    check(vec![session(), lost(first)], Happening::GraceOver, 2 + 120);
-    check(vec![official()], Happening::Silent, 1 + 300);
-    check(vec![official(), Happening::Update(PLAIN)], Happening::Silent, 2 + 300);
-    check(vec![official(), lost(PLAIN), Happening::Cancel], Happening::Unheard, 3 + 30);
-    check(vec![official(), Happening::Cancel, lost(PLAIN)], Happening::Unheard, 3 + 30);
+    check(vec![session(), lost(first)], JobEvent::GraceOver, 2 + 120);
+    check(vec![official()], JobEvent::Silent, 1 + 300);
+    check(vec![official(), JobEvent::Update(PLAIN)], JobEvent::Silent, 2 + 300);
+    check(vec![official(), lost(PLAIN), JobEvent::Cancel], JobEvent::Unheard, 3 + 30);
+    check(vec![official(), JobEvent::Cancel, lost(PLAIN)], JobEvent::Unheard, 3 + 30);
 }
 
 #[test]
 fn the_end_of_an_old_connection_does_not_lose_the_new_one() {
     let life = after([session(), resume()]);
-    let lost = life.clone().apply(Happening::ConnectionLost(OLD_TOKEN), at(10), &Limits::default());
-    assert_eq!(lost, Err(InvalidTransition::Superseded));
+    let lost = life.clone().apply(JobEvent::ConnectionLost(OLD_TOKEN), at(10), &Limits::default());
+    assert_eq!(lost, Err(TransitionError::Superseded));
 }
 
 #[test]
 fn a_grace_longer_than_the_official_silence_is_kept() {
     let limits = Limits { grace: jiff::SignedDuration::from_mins(10), ..Limits::default() };
-    let life = after([session(), Happening::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
-    assert_eq!(life.clone().apply(Happening::Silent, at(500), &limits), Err(InvalidTransition::NotYet));
-    assert_eq!(life.apply(Happening::GraceOver, at(700), &limits).unwrap().status(), Status::Failed);
+    let life = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
+    assert_eq!(life.clone().apply(JobEvent::Silent, at(500), &limits), Err(TransitionError::NotYet));
+    assert_eq!(life.apply(JobEvent::GraceOver, at(700), &limits).unwrap().status(), Status::Failed);
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn event() -> impl Strategy<Value = JobEvent> {
     let daemon = || prop_oneof![4 => Just(OWN), 1 => Just(OTHER)];
     let sender = move || {
         (daemon(), proptest::option::of(0_u64..5)).prop_map(|(daemon, epoch)| Sender { daemon, epoch })
@@ -217,28 +218,28 @@ fn happening() -> impl Strategy<Value = Happening> {
     let session = || prop_oneof![3 => Just(nonce("ours")), 1 => Just(nonce("guess"))];
     prop_oneof![
         3 => (daemon(), proptest::option::of(session()))
-            .prop_map(|(daemon, session)| Happening::Acquire { daemon, session }),
-        4 => sender().prop_map(Happening::Update),
-        1 => sender().prop_map(Happening::Complete),
-        1 => sender().prop_map(|sender| Happening::Fail(sender, "broken".to_owned())),
-        1 => Just(Happening::Cancel),
-        3 => sender().prop_map(Happening::ConnectionLost),
-        4 => (daemon(), session()).prop_map(|(daemon, session)| Happening::Resume { daemon, session }),
-        2 => Just(Happening::GraceOver),
-        1 => Just(Happening::Silent),
-        1 => Just(Happening::Unheard),
-        1 => (0_i64..4000).prop_map(|s| Happening::Unserved { able_seen_at: at(s), reason: String::new() }),
-        1 => daemon().prop_map(|daemon| Happening::KeyGone { daemon, expired: true }),
+            .prop_map(|(daemon, session)| JobEvent::Acquire { daemon, session }),
+        4 => sender().prop_map(JobEvent::Update),
+        1 => sender().prop_map(JobEvent::Complete),
+        1 => sender().prop_map(|sender| JobEvent::Fail(sender, "broken".to_owned())),
+        1 => Just(JobEvent::Cancel),
+        3 => sender().prop_map(JobEvent::ConnectionLost),
+        4 => (daemon(), session()).prop_map(|(daemon, session)| JobEvent::Resume { daemon, session }),
+        2 => Just(JobEvent::GraceOver),
+        1 => Just(JobEvent::Silent),
+        1 => Just(JobEvent::Unheard),
+        1 => (0_i64..4000).prop_map(|s| JobEvent::Unserved { capable_daemon_seen_at: at(s), reason: String::new() }),
+        1 => daemon().prop_map(|daemon| JobEvent::KeyGone { daemon, expired: true }),
     ]
 }
 
-/// Who speaks in a happening, if a daemon does.
-fn speaker(what: &Happening) -> Option<Sender> {
+/// Who speaks in a event, if a daemon does.
+fn speaker(what: &JobEvent) -> Option<Sender> {
     match what {
-        Happening::Update(sender)
-        | Happening::Complete(sender)
-        | Happening::Fail(sender, _)
-        | Happening::ConnectionLost(sender) => Some(*sender),
+        JobEvent::Update(sender)
+        | JobEvent::Complete(sender)
+        | JobEvent::Fail(sender, _)
+        | JobEvent::ConnectionLost(sender) => Some(*sender),
         _ => None,
     }
 }
@@ -248,38 +249,38 @@ proptest! {
 
     /// One owner for ever, one end, and nobody is heard but the owner's latest connection.
     #[test]
-    fn one_owner_one_result(steps in proptest::collection::vec((happening(), 0_i64..200), 0..40)) {
+    fn one_owner_one_result(steps in proptest::collection::vec((event(), 0_i64..200), 0..40)) {
         let limits = Limits::default();
-        let (mut life, mut now) = (Life::Waiting, 0);
+        let (mut life, mut now) = (Lifecycle::Waiting, 0);
         let (mut owner, mut epoch, mut official) = (None, 0_u64, false);
         for (what, wait) in steps {
             now += wait;
             let before = life.clone();
             let Ok(next) = life.clone().apply(what.clone(), at(now), &limits) else { continue };
-            prop_assert!(before.facts().completed_at.is_none(), "an ended job accepts nothing");
+            prop_assert!(before.record().completed_at.is_none(), "an ended job accepts nothing");
             if let Some(sender) = speaker(&what) {
                 prop_assert_eq!(Some(sender.daemon), owner, "only the owner speaks");
                 prop_assert!(sender.epoch == Some(epoch) || (official && sender.epoch.is_none()));
             }
             match &what {
-                Happening::Acquire { daemon, session } => {
+                JobEvent::Acquire { daemon, session } => {
                     prop_assert_eq!(owner.replace(*daemon), None, "acquired once");
                     (epoch, official) = (1, session.is_none());
                 }
-                Happening::Resume { .. } => {
+                JobEvent::Resume { .. } => {
                     prop_assert!(!official);
                     epoch += 1;
                 }
-                Happening::Cancel => prop_assert!(next.facts().canceled_at == Some(at(now))),
+                JobEvent::Cancel => prop_assert!(next.record().canceled_at == Some(at(now))),
                 _ => {}
             }
-            if let Life::Held { owner: held, .. } = &next {
+            if let Lifecycle::Held { owner: held, .. } = &next {
                 prop_assert_eq!((Some(held.daemon), held.epoch), (owner, epoch));
             }
-            prop_assert_eq!(next.facts().worker, owner);
+            prop_assert_eq!(next.record().worker, owner);
             // What is stored and read again is the same life, but for the connection.
-            if let Life::Held { owner, alive_at, link: Link::Connected, .. } = &next {
-                let read = next.facts().life(owner.session, owner.epoch, *alive_at);
+            if let Lifecycle::Held { owner, alive_at, connection: Connection::Connected, .. } = &next {
+                let read = next.record().lifecycle(owner.session, owner.epoch, *alive_at);
                 prop_assert_eq!(&read, &next);
             }
             life = next;

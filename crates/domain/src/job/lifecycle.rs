@@ -1,7 +1,7 @@
 //! The one state machine of a job: who owns it, what may happen to it when, and which messages come too late.
 //!
 //! A job is never queued twice (scheduling-and-auth JOB-2): it waits, is held by one owner, and ends. What clients see
-//! of it is derived ([`Life::status`]). The database guards each transition with the same conditions.
+//! of it is derived ([`Lifecycle::status`]). The database guards each transition with the same conditions.
 //!
 //! # Fencing
 //!
@@ -16,13 +16,13 @@
 //! A session of ours has [`Limits::grace`] to come back with its nonce; when that is over the job fails as lost. An
 //! official daemon says nothing when it comes back; its next message shows it. It keeps the official rule
 //! ([`Limits::hung_after`] of silence), except for a job whose cancel nobody is there to hear, which ends after
-//! [`Limits::unheard_after`].
+//! [`Limits::cancel_undelivered_after`].
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Facts, InvalidTransition, Status};
+use super::{Record, Status, TransitionError};
 use crate::ids::DaemonId;
-use crate::key::Hashed;
+use crate::key::Sha256Digest;
 
 /// How long what may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub struct Limits {
     /// How long a connected or official owner may be silent (scheduling-and-auth REAP-1).
     pub hung_after: SignedDuration,
     /// How long nothing able to run a waiting job may have been seen.
-    pub unserved_after: SignedDuration,
+    pub pending_after: SignedDuration,
     /// How long a requested cancel waits for an official owner whose connection is gone. Official daemons give up on a
     /// message after 30 s and with it on the job.
-    pub unheard_after: SignedDuration,
+    pub cancel_undelivered_after: SignedDuration,
 }
 
 impl Default for Limits {
@@ -43,8 +43,8 @@ impl Default for Limits {
         Self {
             grace: SignedDuration::from_mins(2),
             hung_after: SignedDuration::from_mins(5),
-            unserved_after: SignedDuration::from_mins(30),
-            unheard_after: SignedDuration::from_secs(30),
+            pending_after: SignedDuration::from_mins(30),
+            cancel_undelivered_after: SignedDuration::from_secs(30),
         }
     }
 }
@@ -55,14 +55,14 @@ pub struct Owner {
     /// The daemon's row.
     pub daemon: DaemonId,
     /// Hash of the session's nonce; none for official daemons.
-    pub session: Option<Hashed>,
+    pub session: Option<Sha256Digest>,
     /// Grows with each acquisition and return.
     pub epoch: u64,
 }
 
 /// Whether the owner is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum Connection {
     /// It is connected, as far as is known.
     Connected,
     /// Its connection ended at this instant.
@@ -71,7 +71,7 @@ pub enum Link {
 
 /// The life of a job so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum Lifecycle {
     /// It waits for a daemon.
     Waiting,
     /// A daemon works on it.
@@ -83,7 +83,7 @@ pub enum Life {
         /// The owner's last sign of life.
         alive_at: Timestamp,
         /// The owner's connection.
-        link: Link,
+        connection: Connection,
         /// When a cancel was asked for.
         canceled_at: Option<Timestamp>,
     },
@@ -113,13 +113,13 @@ pub struct Sender {
 
 /// Something that happens to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum JobEvent {
     /// A daemon takes it; `session` is the hash of its session's nonce, none for official daemons.
     Acquire {
         /// Which daemon.
         daemon: DaemonId,
         /// Its session.
-        session: Option<Hashed>,
+        session: Option<Sha256Digest>,
     },
     /// Its owner shows that it lives.
     Update(Sender),
@@ -136,7 +136,7 @@ pub enum Happening {
         /// Which daemon.
         daemon: DaemonId,
         /// Hash of the nonce that it presents.
-        session: Hashed,
+        session: Sha256Digest,
     },
     /// Somebody looks whether the owner's grace is over.
     GraceOver,
@@ -146,8 +146,8 @@ pub enum Happening {
     Unheard,
     /// Somebody looks whether anything able to run it has been seen, and knows why it waits.
     Unserved {
-        /// When such a daemon was seen last ([`crate::explain::able_seen_at`]).
-        able_seen_at: Timestamp,
+        /// When such a daemon was seen last ([`crate::explain::capable_daemon_seen_at`]).
+        capable_daemon_seen_at: Timestamp,
         /// Why it waits, for people.
         reason: String,
     },
@@ -169,97 +169,103 @@ pub const KEY_DELETED: &str = "the key of the provisioner daemon was deleted";
 /// What a job fails with when its owner's key expires.
 pub const KEY_EXPIRED: &str = "the key of the provisioner daemon has expired";
 /// What a job fails with when its cancel reached nobody.
-pub const CANCEL_UNHEARD: &str =
+pub const CANCEL_UNDELIVERED: &str =
     "canceled while its provisioner daemon was away: what it was doing may be unfinished";
 
-impl Life {
+impl Lifecycle {
     /// Applies one happening at `now`. Refused ones change nothing.
-    pub fn apply(self, what: Happening, now: Timestamp, limits: &Limits) -> Result<Self, InvalidTransition> {
+    pub fn apply(self, what: JobEvent, now: Timestamp, limits: &Limits) -> Result<Self, TransitionError> {
         match what {
-            Happening::Acquire { daemon, session } => self.acquire(daemon, session, now),
-            Happening::Update(sender) => self.update(sender, now),
-            Happening::Complete(sender) => {
+            JobEvent::Acquire { daemon, session } => self.acquire(daemon, session, now),
+            JobEvent::Update(sender) => self.update(sender, now),
+            JobEvent::Complete(sender) => {
                 self.require(sender)?;
                 self.end(now, String::new())
             }
-            Happening::Fail(sender, error) => {
+            JobEvent::Fail(sender, error) => {
                 self.require(sender)?;
                 self.end(now, error)
             }
-            Happening::Cancel => self.cancel(now),
-            Happening::ConnectionLost(sender) => self.connection_lost(sender, now),
-            Happening::Resume { daemon, session } => self.resume(daemon, session, now),
-            Happening::GraceOver => match self {
-                Self::Held { owner: Owner { session: Some(_), .. }, link: Link::Lost(at), .. }
-                    if now.duration_since(at) >= limits.grace =>
-                {
-                    self.end(now, DAEMON_LOST.to_owned())
-                }
+            JobEvent::Cancel => self.cancel(now),
+            JobEvent::ConnectionLost(sender) => self.connection_lost(sender, now),
+            JobEvent::Resume { daemon, session } => self.resume(daemon, session, now),
+            JobEvent::GraceOver => match self {
+                Self::Held {
+                    owner: Owner { session: Some(_), .. },
+                    connection: Connection::Lost(at),
+                    ..
+                } if now.duration_since(at) >= limits.grace => self.end(now, DAEMON_LOST.to_owned()),
                 other => Err(other.not_yet()),
             },
-            Happening::Silent => match &self {
-                Self::Held { owner, link, alive_at, .. }
-                    if (*link == Link::Connected || owner.session.is_none())
+            JobEvent::Silent => match &self {
+                Self::Held { owner, connection, alive_at, .. }
+                    if (*connection == Connection::Connected || owner.session.is_none())
                         && now.duration_since(*alive_at) >= limits.hung_after =>
                 {
                     self.end(now, terminated("hung", limits.hung_after))
                 }
                 other => Err(other.not_yet()),
             },
-            Happening::Unheard => match self {
+            JobEvent::Unheard => match self {
                 Self::Held {
                     owner: Owner { session: None, .. },
-                    link: Link::Lost(lost),
+                    connection: Connection::Lost(lost),
                     canceled_at: Some(asked),
                     ..
-                } if now.duration_since(lost.max(asked)) >= limits.unheard_after => {
-                    self.end(now, CANCEL_UNHEARD.to_owned())
+                } if now.duration_since(lost.max(asked)) >= limits.cancel_undelivered_after => {
+                    self.end(now, CANCEL_UNDELIVERED.to_owned())
                 }
                 other => Err(other.not_yet()),
             },
-            Happening::Unserved { able_seen_at, reason } => match self {
-                Self::Waiting if now.duration_since(able_seen_at) >= limits.unserved_after => {
-                    let error = terminated("pending", limits.unserved_after);
+            JobEvent::Unserved { capable_daemon_seen_at, reason } => match self {
+                Self::Waiting if now.duration_since(capable_daemon_seen_at) >= limits.pending_after => {
+                    let error = terminated("pending", limits.pending_after);
                     self.end(now, format!("{error} {reason}"))
                 }
-                Self::Waiting => Err(InvalidTransition::NotYet),
-                Self::Held { .. } => Err(InvalidTransition::NotPending),
-                Self::Ended { .. } => Err(InvalidTransition::AlreadyCompleted),
+                Self::Waiting => Err(TransitionError::NotYet),
+                Self::Held { .. } => Err(TransitionError::NotPending),
+                Self::Ended { .. } => Err(TransitionError::AlreadyCompleted),
             },
-            Happening::KeyGone { daemon, expired } => {
+            JobEvent::KeyGone { daemon, expired } => {
                 self.require_daemon(daemon)?;
                 self.end(now, if expired { KEY_EXPIRED } else { KEY_DELETED }.to_owned())
             }
-            Happening::GiveUp(error) => self.end(now, error),
+            JobEvent::GiveUp(error) => self.end(now, error),
         }
     }
 
     fn acquire(
         self,
         daemon: DaemonId,
-        session: Option<Hashed>,
+        session: Option<Sha256Digest>,
         now: Timestamp,
-    ) -> Result<Self, InvalidTransition> {
+    ) -> Result<Self, TransitionError> {
         if self != Self::Waiting {
-            return Err(InvalidTransition::NotPending);
+            return Err(TransitionError::NotPending);
         }
         let owner = Owner { daemon, session, epoch: 1 };
-        Ok(Self::Held { owner, since: now, alive_at: now, link: Link::Connected, canceled_at: None })
+        Ok(Self::Held {
+            owner,
+            since: now,
+            alive_at: now,
+            connection: Connection::Connected,
+            canceled_at: None,
+        })
     }
 
-    fn update(mut self, sender: Sender, now: Timestamp) -> Result<Self, InvalidTransition> {
+    fn update(mut self, sender: Sender, now: Timestamp) -> Result<Self, TransitionError> {
         self.require(sender)?;
-        if let Self::Held { owner, alive_at, link, .. } = &mut self {
+        if let Self::Held { owner, alive_at, connection, .. } = &mut self {
             *alive_at = now.max(*alive_at);
             // A session of ours comes back by its nonce only: this may be the last word of the connection that ended.
             if owner.session.is_none() {
-                *link = Link::Connected;
+                *connection = Connection::Connected;
             }
         }
         Ok(self)
     }
 
-    fn cancel(mut self, now: Timestamp) -> Result<Self, InvalidTransition> {
+    fn cancel(mut self, now: Timestamp) -> Result<Self, TransitionError> {
         match &mut self {
             Self::Waiting => Ok(Self::Ended {
                 at: now,
@@ -268,19 +274,19 @@ impl Life {
                 owner: None,
                 error: String::new(),
             }),
-            Self::Held { canceled_at: Some(_), .. } => Err(InvalidTransition::AlreadyCanceled),
+            Self::Held { canceled_at: Some(_), .. } => Err(TransitionError::AlreadyCanceled),
             Self::Held { canceled_at, .. } => {
                 *canceled_at = Some(now);
                 Ok(self)
             }
-            Self::Ended { .. } => Err(InvalidTransition::AlreadyCompleted),
+            Self::Ended { .. } => Err(TransitionError::AlreadyCompleted),
         }
     }
 
-    fn connection_lost(mut self, sender: Sender, now: Timestamp) -> Result<Self, InvalidTransition> {
+    fn connection_lost(mut self, sender: Sender, now: Timestamp) -> Result<Self, TransitionError> {
         self.require(sender)?;
-        if let Self::Held { link: link @ Link::Connected, .. } = &mut self {
-            *link = Link::Lost(now);
+        if let Self::Held { connection: connection @ Connection::Connected, .. } = &mut self {
+            *connection = Connection::Lost(now);
         }
         Ok(self)
     }
@@ -288,80 +294,80 @@ impl Life {
     fn resume(
         mut self,
         daemon: DaemonId,
-        session: Hashed,
+        session: Sha256Digest,
         now: Timestamp,
-    ) -> Result<Self, InvalidTransition> {
+    ) -> Result<Self, TransitionError> {
         self.require_daemon(daemon)?;
         match &mut self {
-            Self::Held { owner, alive_at, link, .. } => {
+            Self::Held { owner, alive_at, connection, .. } => {
                 if !owner.session.is_some_and(|own| own.verify(&session)) {
-                    return Err(InvalidTransition::NotOwner);
+                    return Err(TransitionError::NotOwner);
                 }
                 owner.epoch += 1;
                 *alive_at = now.max(*alive_at);
-                *link = Link::Connected;
+                *connection = Connection::Connected;
                 Ok(self)
             }
-            Self::Waiting | Self::Ended { .. } => Err(InvalidTransition::NotRunning),
+            Self::Waiting | Self::Ended { .. } => Err(TransitionError::NotRunning),
         }
     }
 
-    fn end(self, at: Timestamp, error: String) -> Result<Self, InvalidTransition> {
+    fn end(self, at: Timestamp, error: String) -> Result<Self, TransitionError> {
         match self {
             // Officially a job that ends in failure has begun (scheduling-and-auth REAP-4).
             Self::Waiting => Ok(Self::Ended { at, since: Some(at), canceled_at: None, owner: None, error }),
             Self::Held { owner, since, canceled_at, .. } => {
                 Ok(Self::Ended { at, since: Some(since), canceled_at, owner: Some(owner), error })
             }
-            Self::Ended { .. } => Err(InvalidTransition::AlreadyCompleted),
+            Self::Ended { .. } => Err(TransitionError::AlreadyCompleted),
         }
     }
 
     /// Whether this sender may report on the job now (scheduling-and-auth 3.3, CONF-16: ended jobs refuse).
-    pub fn require(&self, sender: Sender) -> Result<(), InvalidTransition> {
+    pub fn require(&self, sender: Sender) -> Result<(), TransitionError> {
         self.require_daemon(sender.daemon)?;
         match self {
             Self::Held { owner, .. } => match sender.epoch {
                 Some(epoch) if epoch == owner.epoch => Ok(()),
-                Some(_) => Err(InvalidTransition::Superseded),
+                Some(_) => Err(TransitionError::Superseded),
                 None if owner.session.is_none() => Ok(()),
-                None => Err(InvalidTransition::NotOwner),
+                None => Err(TransitionError::NotOwner),
             },
-            Self::Waiting | Self::Ended { .. } => Err(InvalidTransition::NotRunning),
+            Self::Waiting | Self::Ended { .. } => Err(TransitionError::NotRunning),
         }
     }
 
-    fn require_daemon(&self, daemon: DaemonId) -> Result<(), InvalidTransition> {
+    fn require_daemon(&self, daemon: DaemonId) -> Result<(), TransitionError> {
         match self {
-            Self::Waiting => Err(InvalidTransition::NotRunning),
+            Self::Waiting => Err(TransitionError::NotRunning),
             Self::Held { owner, .. } | Self::Ended { owner: Some(owner), .. } if owner.daemon != daemon => {
-                Err(InvalidTransition::NotOwner)
+                Err(TransitionError::NotOwner)
             }
             Self::Held { .. } => Ok(()),
-            Self::Ended { .. } => Err(InvalidTransition::AlreadyCompleted),
+            Self::Ended { .. } => Err(TransitionError::AlreadyCompleted),
         }
     }
 
-    fn not_yet(&self) -> InvalidTransition {
+    fn not_yet(&self) -> TransitionError {
         match self {
-            Self::Waiting => InvalidTransition::NotRunning,
-            Self::Held { .. } => InvalidTransition::NotYet,
-            Self::Ended { .. } => InvalidTransition::AlreadyCompleted,
+            Self::Waiting => TransitionError::NotRunning,
+            Self::Held { .. } => TransitionError::NotYet,
+            Self::Ended { .. } => TransitionError::AlreadyCompleted,
         }
     }
 
     /// The instants and texts that clients see.
     #[must_use]
-    pub fn facts(&self) -> Facts {
+    pub fn record(&self) -> Record {
         match self {
-            Self::Waiting => Facts::default(),
-            Self::Held { owner, since, canceled_at, .. } => Facts {
+            Self::Waiting => Record::default(),
+            Self::Held { owner, since, canceled_at, .. } => Record {
                 started_at: Some(*since),
                 canceled_at: *canceled_at,
                 worker: Some(owner.daemon),
-                ..Facts::default()
+                ..Record::default()
             },
-            Self::Ended { at, since, canceled_at, owner, error } => Facts {
+            Self::Ended { at, since, canceled_at, owner, error } => Record {
                 started_at: *since,
                 canceled_at: *canceled_at,
                 completed_at: Some(*at),
@@ -374,7 +380,7 @@ impl Life {
     /// What clients see of the state.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.facts().status()
+        self.record().status()
     }
 
     /// The epoch that the owner must show; none unless it is held.

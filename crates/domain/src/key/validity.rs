@@ -11,7 +11,7 @@ use crate::tags::{self, SCOPE, SCOPE_USER};
 
 /// Which of a key's secrets was shown. After a rotation a key has two for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Generation {
+pub enum SecretVersion {
     /// The newest one.
     Current,
     /// The one before the last rotation.
@@ -20,7 +20,7 @@ pub enum Generation {
 
 /// What limits the use of a key. The default is the official key: valid from everywhere until it is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct KeyValidity {
     /// The first instant at which it is no longer valid.
     pub expires_at: Option<Timestamp>,
     /// When it was deleted.
@@ -49,10 +49,15 @@ pub enum Refusal {
     Address(Option<IpAddr>),
 }
 
-impl Terms {
+impl KeyValidity {
     /// Whether the key may be used at `now` from `address`, by somebody who showed this secret. Asked at each join, and
-    /// of live sessions at [`Terms::ends_at`] and whenever the key changes.
-    pub fn check(&self, shown: Generation, now: Timestamp, address: Option<IpAddr>) -> Result<(), Refusal> {
+    /// of live sessions at [`KeyValidity::ends_at`] and whenever the key changes.
+    pub fn check(
+        &self,
+        shown: SecretVersion,
+        now: Timestamp,
+        address: Option<IpAddr>,
+    ) -> Result<(), Refusal> {
         let over = |end: Option<Timestamp>| end.filter(|end| now >= *end);
         if let Some(at) = self.revoked_at {
             return Err(Refusal::Revoked(at));
@@ -60,7 +65,7 @@ impl Terms {
         if let Some(at) = over(self.expires_at) {
             return Err(Refusal::Expired(at));
         }
-        if shown == Generation::Previous {
+        if shown == SecretVersion::Previous {
             match self.previous_until {
                 None => return Err(Refusal::Superseded(now)),
                 Some(at) if now >= at => return Err(Refusal::Superseded(at)),
@@ -73,8 +78,8 @@ impl Terms {
     /// The first instant at which somebody who showed this secret must stop, as far as is known now; a session sets its
     /// timer to it instead of asking again and again.
     #[must_use]
-    pub fn ends_at(&self, shown: Generation) -> Option<Timestamp> {
-        let rotated = (shown == Generation::Previous).then_some(self.previous_until).flatten();
+    pub fn ends_at(&self, shown: SecretVersion) -> Option<Timestamp> {
+        let rotated = (shown == SecretVersion::Previous).then_some(self.previous_until).flatten();
         [self.revoked_at, self.expires_at, rotated].into_iter().flatten().min()
     }
 
@@ -89,7 +94,7 @@ impl Terms {
 
 /// Why a key cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum InvalidKey {
     /// Its name.
     #[error("name {0}")]
     Name(#[from] names::Error),
@@ -110,14 +115,14 @@ pub fn validate(
     key_tags: &BTreeMap<String, String>,
     expires_at: Option<Timestamp>,
     now: Timestamp,
-) -> Result<(), Invalid> {
+) -> Result<(), InvalidKey> {
     names::provisioner_key(name)?;
     tags::validate(key_tags)?;
     if key_tags.get(SCOPE).is_some_and(|scope| scope == SCOPE_USER) {
-        return Err(Invalid::UserScope);
+        return Err(InvalidKey::UserScope);
     }
     match expires_at {
-        Some(at) if at <= now => Err(Invalid::Past(at)),
+        Some(at) if at <= now => Err(InvalidKey::Past(at)),
         _ => Ok(()),
     }
 }
@@ -138,37 +143,37 @@ mod tests {
 
     #[test]
     fn an_official_key_is_valid_until_it_is_deleted() {
-        let terms = Terms::default();
-        assert_eq!(terms.check(Generation::Current, at(5), None), Ok(()));
-        assert_eq!(terms.ends_at(Generation::Current), None);
-        let deleted = Terms { revoked_at: Some(at(3)), ..terms };
-        assert_eq!(deleted.check(Generation::Current, at(5), home()), Err(Refusal::Revoked(at(3))));
+        let validity = KeyValidity::default();
+        assert_eq!(validity.check(SecretVersion::Current, at(5), None), Ok(()));
+        assert_eq!(validity.ends_at(SecretVersion::Current), None);
+        let deleted = KeyValidity { revoked_at: Some(at(3)), ..validity };
+        assert_eq!(deleted.check(SecretVersion::Current, at(5), home()), Err(Refusal::Revoked(at(3))));
     }
 
     #[test]
     fn expiry_is_the_first_invalid_instant() {
-        let terms = Terms { expires_at: Some(at(10)), ..Terms::default() };
-        assert_eq!(terms.check(Generation::Current, at(9), None), Ok(()));
-        assert_eq!(terms.check(Generation::Current, at(10), None), Err(Refusal::Expired(at(10))));
-        assert_eq!(terms.ends_at(Generation::Current), Some(at(10)));
+        let validity = KeyValidity { expires_at: Some(at(10)), ..KeyValidity::default() };
+        assert_eq!(validity.check(SecretVersion::Current, at(9), None), Ok(()));
+        assert_eq!(validity.check(SecretVersion::Current, at(10), None), Err(Refusal::Expired(at(10))));
+        assert_eq!(validity.ends_at(SecretVersion::Current), Some(at(10)));
     }
 
     #[test]
     fn old_and_new_are_valid_during_the_overlap_and_only_the_newest_after_it() {
-        let terms = Terms::default().rotated(at(10), SignedDuration::from_secs(60));
-        for shown in [Generation::Current, Generation::Previous] {
-            assert_eq!(terms.check(shown, at(69), None), Ok(()));
+        let validity = KeyValidity::default().rotated(at(10), SignedDuration::from_secs(60));
+        for shown in [SecretVersion::Current, SecretVersion::Previous] {
+            assert_eq!(validity.check(shown, at(69), None), Ok(()));
         }
-        assert_eq!(terms.check(Generation::Previous, at(70), None), Err(Refusal::Superseded(at(70))));
-        assert_eq!(terms.check(Generation::Current, at(70), None), Ok(()));
+        assert_eq!(validity.check(SecretVersion::Previous, at(70), None), Err(Refusal::Superseded(at(70))));
+        assert_eq!(validity.check(SecretVersion::Current, at(70), None), Ok(()));
         assert_eq!(
-            (terms.ends_at(Generation::Previous), terms.ends_at(Generation::Current)),
+            (validity.ends_at(SecretVersion::Previous), validity.ends_at(SecretVersion::Current)),
             (Some(at(70)), None)
         );
-        let at_once = Terms::default().rotated(at(10), SignedDuration::from_secs(-5));
-        assert!(at_once.check(Generation::Previous, at(10), None).is_err());
+        let at_once = KeyValidity::default().rotated(at(10), SignedDuration::from_secs(-5));
+        assert!(at_once.check(SecretVersion::Previous, at(10), None).is_err());
         assert!(
-            Terms::default().check(Generation::Previous, at(0), None).is_err(),
+            KeyValidity::default().check(SecretVersion::Previous, at(0), None).is_err(),
             "there is no previous secret"
         );
     }
@@ -176,12 +181,12 @@ mod tests {
     #[test]
     fn the_allow_list_decides_by_address() {
         let networks = AllowList::parse(["10.0.0.0/8"]).expect("a list");
-        let terms = Terms { networks, ..Terms::default() };
-        assert_eq!(terms.check(Generation::Current, at(0), home()), Ok(()));
+        let validity = KeyValidity { networks, ..KeyValidity::default() };
+        assert_eq!(validity.check(SecretVersion::Current, at(0), home()), Ok(()));
         let mapped = "::ffff:10.0.0.1".parse().ok();
-        assert_eq!(terms.check(Generation::Current, at(0), mapped), Ok(()));
+        assert_eq!(validity.check(SecretVersion::Current, at(0), mapped), Ok(()));
         for address in ["8.8.8.8".parse().ok(), None] {
-            let refusal = terms.check(Generation::Current, at(0), address).expect_err("outside");
+            let refusal = validity.check(SecretVersion::Current, at(0), address).expect_err("outside");
             assert_eq!(refusal, Refusal::Address(address));
             assert!(refusal.to_string().starts_with("the key may not be used from "));
         }
@@ -194,18 +199,18 @@ mod tests {
         };
         let check = |name: &str, pairs: &[(&str, &str)]| validate(name, &tags(pairs), None, at(0));
         assert_eq!(check(&"k".repeat(64), &[("scope", "organization"), ("a", "b")]), Ok(()));
-        assert!(matches!(check(&"k".repeat(65), &[]), Err(Invalid::Name(names::Error::TooLong(64)))));
-        assert!(matches!(check("", &[]), Err(Invalid::Name(names::Error::Empty))));
-        assert!(matches!(check("PSK", &[]), Err(Invalid::Name(names::Error::Reserved(_)))));
-        assert!(matches!(check("a\0b", &[]), Err(Invalid::Name(_))));
-        assert_eq!(check("a", &[("scope", "user")]), Err(Invalid::UserScope));
-        assert_eq!(check("a", &[("a", "\0")]), Err(Invalid::Tags(tags::Error::Nul)));
+        assert!(matches!(check(&"k".repeat(65), &[]), Err(InvalidKey::Name(names::Error::TooLong(64)))));
+        assert!(matches!(check("", &[]), Err(InvalidKey::Name(names::Error::Empty))));
+        assert!(matches!(check("PSK", &[]), Err(InvalidKey::Name(names::Error::Reserved(_)))));
+        assert!(matches!(check("a\0b", &[]), Err(InvalidKey::Name(_))));
+        assert_eq!(check("a", &[("scope", "user")]), Err(InvalidKey::UserScope));
+        assert_eq!(check("a", &[("a", "\0")]), Err(InvalidKey::Tags(tags::Error::Nul)));
         let many: BTreeMap<_, _> = (0..10_000).map(|n| (n.to_string(), String::new())).collect();
         assert!(matches!(
             validate("a", &many, None, at(0)),
-            Err(Invalid::Tags(tags::Error::TooMany(10_000)))
+            Err(InvalidKey::Tags(tags::Error::TooMany(10_000)))
         ));
-        assert_eq!(validate("a", &tags(&[]), Some(at(7)), at(7)), Err(Invalid::Past(at(7))));
+        assert_eq!(validate("a", &tags(&[]), Some(at(7)), at(7)), Err(InvalidKey::Past(at(7))));
         assert_eq!(validate("a", &tags(&[]), Some(at(8)), at(7)), Ok(()));
     }
 
@@ -216,13 +221,13 @@ mod tests {
             expires in proptest::option::of(0_i64..20), overlap in proptest::option::of(-3_i64..20),
             previous: bool, now in 0_i64..25,
         ) {
-            let mut terms = Terms { expires_at: expires.map(at), ..Terms::default() };
+            let mut validity = KeyValidity { expires_at: expires.map(at), ..KeyValidity::default() };
             if let Some(overlap) = overlap {
-                terms = terms.rotated(at(0), SignedDuration::from_secs(overlap));
+                validity = validity.rotated(at(0), SignedDuration::from_secs(overlap));
             }
-            let shown = if previous && overlap.is_some() { Generation::Previous } else { Generation::Current };
-            let valid = terms.ends_at(shown).is_none_or(|end| at(now) < end);
-            prop_assert_eq!(terms.check(shown, at(now), None).is_ok(), valid);
+            let shown = if previous && overlap.is_some() { SecretVersion::Previous } else { SecretVersion::Current };
+            let valid = validity.ends_at(shown).is_none_or(|end| at(now) < end);
+            prop_assert_eq!(validity.check(shown, at(now), None).is_ok(), valid);
         }
     }
 }
