@@ -1,4 +1,4 @@
-//! The life of a provisioner job: types, states, transitions, and the status every client sees.
+//! The life-cycle of a provisioner job: types, states, transitions, and the status that clients see.
 
 pub mod lifecycle;
 
@@ -28,7 +28,7 @@ impl Type {
     pub const ALL: [Self; 3] =
         [Self::TemplateVersionImport, Self::WorkspaceBuild, Self::TemplateVersionDryRun];
 
-    /// The word used in JSON and in the database.
+    /// The value in JSON and in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,13 +39,13 @@ impl Type {
     }
 }
 
-/// A word outside an enum.
+/// A text that names no variant of an enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} {value:?}")]
 pub struct UnknownVariant {
-    /// What was being read.
+    /// The enum, for people.
     pub what: &'static str,
-    /// The word found.
+    /// The text.
     pub value: String,
 }
 
@@ -65,9 +65,9 @@ pub enum Status {
     Pending,
     /// A daemon works on it.
     Running,
-    /// Ended well.
+    /// Ended without an error.
     Succeeded,
-    /// A cancel was asked for and the daemon has not ended yet.
+    /// A cancel was requested and the daemon has not ended yet.
     Canceling,
     /// Ended after a cancel, without an error.
     Canceled,
@@ -80,7 +80,7 @@ impl Status {
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Running, Self::Succeeded, Self::Canceling, Self::Canceled, Self::Failed];
 
-    /// The word used in JSON.
+    /// The value in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -114,18 +114,18 @@ impl FromStr for Status {
     }
 }
 
-/// The stored facts a job's state is derived from; there is no stored status.
+/// The stored fields that a job's status is derived from; no status is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// When a daemon took it.
+    /// When a daemon acquired it.
     pub started_at: Option<Timestamp>,
-    /// When a cancel was asked for.
+    /// When a cancel was requested.
     pub canceled_at: Option<Timestamp>,
     /// When it ended.
     pub completed_at: Option<Timestamp>,
     /// The error text, possibly empty.
     pub error: String,
-    /// The daemon that has, or had, it.
+    /// The daemon that holds, or held, it.
     pub worker: Option<DaemonId>,
 }
 
@@ -144,63 +144,35 @@ impl Record {
     }
 }
 
-/// Something that happens to a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A daemon takes it.
-    Acquire(DaemonId),
-    /// A user asks to stop it.
-    Cancel,
-    /// Its daemon reports success.
-    Complete(DaemonId),
-    /// Its daemon reports failure.
-    Fail(DaemonId, String),
-    /// The server gives up on it.
-    Reap(String),
-}
-
 /// An event that cannot happen in a job's present state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransitionError {
-    /// Taken, canceled or ended before.
+    /// A daemon has acquired it, it was canceled, or it has ended.
     #[error("job is not waiting for a daemon")]
     NotPending,
-    /// Nobody has taken it yet.
+    /// No daemon has acquired it.
     #[error("job isn't running yet")]
     NotRunning,
-    /// Another daemon has it.
+    /// Another daemon holds it.
     #[error("you don't own this job")]
     NotOwner,
     /// It has ended.
     #[error("job already completed")]
     AlreadyCompleted,
-    /// A cancel was asked for before.
+    /// A cancel was requested before.
     #[error("job has already been marked as canceled")]
     AlreadyCanceled,
-    /// The same daemon has come back over another connection since.
+    /// The same daemon has resumed the job over another connection.
     #[error("another connection of this daemon has taken the job over")]
     Superseded,
-    /// The time that must pass first has not passed, or something else must happen first.
-    #[error("it is too early to give up on the job")]
-    NotYet,
+    /// The server decided to end the job in an earlier state of it.
+    #[error("the job has changed since")]
+    Changed,
 }
 
 impl Record {
-    /// Applies one event at `now`, as [`lifecycle::Lifecycle`] has it for daemons that hold no session.
-    pub fn apply(self, event: Event, now: Timestamp) -> Result<Self, TransitionError> {
-        let sender = |daemon| lifecycle::Sender { daemon, epoch: None };
-        let what = match event {
-            Event::Acquire(daemon) => lifecycle::JobEvent::Acquire { daemon, session: None },
-            Event::Cancel => lifecycle::JobEvent::Cancel,
-            Event::Complete(daemon) => lifecycle::JobEvent::Complete(sender(daemon)),
-            Event::Fail(daemon, error) => lifecycle::JobEvent::Fail(sender(daemon), error),
-            Event::Reap(error) => lifecycle::JobEvent::GiveUp(error),
-        };
-        Ok(self.lifecycle(None, 1, now).apply(what, now, &lifecycle::Limits::default())?.record())
-    }
-
-    /// The life of which these are the visible facts. `session` and `epoch` are the owner's; `alive_at` is its last sign
-    /// of life; whether its connection is lost is the caller's to add.
+    /// The state of the job. `session` and `epoch` are the owner's; `alive_at` is its last sign of life. The connection
+    /// counts as open: a caller that knows more sets it.
     #[must_use]
     pub fn lifecycle(
         self,
@@ -229,7 +201,7 @@ impl Record {
     }
 }
 
-/// Error code: the template wants values for required variables; clients ask for them.
+/// Error code: required template variables have no value. Clients ask for them.
 pub const REQUIRED_TEMPLATE_VARIABLES: &str = "REQUIRED_TEMPLATE_VARIABLES";
 /// Error code: a parameter has no value.
 pub const MISSING_TEMPLATE_PARAMETER: &str = "MISSING_TEMPLATE_PARAMETER";
@@ -248,8 +220,6 @@ pub fn error_code(text: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -260,14 +230,14 @@ mod tests {
     fn status_table() {
         let check = |completed, error: &str, canceled, started, want| {
             let time = |set: bool| set.then(|| at(1));
-            let facts = Record {
+            let record = Record {
                 started_at: time(started),
                 canceled_at: time(canceled),
                 completed_at: time(completed),
                 error: error.to_owned(),
                 worker: None,
             };
-            assert_eq!(facts.status(), want, "{facts:?}");
+            assert_eq!(record.status(), want, "{record:?}");
         };
         check(true, "x", true, true, Status::Failed);
         check(true, "", true, true, Status::Canceled);
@@ -280,58 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_job_canceled_while_waiting_is_over_and_cannot_be_acquired() {
-        let job = Record::default().apply(Event::Cancel, at(1)).expect("pending");
-        assert_eq!(job.status(), Status::Canceled);
-        assert_eq!(job.apply(Event::Acquire(DaemonId::random()), at(2)), Err(TransitionError::NotPending));
-    }
-
-    #[test]
-    fn late_messages_of_a_reaped_job_are_refused() {
-        let daemon = DaemonId::random();
-        let job = Record::default().apply(Event::Acquire(daemon), at(1)).expect("pending");
-        let job = job.apply(Event::Reap("gone".to_owned()), at(2)).expect("running");
-        assert_eq!(job.clone().apply(Event::Complete(daemon), at(3)), Err(TransitionError::AlreadyCompleted));
-        assert_eq!(job.status(), Status::Failed);
-    }
-
-    #[test]
-    fn only_the_owner_reports() {
-        let job = Record::default().apply(Event::Acquire(DaemonId::random()), at(1)).expect("pending");
-        assert_eq!(job.apply(Event::Complete(DaemonId::random()), at(2)), Err(TransitionError::NotOwner));
-    }
-
-    #[test]
     fn error_codes() {
         assert_eq!(error_code("required template variables need values: a"), REQUIRED_TEMPLATE_VARIABLES);
         assert_eq!(error_code("missing parameter x"), MISSING_TEMPLATE_PARAMETER);
         assert_eq!(error_code("other"), "");
-    }
-
-    fn events() -> impl Strategy<Value = Vec<(u8, bool)>> {
-        proptest::collection::vec((0_u8..5, any::<bool>()), 0..8)
-    }
-
-    proptest! {
-        #[test]
-        fn an_ended_job_never_changes(steps in events()) {
-            let daemons = [DaemonId::random(), DaemonId::random()];
-            let mut job = Record::default();
-            for (second, (step, first)) in steps.into_iter().enumerate() {
-                let daemon = daemons[usize::from(first)];
-                let event = match step {
-                    0 => Event::Acquire(daemon),
-                    1 => Event::Cancel,
-                    2 => Event::Complete(daemon),
-                    3 => Event::Fail(daemon, "failed".to_owned()),
-                    _ => Event::Reap("hung".to_owned()),
-                };
-                let ended = job.completed_at.is_some();
-                let after = job.clone().apply(event, at(i64::try_from(second).expect("small")));
-                prop_assert!(!(ended && after.is_ok()));
-                job = after.unwrap_or(job);
-                prop_assert_eq!(job.status().is_active(), job.completed_at.is_none());
-            }
-        }
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use coder_domain::ids::{JobId, KeyId, UserId};
 use coder_domain::job::Type;
-use coder_domain::job::lifecycle::DAEMON_LOST;
+use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::key::Sha256Digest;
 use coder_domain::protocol;
 use coder_domain::tags::TagSet;
 use coder_store::daemons::{self, Join};
-use coder_store::jobs::{self, While};
+use coder_store::jobs;
 use coder_wire::bytes::ByteStream;
 use coder_wire::extension::Extensions;
 
@@ -117,8 +117,8 @@ impl Handle {
     }
 
     async fn end_builtin_job(&self, job: JobId) -> Result<(), coder_store::Error> {
-        let said = "Coder: the server process that ran the job is gone.";
-        give_up(&self.app, job, While::Open, DAEMON_LOST, said).await.map(|_| ())
+        let ending = Ending { guard: Guard::Open, cause: Cause::DaemonProcessGone };
+        give_up(&self.app, job, &ending).await.map(drop)
     }
 
     /// Under which URL workspaces reach us: the configured one, or the listener's.

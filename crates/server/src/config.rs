@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coder_domain::external_auth::Provider;
+use coder_domain::job::lifecycle::Limits;
 use coder_domain::key::Network;
 use coder_domain::secret::Secret;
 use coder_wire::extension::Extensions;
+use jiff::SignedDuration;
 use url::Url;
 
 /// Everything a server can be told at start.
@@ -274,6 +276,20 @@ impl Default for Provisioning {
             extensions: Extensions::ALL,
             wake_ups: true,
             log_bytes: 64 << 20,
+        }
+    }
+}
+
+impl Provisioning {
+    /// After which time the server ends a job.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let signed = |limit| SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        Limits {
+            reconnect_grace: signed(self.daemon_grace),
+            hung_after: signed(self.hung_after),
+            pending_after: signed(self.pending_after),
+            ..Limits::default()
         }
     }
 }

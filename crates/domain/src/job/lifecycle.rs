@@ -1,22 +1,28 @@
-//! The one state machine of a job: who owns it, what may happen to it when, and which messages come too late.
+//! The state machine of a job: who holds it, which events may change it, and when the server ends it.
 //!
 //! A job is never queued twice (scheduling-and-auth JOB-2): it waits, is held by one owner, and ends. What clients see
-//! of it is derived ([`Lifecycle::status`]). The database guards each transition with the same conditions.
+//! of it is derived ([`Lifecycle::status`]). The database guards each transition with the same conditions; a test of the
+//! store runs random events against this machine and both database engines.
 //!
 //! # Fencing
 //!
-//! Each time a job gets an owner, and each time its owner comes back, the job's *epoch* grows. A daemon of ours shows
-//! the epoch with every message (its token carries it), so that whatever an earlier connection still says is refused
-//! and changes nothing. Official daemons know no epoch: they are recognised by their row alone, as officially, and
-//! only on jobs that an official daemon acquired; they cannot touch a job that a session of ours holds, whatever
-//! their name.
+//! Each time a job gets an owner, and each time its owner resumes it, the job's *epoch* grows. Our daemons send the
+//! epoch with every message (it is part of the job's token), so that messages of an earlier connection are refused.
+//! Official daemons know no epoch: they are recognised by their row alone, as officially, and only on jobs that an
+//! official daemon acquired. They cannot change a job that one of our sessions holds, whatever their name.
 //!
 //! # A lost connection
 //!
-//! A session of ours has [`Limits::grace`] to come back with its nonce; when that is over the job fails as lost. An
-//! official daemon says nothing when it comes back; its next message shows it. It keeps the official rule
-//! ([`Limits::hung_after`] of silence), except for a job whose cancel nobody is there to hear, which ends after
+//! One of our sessions has [`Limits::reconnect_grace`] to resume its jobs with its nonce; after that they fail as lost.
+//! An official daemon cannot resume; its next message shows that it is back. It keeps the official rule
+//! ([`Limits::hung_after`] of silence). A canceled job whose official daemon is disconnected ends earlier, after
 //! [`Limits::cancel_undelivered_after`].
+//!
+//! # When the server ends a job
+//!
+//! [`Lifecycle::deadline`] and [`Lifecycle::due_pending`] decide it, for every caller: the reaper, the timers of lost
+//! connections and the cancel of a job. The [`Ending`] that they return carries a [`Guard`], so that a job that changed
+//! in between is left alone.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -24,16 +30,16 @@ use super::{Record, Status, TransitionError};
 use crate::ids::DaemonId;
 use crate::key::Sha256Digest;
 
-/// How long what may last.
+/// After which time the server ends a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a session of ours may be away before its jobs fail.
-    pub grace: SignedDuration,
+    /// How long one of our sessions may be disconnected before its jobs fail.
+    pub reconnect_grace: SignedDuration,
     /// How long a connected or official owner may be silent (scheduling-and-auth REAP-1).
     pub hung_after: SignedDuration,
-    /// How long nothing able to run a waiting job may have been seen.
+    /// How long a job may wait without any daemon that could run it.
     pub pending_after: SignedDuration,
-    /// How long a requested cancel waits for an official owner whose connection is gone. Official daemons give up on a
+    /// How long a requested cancel waits for an official owner whose connection ended. Official daemons give up on a
     /// message after 30 s and with it on the job.
     pub cancel_undelivered_after: SignedDuration,
 }
@@ -41,11 +47,19 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            grace: SignedDuration::from_mins(2),
+            reconnect_grace: SignedDuration::from_mins(2),
             hung_after: SignedDuration::from_mins(5),
             pending_after: SignedDuration::from_mins(30),
             cancel_undelivered_after: SignedDuration::from_secs(30),
         }
+    }
+}
+
+impl Limits {
+    /// No held job is due before its owner was silent for this long, so a query may skip the others.
+    #[must_use]
+    pub fn shortest_silence(&self) -> SignedDuration {
+        self.reconnect_grace.min(self.hung_after).min(self.cancel_undelivered_after)
     }
 }
 
@@ -56,44 +70,47 @@ pub struct Owner {
     pub daemon: DaemonId,
     /// Hash of the session's nonce; none for official daemons.
     pub session: Option<Sha256Digest>,
-    /// Grows with each acquisition and return.
+    /// Grows with each acquisition and resumption.
     pub epoch: u64,
 }
 
-/// Whether the owner is there.
+/// The connection of a job's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// It is connected, as far as is known.
+    /// It is open, as far as is known.
     Connected,
-    /// Its connection ended at this instant.
+    /// It ended at this instant.
     Lost(Timestamp),
+    /// The server started at this instant and has not heard of the owner. The connection may have ended with the
+    /// server's previous process, or another replica may have it. Never stored.
+    Unknown(Timestamp),
 }
 
-/// The life of a job so far.
+/// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
     /// It waits for a daemon.
     Waiting,
     /// A daemon works on it.
     Held {
-        /// Which.
+        /// The daemon.
         owner: Owner,
-        /// Since when.
+        /// When the daemon acquired it.
         since: Timestamp,
         /// The owner's last sign of life.
         alive_at: Timestamp,
         /// The owner's connection.
         connection: Connection,
-        /// When a cancel was asked for.
+        /// When a cancel was requested.
         canceled_at: Option<Timestamp>,
     },
-    /// Nothing changes any more.
+    /// It has ended; this state is final.
     Ended {
-        /// When.
+        /// When it ended.
         at: Timestamp,
-        /// When it began, if it did.
+        /// When a daemon acquired it, if one did.
         since: Option<Timestamp>,
-        /// When a cancel was asked for.
+        /// When a cancel was requested.
         canceled_at: Option<Timestamp>,
         /// The last owner, if it had one.
         owner: Option<Owner>,
@@ -102,80 +119,206 @@ pub enum Lifecycle {
     },
 }
 
-/// Who says something about a job.
+/// The sender of a message about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// The daemon's row, from its credential and name.
     pub daemon: DaemonId,
-    /// The epoch out of the message's token; none from official daemons.
+    /// The epoch in the message's token; none from official daemons.
     pub epoch: Option<u64>,
 }
 
-/// Something that happens to a job.
+/// An event that may change a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobEvent {
-    /// A daemon takes it; `session` is the hash of its session's nonce, none for official daemons.
+    /// A daemon acquires it.
     Acquire {
-        /// Which daemon.
+        /// The daemon.
         daemon: DaemonId,
-        /// Its session.
+        /// Hash of its session's nonce; none for official daemons.
         session: Option<Sha256Digest>,
     },
     /// Its owner shows that it lives.
     Update(Sender),
     /// Its owner reports success.
     Complete(Sender),
-    /// Its owner reports failure. Officially an empty text is none: such a job has succeeded, or was canceled.
+    /// Its owner reports failure. Officially an empty text means success, or, after a cancel, that it was canceled.
     Fail(Sender, String),
-    /// A person asks to stop it.
+    /// A person requests a cancel.
     Cancel,
-    /// The connection over which this sender spoke has ended.
+    /// The connection of this sender ended.
     ConnectionLost(Sender),
-    /// A session comes back and proves with its nonce who it is.
+    /// A session resumes the job and proves with its nonce who it is.
     Resume {
-        /// Which daemon.
+        /// The daemon.
         daemon: DaemonId,
         /// Hash of the nonce that it presents.
         session: Sha256Digest,
     },
-    /// Somebody looks whether the owner's grace is over.
-    GraceOver,
-    /// Somebody looks whether the owner has been silent for too long.
-    Silent,
-    /// Somebody looks whether a cancel reaches nobody.
-    Unheard,
-    /// Somebody looks whether anything able to run it has been seen, and knows why it waits.
-    Unserved {
-        /// When such a daemon was seen last ([`crate::explain::capable_daemon_seen_at`]).
-        capable_daemon_seen_at: Timestamp,
-        /// Why it waits, for people.
-        reason: String,
-    },
-    /// The key with which this daemon joined was deleted, or has expired.
-    KeyGone {
-        /// Which daemon.
-        daemon: DaemonId,
-        /// Whether it expired.
-        expired: bool,
-    },
-    /// The server cannot hand it over, or an operator ends it.
-    GiveUp(String),
+    /// The server ends it.
+    End(Ending),
 }
 
-/// What a job fails with when its daemon did not come back in time.
-pub const DAEMON_LOST: &str = "daemon lost: its connection ended and it did not come back in time";
-/// What a job fails with when its owner's key is deleted.
-pub const KEY_DELETED: &str = "the key of the provisioner daemon was deleted";
-/// What a job fails with when its owner's key expires.
-pub const KEY_EXPIRED: &str = "the key of the provisioner daemon has expired";
-/// What a job fails with when its cancel reached nobody.
-pub const CANCEL_UNDELIVERED: &str =
-    "canceled while its provisioner daemon was away: what it was doing may be unfinished";
+/// The error of a job that was handed to a daemon and never reached it, in the official words.
+pub const NOT_DELIVERED: &str = "connection to provisioner daemon broken";
+
+/// What must still be true of a job when the server ends it. The store puts it into the statement that ends the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// It has not ended.
+    Open,
+    /// No daemon has acquired it.
+    Pending,
+    /// This daemon holds it.
+    HeldBy(DaemonId),
+    /// Its owner's last sign of life is this one.
+    SilentSince(Timestamp),
+    /// Its owner's connection ended then and is not back.
+    LostSince(Timestamp),
+}
+
+impl Guard {
+    /// Whether it holds for a job in this state.
+    #[must_use]
+    pub fn holds(self, job: &Lifecycle) -> bool {
+        match (self, job) {
+            (_, Lifecycle::Ended { .. }) => false,
+            (Self::Open, _) | (Self::Pending, Lifecycle::Waiting) => true,
+            (Self::HeldBy(daemon), Lifecycle::Held { owner, .. }) => owner.daemon == daemon,
+            (Self::SilentSince(at), Lifecycle::Held { alive_at, .. }) => *alive_at == at,
+            (Self::LostSince(at), Lifecycle::Held { connection, .. }) => *connection == Connection::Lost(at),
+            _ => false,
+        }
+    }
+}
+
+/// Why the server ends a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its daemon's connection ended and the daemon did not come back within [`Limits::reconnect_grace`].
+    DaemonLost,
+    /// The process of its daemon is known to be gone.
+    DaemonProcessGone,
+    /// Its owner was silent for this time.
+    Hung(SignedDuration),
+    /// It was canceled while its official daemon was disconnected.
+    CancelUndelivered,
+    /// For this time there was no daemon that could run it; with the reason for which it waits.
+    NoDaemon(SignedDuration, String),
+    /// The key with which its daemon joined was deleted.
+    KeyDeleted,
+    /// The key with which its daemon joined has expired.
+    KeyExpired,
+    /// The token with which its daemon joined was deleted or has expired.
+    TokenEnded,
+    /// The user with whose token its daemon joined may not run it any more.
+    UserNotAllowed,
+    /// The organization of its daemon was removed.
+    OrganizationRemoved,
+    /// It was handed to a daemon and never reached it.
+    NotDelivered,
+}
+
+/// The server's decision to end a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// What must still be true of the job.
+    pub guard: Guard,
+    /// Why it ends.
+    pub cause: Cause,
+}
+
+impl Ending {
+    /// The error of the job.
+    #[must_use]
+    pub fn error(&self) -> String {
+        match &self.cause {
+            Cause::DaemonLost | Cause::DaemonProcessGone => {
+                "daemon lost: its connection ended and it did not come back in time".to_owned()
+            }
+            Cause::Hung(after) => format!("{} has been terminated by the reaper.", detected("hung", *after)),
+            Cause::CancelUndelivered => {
+                "canceled while its provisioner daemon was disconnected: its work may be unfinished"
+                    .to_owned()
+            }
+            Cause::NoDaemon(after, reason) => {
+                let detected = detected("pending", *after);
+                format!("{detected} has been terminated by the reaper. {reason}").trim_end().to_owned()
+            }
+            Cause::KeyDeleted => "the key of the provisioner daemon was deleted".to_owned(),
+            Cause::KeyExpired => "the key of the provisioner daemon has expired".to_owned(),
+            Cause::TokenEnded => {
+                "the token that the provisioner daemon joined with was deleted or has expired".to_owned()
+            }
+            Cause::UserNotAllowed => {
+                "the user whose token the provisioner daemon joined with may not run it any more".to_owned()
+            }
+            Cause::OrganizationRemoved => "the organization of the provisioner daemon was removed".to_owned(),
+            Cause::NotDelivered => NOT_DELIVERED.to_owned(),
+        }
+    }
+
+    /// The line that the job's log ends with.
+    #[must_use]
+    pub fn log_line(&self) -> String {
+        match &self.cause {
+            Cause::DaemonLost | Cause::CancelUndelivered => format!("Coder: {}.", self.error()),
+            Cause::DaemonProcessGone => {
+                "Coder: the process of the provisioner daemon that held the job is gone.".to_owned()
+            }
+            Cause::Hung(after) => format!("{} will be terminated.", detected("hung", *after)),
+            Cause::NoDaemon(after, reason) => {
+                format!("{} will be terminated. {reason}", detected("pending", *after)).trim_end().to_owned()
+            }
+            Cause::NotDelivered => {
+                "Coder: the job was handed to a provisioner daemon and never reached it.".to_owned()
+            }
+            Cause::KeyDeleted
+            | Cause::KeyExpired
+            | Cause::TokenEnded
+            | Cause::UserNotAllowed
+            | Cause::OrganizationRemoved => format!("Coder: {}; the job has been ended.", self.error()),
+        }
+    }
+
+    /// The value of the label `reason` in metrics.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self.cause {
+            Cause::DaemonLost | Cause::DaemonProcessGone | Cause::CancelUndelivered => "lost",
+            Cause::Hung(_) => "hung",
+            Cause::NoDaemon(..) => "pending",
+            Cause::KeyDeleted
+            | Cause::KeyExpired
+            | Cause::TokenEnded
+            | Cause::UserNotAllowed
+            | Cause::OrganizationRemoved
+            | Cause::NotDelivered => "other",
+        }
+    }
+}
+
+/// The beginning of the official texts about reaped jobs (scheduling-and-auth REAP-3, REAP-4).
+fn detected(state: &str, after: SignedDuration) -> String {
+    let minutes = after.as_mins();
+    let length =
+        if minutes > 0 { format!("{minutes} minutes") } else { format!("{} seconds", after.as_secs()) };
+    format!("Coder: Build has been detected as {state} for {length} and")
+}
+
+/// When the server ends a job, and why, if nothing happens to the job before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// The first instant at which the ending is due.
+    pub at: Timestamp,
+    /// The ending.
+    pub ending: Ending,
+}
 
 impl Lifecycle {
-    /// Applies one happening at `now`. Refused ones change nothing.
-    pub fn apply(self, what: JobEvent, now: Timestamp, limits: &Limits) -> Result<Self, TransitionError> {
-        match what {
+    /// Applies one event at `now`. A refused event changes nothing.
+    pub fn apply(self, event: JobEvent, now: Timestamp) -> Result<Self, TransitionError> {
+        match event {
             JobEvent::Acquire { daemon, session } => self.acquire(daemon, session, now),
             JobEvent::Update(sender) => self.update(sender, now),
             JobEvent::Complete(sender) => {
@@ -189,49 +332,75 @@ impl Lifecycle {
             JobEvent::Cancel => self.cancel(now),
             JobEvent::ConnectionLost(sender) => self.connection_lost(sender, now),
             JobEvent::Resume { daemon, session } => self.resume(daemon, session, now),
-            JobEvent::GraceOver => match self {
-                Self::Held {
-                    owner: Owner { session: Some(_), .. },
-                    connection: Connection::Lost(at),
-                    ..
-                } if now.duration_since(at) >= limits.grace => self.end(now, DAEMON_LOST.to_owned()),
-                other => Err(other.not_yet()),
-            },
-            JobEvent::Silent => match &self {
-                Self::Held { owner, connection, alive_at, .. }
-                    if (*connection == Connection::Connected || owner.session.is_none())
-                        && now.duration_since(*alive_at) >= limits.hung_after =>
-                {
-                    self.end(now, terminated("hung", limits.hung_after))
-                }
-                other => Err(other.not_yet()),
-            },
-            JobEvent::Unheard => match self {
-                Self::Held {
-                    owner: Owner { session: None, .. },
-                    connection: Connection::Lost(lost),
-                    canceled_at: Some(asked),
-                    ..
-                } if now.duration_since(lost.max(asked)) >= limits.cancel_undelivered_after => {
-                    self.end(now, CANCEL_UNDELIVERED.to_owned())
-                }
-                other => Err(other.not_yet()),
-            },
-            JobEvent::Unserved { capable_daemon_seen_at, reason } => match self {
-                Self::Waiting if now.duration_since(capable_daemon_seen_at) >= limits.pending_after => {
-                    let error = terminated("pending", limits.pending_after);
-                    self.end(now, format!("{error} {reason}"))
-                }
-                Self::Waiting => Err(TransitionError::NotYet),
-                Self::Held { .. } => Err(TransitionError::NotPending),
+            JobEvent::End(ending) => match self {
                 Self::Ended { .. } => Err(TransitionError::AlreadyCompleted),
+                open if ending.guard.holds(&open) => open.end(now, ending.cause.error()),
+                _ => Err(TransitionError::Changed),
             },
-            JobEvent::KeyGone { daemon, expired } => {
-                self.require_daemon(daemon)?;
-                self.end(now, if expired { KEY_EXPIRED } else { KEY_DELETED }.to_owned())
-            }
-            JobEvent::GiveUp(error) => self.end(now, error),
         }
+    }
+
+    /// The deadline of a held job. Waiting and ended jobs have none.
+    ///
+    /// Silence and absence count from `watched_since` at the earliest: the start of this server, or the instant at which
+    /// its clock was set. Daemons that were cut off by the server's downtime get the whole time to come back.
+    #[must_use]
+    pub fn deadline(&self, limits: &Limits, watched_since: Timestamp) -> Option<Deadline> {
+        let Self::Held { owner, alive_at, connection, canceled_at, .. } = self else { return None };
+        let deadline = |since: Timestamp, limit: SignedDuration, guard, cause| Deadline {
+            at: since.max(watched_since).saturating_add(limit).unwrap_or(Timestamp::MAX),
+            ending: Ending { guard, cause },
+        };
+        let silent = Guard::SilentSince(*alive_at);
+        let hung = deadline(*alive_at, limits.hung_after, silent, Cause::Hung(limits.hung_after));
+        Some(match (owner.session, *connection, *canceled_at) {
+            // A last message of the ended connection may arrive after its end was noticed.
+            (Some(_), Connection::Lost(at), _) => {
+                deadline(at.max(*alive_at), limits.reconnect_grace, Guard::LostSince(at), Cause::DaemonLost)
+            }
+            (Some(_), Connection::Unknown(start), _) => {
+                deadline(start.max(*alive_at), limits.reconnect_grace, silent, Cause::DaemonLost)
+            }
+            (None, Connection::Lost(at), Some(canceled_at)) => {
+                let (since, limit) = (at.max(canceled_at), limits.cancel_undelivered_after);
+                let undelivered = deadline(since, limit, Guard::LostSince(at), Cause::CancelUndelivered);
+                if undelivered.at < hung.at { undelivered } else { hung }
+            }
+            _ => hung,
+        })
+    }
+
+    /// Why the server ends this held job now, if it does.
+    #[must_use]
+    pub fn due(&self, now: Timestamp, limits: &Limits, watched_since: Timestamp) -> Option<Ending> {
+        let deadline = self.deadline(limits, watched_since)?;
+        (now >= deadline.at).then_some(deadline.ending)
+    }
+
+    /// Why the server ends this waiting job now, if it does: for the whole time no daemon was seen that could run it.
+    /// `capable_daemon_seen_at` is when one was seen last ([`crate::explain::capable_daemon_seen_at`]), `reason` why the
+    /// job waits, for people.
+    #[must_use]
+    pub fn due_pending(
+        &self,
+        now: Timestamp,
+        limits: &Limits,
+        capable_daemon_seen_at: Timestamp,
+        reason: &str,
+    ) -> Option<Ending> {
+        let cause = || Cause::NoDaemon(limits.pending_after, reason.to_owned());
+        let is_due =
+            *self == Self::Waiting && now.duration_since(capable_daemon_seen_at) >= limits.pending_after;
+        is_due.then(|| Ending { guard: Guard::Pending, cause: cause() })
+    }
+
+    /// The same job for a server that started at `start` and has not heard of the job's owner.
+    #[must_use]
+    pub fn after_restart(mut self, start: Timestamp) -> Self {
+        if let Self::Held { connection: connection @ Connection::Connected, .. } = &mut self {
+            *connection = Connection::Unknown(start);
+        }
+        self
     }
 
     fn acquire(
@@ -257,7 +426,7 @@ impl Lifecycle {
         self.require(sender)?;
         if let Self::Held { owner, alive_at, connection, .. } = &mut self {
             *alive_at = now.max(*alive_at);
-            // A session of ours comes back by its nonce only: this may be the last word of the connection that ended.
+            // One of our sessions comes back by its nonce only: this message may come from the connection that ended.
             if owner.session.is_none() {
                 *connection = Connection::Connected;
             }
@@ -348,14 +517,6 @@ impl Lifecycle {
         }
     }
 
-    fn not_yet(&self) -> TransitionError {
-        match self {
-            Self::Waiting => TransitionError::NotRunning,
-            Self::Held { .. } => TransitionError::NotYet,
-            Self::Ended { .. } => TransitionError::AlreadyCompleted,
-        }
-    }
-
     /// The instants and texts that clients see.
     #[must_use]
     pub fn record(&self) -> Record {
@@ -391,13 +552,4 @@ impl Lifecycle {
             Self::Waiting | Self::Ended { .. } => None,
         }
     }
-}
-
-/// The error text of a reaped job (scheduling-and-auth REAP-4).
-#[must_use]
-pub fn terminated(how: &str, after: SignedDuration) -> String {
-    let minutes = after.as_mins();
-    let length =
-        if minutes > 0 { format!("{minutes} minutes") } else { format!("{} seconds", after.as_secs()) };
-    format!("Coder: Build has been detected as {how} for {length} and has been terminated by the reaper.")
 }

@@ -1,12 +1,13 @@
-//! The life of a job: every state meets every event, and random lives keep the promises.
+//! The state machine of a job: a golden table of every state with every event, and properties of random sequences.
 
 use std::fmt::Write as _;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::DaemonId;
-use coder_domain::job::lifecycle::{Connection, JobEvent, Lifecycle, Limits, Sender};
+use coder_domain::job::lifecycle::{Cause, Connection, Ending, Guard, JobEvent, Lifecycle, Limits, Sender};
 use coder_domain::job::{Status, TransitionError};
 use coder_domain::key::Sha256Digest;
+use jiff::SignedDuration;
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -16,15 +17,17 @@ fn at(second: i64) -> Timestamp {
 
 const OWN: DaemonId = DaemonId(Uuid::from_u128(1));
 const OTHER: DaemonId = DaemonId(Uuid::from_u128(2));
+/// The server has watched from the beginning.
+const ALWAYS: Timestamp = Timestamp::MIN;
 
 fn nonce(text: &str) -> Sha256Digest {
     Sha256Digest::of(text)
 }
 
-/// A life after these events, a second apart from second 1 on.
+/// The job after these events, one second apart, the first at second 1.
 fn after(events: impl IntoIterator<Item = JobEvent>) -> Lifecycle {
-    (1..).zip(events).fold(Lifecycle::Waiting, |life, (second, what)| {
-        life.apply(what, at(second), &Limits::default()).expect("the story is possible")
+    (1..).zip(events).fold(Lifecycle::Waiting, |job, (second, event)| {
+        job.apply(event, at(second)).expect("each event is allowed")
     })
 }
 
@@ -40,82 +43,73 @@ fn resume() -> JobEvent {
     JobEvent::Resume { daemon: OWN, session: nonce("ours") }
 }
 
+fn end(guard: Guard) -> JobEvent {
+    JobEvent::End(Ending { guard, cause: Cause::NotDelivered })
+}
+
 const PLAIN: Sender = Sender { daemon: OWN, epoch: None };
-/// The current epoch of the sessions in the grid, which came back once.
+/// The current epoch of the sessions in the table, which resumed the job once.
 const TOKEN: Sender = Sender { daemon: OWN, epoch: Some(2) };
 const OLD_TOKEN: Sender = Sender { daemon: OWN, epoch: Some(1) };
 
 fn states() -> Vec<(&'static str, Lifecycle)> {
     use JobEvent::{Cancel, ConnectionLost, Fail};
-    let came_back = || vec![session(), resume()];
-    let with = |mut story: Vec<JobEvent>, more: Vec<JobEvent>| {
-        story.extend(more);
-        after(story)
-    };
+    let resumed = |more: Vec<JobEvent>| after([vec![session(), resume()], more].concat());
     vec![
         ("waiting", Lifecycle::Waiting),
         ("official", after([official()])),
         ("official, cancel", after([official(), Cancel])),
         ("official, lost", after([official(), ConnectionLost(PLAIN)])),
         ("official, lost, cancel", after([official(), ConnectionLost(PLAIN), Cancel])),
-        ("session", with(came_back(), vec![])),
-        ("session, cancel", with(came_back(), vec![Cancel])),
-        ("session, lost", with(came_back(), vec![ConnectionLost(TOKEN)])),
-        ("session, lost, cancel", with(came_back(), vec![Cancel, ConnectionLost(TOKEN)])),
+        ("session", resumed(vec![])),
+        ("session, cancel", resumed(vec![Cancel])),
+        ("session, lost", resumed(vec![ConnectionLost(TOKEN)])),
+        ("session, lost, cancel", resumed(vec![Cancel, ConnectionLost(TOKEN)])),
         ("succeeded", after([official(), JobEvent::Complete(PLAIN)])),
-        ("failed", with(came_back(), vec![Fail(TOKEN, "no".to_owned())])),
+        ("failed", resumed(vec![Fail(TOKEN, "no".to_owned())])),
         ("canceled in the queue", after([Cancel])),
     ]
 }
 
-/// Name, event, and second; the states above are at most four seconds old.
-fn events() -> Vec<(&'static str, JobEvent, i64)> {
-    use JobEvent::{
-        Cancel, Complete, ConnectionLost, Fail, GiveUp, GraceOver, KeyGone, Silent, Unheard, Update,
-    };
+/// Name and event; each happens at second 10, the states are at most four seconds old.
+fn events() -> Vec<(&'static str, JobEvent)> {
+    use JobEvent::{Cancel, Complete, ConnectionLost, Fail, Update};
     let stranger = Sender { daemon: OTHER, epoch: None };
     let forged = Sender { daemon: OTHER, epoch: Some(2) };
-    let unserved =
-        || JobEvent::Unserved { capable_daemon_seen_at: at(10), reason: "Nobody came.".to_owned() };
     let fail = |sender| Fail(sender, "broken".to_owned());
-    let far = 1_000_000;
     vec![
-        ("acquire, official", official(), 10),
-        ("acquire, session", session(), 10),
-        ("acquire, another", JobEvent::Acquire { daemon: OTHER, session: None }, 10),
-        ("update", Update(PLAIN), 10),
-        ("update, token", Update(TOKEN), 10),
-        ("update, old token", Update(OLD_TOKEN), 10),
-        ("update, another daemon", Update(stranger), 10),
-        ("update, stolen token", Update(forged), 10),
-        ("complete", Complete(PLAIN), 10),
-        ("complete, token", Complete(TOKEN), 10),
-        ("complete, old token", Complete(OLD_TOKEN), 10),
-        ("complete, another daemon", Complete(stranger), 10),
-        ("fail", fail(PLAIN), 10),
-        ("fail, token", fail(TOKEN), 10),
-        ("fail, old token", fail(OLD_TOKEN), 10),
-        ("fail, another daemon", fail(stranger), 10),
-        ("cancel", Cancel, 10),
-        ("connection lost", ConnectionLost(PLAIN), 10),
-        ("connection lost, token", ConnectionLost(TOKEN), 10),
-        ("connection lost, old token", ConnectionLost(OLD_TOKEN), 10),
-        ("connection lost, another daemon", ConnectionLost(stranger), 10),
-        ("resume", resume(), 10),
-        ("resume, another nonce", JobEvent::Resume { daemon: OWN, session: nonce("guess") }, 10),
-        ("resume, another daemon", JobEvent::Resume { daemon: OTHER, session: nonce("ours") }, 10),
-        ("grace, too early", GraceOver, 120),
-        ("grace over", GraceOver, far),
-        ("silent, too early", Silent, 300),
-        ("silent", Silent, far),
-        ("unheard, too early", Unheard, 31),
-        ("unheard", Unheard, far),
-        ("unserved, too early", unserved(), 10 + 30 * 60 - 1),
-        ("unserved", unserved(), 10 + 30 * 60),
-        ("key deleted", KeyGone { daemon: OWN, expired: false }, 10),
-        ("key deleted, another daemon", KeyGone { daemon: OTHER, expired: false }, 10),
-        ("key expired", KeyGone { daemon: OWN, expired: true }, 10),
-        ("given up", GiveUp("invalid".to_owned()), 10),
+        ("acquire, official", official()),
+        ("acquire, session", session()),
+        ("acquire, another", JobEvent::Acquire { daemon: OTHER, session: None }),
+        ("update", Update(PLAIN)),
+        ("update, token", Update(TOKEN)),
+        ("update, old token", Update(OLD_TOKEN)),
+        ("update, another daemon", Update(stranger)),
+        ("update, stolen token", Update(forged)),
+        ("complete", Complete(PLAIN)),
+        ("complete, token", Complete(TOKEN)),
+        ("complete, old token", Complete(OLD_TOKEN)),
+        ("complete, another daemon", Complete(stranger)),
+        ("fail", fail(PLAIN)),
+        ("fail, token", fail(TOKEN)),
+        ("fail, old token", fail(OLD_TOKEN)),
+        ("fail, another daemon", fail(stranger)),
+        ("cancel", Cancel),
+        ("connection lost", ConnectionLost(PLAIN)),
+        ("connection lost, token", ConnectionLost(TOKEN)),
+        ("connection lost, old token", ConnectionLost(OLD_TOKEN)),
+        ("connection lost, another daemon", ConnectionLost(stranger)),
+        ("resume", resume()),
+        ("resume, another nonce", JobEvent::Resume { daemon: OWN, session: nonce("guess") }),
+        ("resume, another daemon", JobEvent::Resume { daemon: OTHER, session: nonce("ours") }),
+        ("end if open", end(Guard::Open)),
+        ("end if pending", end(Guard::Pending)),
+        ("end if held by it", end(Guard::HeldBy(OWN))),
+        ("end if held by another daemon", end(Guard::HeldBy(OTHER))),
+        ("end if silent since 1", end(Guard::SilentSince(at(1)))),
+        ("end if silent since 2", end(Guard::SilentSince(at(2)))),
+        ("end if lost since 2", end(Guard::LostSince(at(2)))),
+        ("end if lost since 3", end(Guard::LostSince(at(3)))),
     ]
 }
 
@@ -127,17 +121,17 @@ fn refusal(error: &TransitionError) -> &'static str {
         TransitionError::AlreadyCompleted => "refused: ended",
         TransitionError::AlreadyCanceled => "refused: canceled before",
         TransitionError::Superseded => "refused: superseded",
-        TransitionError::NotYet => "refused: not yet",
+        TransitionError::Changed => "refused: changed",
     }
 }
 
-fn shown(life: &Lifecycle) -> String {
-    let mut text = life.status().to_string();
-    if let Lifecycle::Held { owner, connection, alive_at, .. } = life {
+fn describe(job: &Lifecycle) -> String {
+    let mut text = job.status().to_string();
+    if let Lifecycle::Held { owner, connection, alive_at, .. } = job {
         let lost = if matches!(connection, Connection::Lost(_)) { ", lost" } else { "" };
         let _ = write!(text, ", epoch {}, alive {}{lost}", owner.epoch, alive_at.as_second());
     }
-    if let Lifecycle::Ended { error, .. } = life
+    if let Lifecycle::Ended { error, .. } = job
         && !error.is_empty()
     {
         let _ = write!(text, ": {error}");
@@ -147,67 +141,160 @@ fn shown(life: &Lifecycle) -> String {
 
 #[test]
 fn every_state_with_every_event() {
-    let mut grid = String::new();
-    for (state, life) in states() {
-        let _ = writeln!(grid, "## {state}: {}", shown(&life));
-        for (event, what, second) in events() {
-            let outcome = match life.clone().apply(what, at(second), &Limits::default()) {
-                Ok(next) if next == life => "nothing changes".to_owned(),
-                Ok(next) => shown(&next),
+    let mut table = String::new();
+    for (state, job) in states() {
+        let _ = writeln!(table, "## {state}: {}", describe(&job));
+        for (name, event) in events() {
+            let outcome = match job.clone().apply(event, at(10)) {
+                Ok(next) if next == job => "nothing changes".to_owned(),
+                Ok(next) => describe(&next),
                 Err(error) => refusal(&error).to_owned(),
             };
-            let _ = writeln!(grid, "{event:32} {outcome}");
+            let _ = writeln!(table, "{name:32} {outcome}");
         }
-        grid.push('\n');
+        let _ = match job.deadline(&Limits::default(), ALWAYS) {
+            None => writeln!(table, "no deadline"),
+            Some(due) => {
+                let (second, ending) = (due.at.as_second(), due.ending);
+                writeln!(
+                    table,
+                    "deadline {second}, {:?}, {}\n  {}\n  {}",
+                    ending.guard,
+                    ending.label(),
+                    ending.error(),
+                    ending.log_line()
+                )
+            }
+        };
+        table.push('\n');
     }
-    insta::assert_snapshot!("states_and_events", grid);
+    insta::assert_snapshot!("states_and_events", table);
 }
 
 #[test]
-fn a_session_comes_back_within_its_grace_and_goes_on() {
-    let life = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
+fn a_session_resumes_within_its_grace_and_goes_on() {
     let limits = Limits::default();
-    assert_eq!(life.clone().apply(JobEvent::GraceOver, at(121), &limits), Err(TransitionError::NotYet));
-    let life = life.apply(resume(), at(121), &limits).unwrap();
-    assert_eq!(life.epoch(), Some(2));
-    assert_eq!(life.clone().apply(JobEvent::GraceOver, at(9999), &limits), Err(TransitionError::NotYet));
+    let job = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
+    assert_eq!(job.due(at(121), &limits, ALWAYS), None);
+    let ending = job.due(at(122), &limits, ALWAYS).expect("the grace is over");
+    assert_eq!((&ending.cause, ending.guard), (&Cause::DaemonLost, Guard::LostSince(at(2))));
+    let job = job.apply(resume(), at(121)).unwrap();
+    assert_eq!(job.epoch(), Some(2));
+    assert_eq!(job.due(at(122), &limits, ALWAYS), None);
+    assert_eq!(job.clone().apply(JobEvent::End(ending), at(122)), Err(TransitionError::Changed));
     let late = JobEvent::Complete(OLD_TOKEN);
-    assert_eq!(life.clone().apply(late, at(122), &limits), Err(TransitionError::Superseded));
-    assert_eq!(life.apply(JobEvent::Complete(TOKEN), at(122), &limits).unwrap().status(), Status::Succeeded);
+    assert_eq!(job.clone().apply(late, at(122)), Err(TransitionError::Superseded));
+    assert_eq!(job.apply(JobEvent::Complete(TOKEN), at(122)).unwrap().status(), Status::Succeeded);
 }
 
-/// Each limit is kept to the instant: one second before it nothing happens, at it the job ends.
+/// One second before the limit nothing is due; at the limit the job ends.
 #[test]
 fn limits_are_exact() {
     let lost = JobEvent::ConnectionLost;
     let first = Sender { daemon: OWN, epoch: Some(1) };
-    let check = |story: Vec<JobEvent>, what: JobEvent, second: i64| {
-        let life = after(story);
-        let limits = Limits::default();
-        let early = life.clone().apply(what.clone(), at(second - 1), &limits);
-        assert_eq!(early, Err(TransitionError::NotYet), "{what:?}");
-        assert_eq!(life.apply(what, at(second), &limits).map(|life| life.status()), Ok(Status::Failed));
+    let limits = Limits::default();
+    let check = |events: Vec<JobEvent>, second: i64, cause: Cause| {
+        let job = after(events);
+        assert_eq!(job.due(at(second - 1), &limits, ALWAYS), None, "{cause:?}");
+        let ending = job.due(at(second), &limits, ALWAYS).expect("due");
+        assert_eq!(ending.cause, cause);
+        let ended = job.apply(JobEvent::End(ending), at(second)).expect("nothing changed");
+        assert_eq!(ended.status(), Status::Failed);
     };
-    check(vec![session(), lost(first)], JobEvent::GraceOver, 2 + 120);
-    check(vec![official()], JobEvent::Silent, 1 + 300);
-    check(vec![official(), JobEvent::Update(PLAIN)], JobEvent::Silent, 2 + 300);
-    check(vec![official(), lost(PLAIN), JobEvent::Cancel], JobEvent::Unheard, 3 + 30);
-    check(vec![official(), JobEvent::Cancel, lost(PLAIN)], JobEvent::Unheard, 3 + 30);
+    let hung = || Cause::Hung(SignedDuration::from_mins(5));
+    check(vec![session()], 1 + 300, hung());
+    check(vec![session(), lost(first)], 2 + 120, Cause::DaemonLost);
+    check(vec![official()], 1 + 300, hung());
+    check(vec![official(), lost(PLAIN)], 1 + 300, hung());
+    check(vec![official(), JobEvent::Cancel], 1 + 300, hung());
+    check(vec![official(), JobEvent::Update(PLAIN)], 2 + 300, hung());
+    check(vec![official(), lost(PLAIN), JobEvent::Cancel], 3 + 30, Cause::CancelUndelivered);
+    check(vec![official(), JobEvent::Cancel, lost(PLAIN)], 3 + 30, Cause::CancelUndelivered);
+}
+
+#[test]
+fn an_undelivered_cancel_never_delays_the_official_limit() {
+    let limits = Limits { cancel_undelivered_after: SignedDuration::from_mins(10), ..Limits::default() };
+    let job = after([official(), JobEvent::Cancel, JobEvent::ConnectionLost(PLAIN)]);
+    let deadline = job.deadline(&limits, ALWAYS).expect("held");
+    assert_eq!((deadline.at, deadline.ending.label()), (at(1 + 300), "hung"));
+}
+
+#[test]
+fn a_waiting_job_ends_when_no_daemon_could_run_it_for_the_whole_time() {
+    let limits = Limits::default();
+    let due = |job: &Lifecycle, second| job.due_pending(at(second), &limits, at(10), "No daemon came.");
+    assert_eq!(due(&Lifecycle::Waiting, 10 + 30 * 60 - 1), None);
+    let ending = due(&Lifecycle::Waiting, 10 + 30 * 60).expect("due");
+    assert_eq!(
+        ending.error(),
+        "Coder: Build has been detected as pending for 30 minutes and has been terminated by the reaper. No daemon came."
+    );
+    assert_eq!(
+        ending.log_line(),
+        "Coder: Build has been detected as pending for 30 minutes and will be terminated. No daemon came."
+    );
+    for (name, job) in states().into_iter().skip(1) {
+        assert_eq!(due(&job, 1_000_000), None, "{name}");
+        assert!(job.apply(JobEvent::End(ending.clone()), at(1_000_000)).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn official_texts_count_seconds_below_a_minute() {
+    let cause = Cause::Hung(SignedDuration::from_secs(59));
+    let text = Ending { guard: Guard::Open, cause }.error();
+    assert!(text.contains("as hung for 59 seconds and has been terminated"), "{text}");
 }
 
 #[test]
 fn the_end_of_an_old_connection_does_not_lose_the_new_one() {
-    let life = after([session(), resume()]);
-    let lost = life.clone().apply(JobEvent::ConnectionLost(OLD_TOKEN), at(10), &Limits::default());
+    let job = after([session(), resume()]);
+    let lost = job.apply(JobEvent::ConnectionLost(OLD_TOKEN), at(10));
     assert_eq!(lost, Err(TransitionError::Superseded));
 }
 
 #[test]
 fn a_grace_longer_than_the_official_silence_is_kept() {
-    let limits = Limits { grace: jiff::SignedDuration::from_mins(10), ..Limits::default() };
-    let life = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
-    assert_eq!(life.clone().apply(JobEvent::Silent, at(500), &limits), Err(TransitionError::NotYet));
-    assert_eq!(life.apply(JobEvent::GraceOver, at(700), &limits).unwrap().status(), Status::Failed);
+    let limits = Limits { reconnect_grace: SignedDuration::from_mins(10), ..Limits::default() };
+    let job = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
+    assert_eq!(job.due(at(601), &limits, ALWAYS), None);
+    assert_eq!(job.due(at(602), &limits, ALWAYS).map(|ending| ending.cause), Some(Cause::DaemonLost));
+}
+
+#[test]
+fn after_a_restart_a_session_that_is_not_heard_of_has_its_grace() {
+    let (limits, start) = (Limits::default(), at(1000));
+    let job = after([session()]).after_restart(start);
+    let deadline = job.deadline(&limits, start).expect("held");
+    assert_eq!((deadline.at, &deadline.ending.cause), (at(1120), &Cause::DaemonLost));
+    // Another replica may have its connection: a sign of life in between refuses the ending.
+    assert_eq!(deadline.ending.guard, Guard::SilentSince(at(1)));
+    let lost = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
+    assert_eq!(lost.clone().after_restart(start), lost, "what is known stays");
+    let known = lost.deadline(&limits, start).expect("held");
+    assert_eq!((known.at, known.ending.guard), (at(1120), Guard::LostSince(at(2))));
+    let official = after([official()]).after_restart(start).deadline(&limits, start).expect("held");
+    assert_eq!((official.at, official.ending.label()), (at(1300), "hung"));
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (0_i64..400, 0_i64..400, 0_i64..400).prop_map(|(grace, hung, cancel)| Limits {
+        reconnect_grace: SignedDuration::from_secs(grace),
+        hung_after: SignedDuration::from_secs(hung),
+        cancel_undelivered_after: SignedDuration::from_secs(cancel),
+        ..Limits::default()
+    })
+}
+
+fn guard() -> impl Strategy<Value = Guard> {
+    prop_oneof![
+        Just(Guard::Pending),
+        Just(Guard::HeldBy(OWN)),
+        Just(Guard::HeldBy(OTHER)),
+        (0_i64..4000).prop_map(|second| Guard::SilentSince(at(second))),
+        (0_i64..4000).prop_map(|second| Guard::LostSince(at(second))),
+    ]
 }
 
 fn event() -> impl Strategy<Value = JobEvent> {
@@ -225,17 +312,13 @@ fn event() -> impl Strategy<Value = JobEvent> {
         1 => Just(JobEvent::Cancel),
         3 => sender().prop_map(JobEvent::ConnectionLost),
         4 => (daemon(), session()).prop_map(|(daemon, session)| JobEvent::Resume { daemon, session }),
-        2 => Just(JobEvent::GraceOver),
-        1 => Just(JobEvent::Silent),
-        1 => Just(JobEvent::Unheard),
-        1 => (0_i64..4000).prop_map(|s| JobEvent::Unserved { capable_daemon_seen_at: at(s), reason: String::new() }),
-        1 => daemon().prop_map(|daemon| JobEvent::KeyGone { daemon, expired: true }),
+        2 => guard().prop_map(end),
     ]
 }
 
-/// Who speaks in a event, if a daemon does.
-fn speaker(what: &JobEvent) -> Option<Sender> {
-    match what {
+/// The sender of an event, if a daemon sent it.
+fn sender(event: &JobEvent) -> Option<Sender> {
+    match event {
         JobEvent::Update(sender)
         | JobEvent::Complete(sender)
         | JobEvent::Fail(sender, _)
@@ -247,22 +330,26 @@ fn speaker(what: &JobEvent) -> Option<Sender> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// One owner for ever, one end, and nobody is heard but the owner's latest connection.
+    /// A job has one owner and one end, and accepts messages of the owner's latest connection only.
     #[test]
-    fn one_owner_one_result(steps in proptest::collection::vec((event(), 0_i64..200), 0..40)) {
-        let limits = Limits::default();
-        let (mut life, mut now) = (Lifecycle::Waiting, 0);
+    fn one_owner_one_result(
+        limits in limits(),
+        steps in proptest::collection::vec((event(), 0_i64..200), 0..40),
+    ) {
+        let (mut job, mut now) = (Lifecycle::Waiting, 0);
         let (mut owner, mut epoch, mut official) = (None, 0_u64, false);
-        for (what, wait) in steps {
+        for (event, wait) in steps {
             now += wait;
-            let before = life.clone();
-            let Ok(next) = life.clone().apply(what.clone(), at(now), &limits) else { continue };
+            check_due(&job, at(now), &limits)?;
+            let before = job.clone();
+            let Ok(next) = job.clone().apply(event.clone(), at(now)) else { continue };
             prop_assert!(before.record().completed_at.is_none(), "an ended job accepts nothing");
-            if let Some(sender) = speaker(&what) {
-                prop_assert_eq!(Some(sender.daemon), owner, "only the owner speaks");
+            prop_assert_eq!(next.status().is_active(), next.record().completed_at.is_none());
+            if let Some(sender) = sender(&event) {
+                prop_assert_eq!(Some(sender.daemon), owner, "only the owner is heard");
                 prop_assert!(sender.epoch == Some(epoch) || (official && sender.epoch.is_none()));
             }
-            match &what {
+            match &event {
                 JobEvent::Acquire { daemon, session } => {
                     prop_assert_eq!(owner.replace(*daemon), None, "acquired once");
                     (epoch, official) = (1, session.is_none());
@@ -278,12 +365,29 @@ proptest! {
                 prop_assert_eq!((Some(held.daemon), held.epoch), (owner, epoch));
             }
             prop_assert_eq!(next.record().worker, owner);
-            // What is stored and read again is the same life, but for the connection.
+            // What is stored and read again is the same state, but for the connection.
             if let Lifecycle::Held { owner, alive_at, connection: Connection::Connected, .. } = &next {
                 let read = next.record().lifecycle(owner.session, owner.epoch, *alive_at);
                 prop_assert_eq!(&read, &next);
             }
-            life = next;
+            job = next;
         }
     }
+}
+
+/// What is due can be applied at once, never before the shortest silence, and later only if nothing changed.
+fn check_due(job: &Lifecycle, now: Timestamp, limits: &Limits) -> Result<(), TestCaseError> {
+    let Some(ending) = job.due(now, limits, ALWAYS) else { return Ok(()) };
+    let Lifecycle::Held { alive_at, owner, .. } = job else {
+        return Err(TestCaseError::fail("only held jobs are due"));
+    };
+    prop_assert!(now.duration_since(*alive_at) >= limits.shortest_silence());
+    prop_assert!(job.clone().apply(JobEvent::End(ending.clone()), now).is_ok());
+    prop_assert_eq!(job.due(now, limits, now.saturating_add(SignedDuration::from_secs(1)).unwrap()), None);
+    if let Some(session) = owner.session {
+        let later = now.saturating_add(SignedDuration::from_secs(1)).unwrap();
+        let back = job.clone().apply(JobEvent::Resume { daemon: owner.daemon, session }, later).unwrap();
+        prop_assert_eq!(back.apply(JobEvent::End(ending), later), Err(TransitionError::Changed));
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! How jobs end: canceled, reported by their holder, or given up on by the server.
 
 use coder_domain::ids::{DaemonId, JobId};
+use coder_domain::job::lifecycle::Guard;
 use jiff::Timestamp;
 
 use super::hold::{Holder, held_by};
@@ -135,35 +136,20 @@ pub async fn finish_unclaimed(tx: &mut Tx, id: JobId, error: &str, now: Timestam
     given_up(tx, &FINISH_UNCLAIMED, values![id, now, error.to_owned()]).await
 }
 
-/// What must still be true of a job that the server gives up on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum While {
-    /// It is open.
-    Open,
-    /// Its last sign of life is this one.
-    SilentSince(Timestamp),
-    /// Its holder's connection ended then and has not come back.
-    LostSince(Timestamp),
-    /// This daemon holds it.
-    HeldBy(DaemonId),
-    /// Nobody has taken it.
-    Waiting,
-}
-
-/// Ends a job on the server's own account with this error; a job that nobody took also gets a start
-/// (scheduling-and-auth REAP-4).
+/// Ends a job because the server decided so (`coder_domain::job::lifecycle`); a job that no daemon acquired also gets a
+/// start (scheduling-and-auth REAP-4).
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when it has ended or the condition does not hold any more.
-pub async fn give_up(tx: &mut Tx, id: JobId, condition: While, error: &str, now: Timestamp) -> Result<()> {
+/// [`Error::Stale`](crate::Error::Stale) when it has ended or the guard does not hold any more.
+pub async fn give_up(tx: &mut Tx, id: JobId, guard: Guard, error: &str, now: Timestamp) -> Result<()> {
     let (mut silent, mut lost, mut daemon) = (None, None, None);
-    match condition {
-        While::SilentSince(at) => silent = Some(at),
-        While::LostSince(at) => lost = Some(at),
-        While::HeldBy(holder) => daemon = Some(holder),
-        While::Open | While::Waiting => {}
+    match guard {
+        Guard::SilentSince(at) => silent = Some(at),
+        Guard::LostSince(at) => lost = Some(at),
+        Guard::HeldBy(holder) => daemon = Some(holder),
+        Guard::Open | Guard::Pending => {}
     }
-    let waiting = condition == While::Waiting;
+    let waiting = guard == Guard::Pending;
     given_up(tx, &GIVE_UP, values![id, now, error.to_owned(), silent, lost, daemon, waiting]).await
 }
 

@@ -26,9 +26,7 @@ use jiff::Timestamp;
 use self::lines::Standing;
 
 pub use self::claim::{Claim, Claimed, Found, claim, claim_knowing};
-pub use self::end::{
-    Expected, While, cancel, complete, complete_with_input, fail, finish_unclaimed, give_up,
-};
+pub use self::end::{Expected, cancel, complete, complete_with_input, fail, finish_unclaimed, give_up};
 pub(crate) use self::hold::held_by;
 pub use self::hold::{
     Held, Holder, find_held, hold, list_held, list_in_organization, list_joined_by, list_of_key,
@@ -110,7 +108,7 @@ record! {
 }
 
 impl Job {
-    /// The facts that decide what may happen next.
+    /// The fields that its status is derived from.
     #[must_use]
     pub fn record(&self) -> Record {
         Record {
@@ -128,15 +126,15 @@ impl Job {
         self.record().status()
     }
 
-    /// Its life so far, for asking `coder_domain` what may happen.
+    /// Its state, which decides what may happen next.
     #[must_use]
     pub fn lifecycle(&self) -> Lifecycle {
         let epoch = u64::try_from(self.attempt).unwrap_or_default();
-        let mut life = self.record().lifecycle(self.session_hash, epoch, self.updated_at);
-        if let (Lifecycle::Held { connection, .. }, Some(at)) = (&mut life, self.lost_at) {
+        let mut state = self.record().lifecycle(self.session_hash, epoch, self.updated_at);
+        if let (Lifecycle::Held { connection, .. }, Some(at)) = (&mut state, self.lost_at) {
             *connection = Connection::Lost(at);
         }
-        life
+        state
     }
 }
 

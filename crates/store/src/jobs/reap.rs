@@ -108,17 +108,3 @@ pub async fn list_silent(tx: &mut Tx, before: Timestamp, after: After, limit: i6
 pub async fn list_groups(tx: &mut Tx, before: Timestamp) -> Result<Vec<Group>> {
     tx.fetch(&GROUPS, values![before]).await?.iter().map(Group::from_row).collect()
 }
-
-/// Ends a job that has shown no sign of life since `updated_at`; a job that nobody took also gets a start.
-///
-/// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when it has moved since.
-pub async fn finish(
-    tx: &mut Tx,
-    id: JobId,
-    updated_at: Timestamp,
-    error: &str,
-    now: Timestamp,
-) -> Result<()> {
-    super::give_up(tx, id, super::While::SilentSince(updated_at), error, now).await
-}

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use coder_domain::ids::{DaemonId, JobId, UserId};
+use coder_domain::job::lifecycle::Guard;
 use coder_domain::queue::{Fair, Job};
 use coder_store::jobs::queue;
 use coder_store::{Error, check, jobs, tag_sets, users};
@@ -116,7 +117,7 @@ impl World {
                     let id = waiting.remove(nth % waiting.len());
                     let mut tx = self.fixture.store.single().await.unwrap();
                     let now = self.fixture.tick();
-                    jobs::give_up(&mut tx, id, jobs::While::Waiting, "unserved", now).await.unwrap();
+                    jobs::give_up(&mut tx, id, Guard::Pending, "unserved", now).await.unwrap();
                     prop_assert!(fair.remove(id));
                 }
             }

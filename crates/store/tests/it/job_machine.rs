@@ -1,9 +1,15 @@
-//! Random events are fed to the pure job machine and to the database; both must agree after each.
+//! Random events are applied to the state machine of the domain and to the database; both must agree after each. The
+//! events include resumption, lost connections, messages of earlier connections and decisions of the server that come
+//! too late.
 
 use coder_domain::ids::{DaemonId, JobId};
-use coder_domain::job::{Event, Record, Status};
+use coder_domain::job::Status;
+use coder_domain::job::lifecycle::{Cause, Ending, Guard, JobEvent, Lifecycle, Limits, Sender};
+use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
+use coder_store::jobs::Holder;
 use coder_store::{Error, jobs};
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -11,72 +17,144 @@ use crate::fixture::{Fixture, on_both_engines, tags};
 
 on_both_engines!(the_database_agrees_with_the_machine);
 
+const LIMITS: Limits = Limits {
+    reconnect_grace: SignedDuration::from_secs(20),
+    hung_after: SignedDuration::from_secs(50),
+    pending_after: SignedDuration::from_secs(60),
+    cancel_undelivered_after: SignedDuration::from_secs(10),
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Event(JobEvent),
+    /// The server reads the job and decides whether it is due.
+    Decide,
+    /// The server ends the job as it decided last, maybe long ago.
+    EndAsDecided,
+}
+
+fn steps(daemons: [DaemonId; 2]) -> impl Strategy<Value = Vec<(Step, i64)>> {
+    let daemon = move || prop_oneof![4 => Just(daemons[0]), 1 => Just(daemons[1])];
+    let session = || prop_oneof![4 => Just(Sha256Digest::of("ours")), 1 => Just(Sha256Digest::of("guess"))];
+    let sender = move || {
+        (daemon(), proptest::option::of(1_u64..4)).prop_map(|(daemon, epoch)| Sender { daemon, epoch })
+    };
+    let guard = prop_oneof![Just(Guard::Open), Just(Guard::Pending), daemon().prop_map(Guard::HeldBy)];
+    let event = prop_oneof![
+        4 => (daemon(), proptest::option::of(session()))
+            .prop_map(|(daemon, session)| JobEvent::Acquire { daemon, session }),
+        3 => sender().prop_map(JobEvent::Update),
+        1 => sender().prop_map(JobEvent::Complete),
+        1 => (sender(), prop_oneof![Just(""), Just("failed")])
+            .prop_map(|(sender, error)| JobEvent::Fail(sender, error.to_owned())),
+        2 => Just(JobEvent::Cancel),
+        4 => sender().prop_map(JobEvent::ConnectionLost),
+        4 => (daemon(), session()).prop_map(|(daemon, session)| JobEvent::Resume { daemon, session }),
+        1 => guard.prop_map(|guard| JobEvent::End(Ending { guard, cause: Cause::KeyDeleted })),
+    ];
+    let step = prop_oneof![
+        20 => event.prop_map(Step::Event),
+        4 => Just(Step::Decide),
+        4 => Just(Step::EndAsDecided),
+    ];
+    proptest::collection::vec((step, 1_i64..40), 1..16)
+}
+
 async fn the_database_agrees_with_the_machine(fixture: Fixture) {
     let daemons =
         [fixture.daemon("one", &TagSet::untagged()).await, fixture.daemon("two", &TagSet::untagged()).await];
     let runtime = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| {
         let mut runner =
-            TestRunner::new(Config { cases: 64, failure_persistence: None, ..Config::default() });
-        let events = proptest::collection::vec((0_u8..6, any::<bool>()), 1..8);
-        runner.run(&events, |steps| runtime.block_on(run(&fixture, daemons, steps))).unwrap();
+            TestRunner::new(Config { cases: 192, failure_persistence: None, ..Config::default() });
+        runner.run(&steps(daemons), |steps| runtime.block_on(run(&fixture, daemons, steps))).unwrap();
     });
 }
 
-async fn run(fixture: &Fixture, daemons: [DaemonId; 2], steps: Vec<(u8, bool)>) -> Result<(), TestCaseError> {
+async fn run(
+    fixture: &Fixture,
+    daemons: [DaemonId; 2],
+    steps: Vec<(Step, i64)>,
+) -> Result<(), TestCaseError> {
     // A tag of its own, so that a claim can only find this job.
     let id = fixture.job(&tags(&[("case", &JobId::random().to_string())])).await;
-    let set = fixture.get_job(id).await.tag_set_id;
-    let mut machine = Record::default();
-    for (step, first) in steps {
-        let daemon = daemons[usize::from(first)];
+    let created_at = fixture.get_job(id).await.created_at;
+    let (mut now, mut machine, mut decided) = (fixture.tick(), Lifecycle::Waiting, None);
+    for (step, wait) in steps {
+        now += SignedDuration::from_secs(wait);
         let event = match step {
-            0 => Event::Acquire(daemon),
-            1 => Event::Cancel,
-            2 => Event::Complete(daemon),
-            3 => Event::Fail(daemon, "failed".to_owned()),
-            4 => Event::Fail(daemon, String::new()),
-            _ => Event::Reap("hung".to_owned()),
+            Step::Event(event) => event,
+            Step::Decide => {
+                decided = due(&fixture.get_job(id).await.lifecycle(), now, created_at).or(decided);
+                continue;
+            }
+            Step::EndAsDecided => match &decided {
+                Some(ending) => JobEvent::End(ending.clone()),
+                None => continue,
+            },
         };
-        let now = fixture.tick();
         let expected = machine.clone().apply(event.clone(), now);
-        let done = apply(fixture, id, set, &event, now).await;
-        prop_assert_eq!(done, expected.is_ok(), "{:?} in {:?}", event, machine);
+        let done = apply(fixture, id, &event, now).await;
+        // A connection may end twice; only the first time something is stored.
+        let is_change = expected.as_ref().is_ok_and(|next| *next != machine);
+        let is_lost = matches!(event, JobEvent::ConnectionLost(_));
+        let is_expected = if is_lost { is_change } else { expected.is_ok() };
+        prop_assert_eq!(done, is_expected, "{:?} in {:?}", event, machine);
         machine = expected.unwrap_or(machine);
         let stored = fixture.get_job(id).await;
-        let mut shown = machine.clone();
-        if let (Some(worker), false) = (shown.worker, shown.error.is_empty()) {
-            // Whoever reads the error learns where it was.
-            let name = if worker == daemons[0] { "one" } else { "two" };
-            shown.error = format!("{} (daemon {name})", shown.error);
-        }
-        prop_assert_eq!(stored.record(), shown);
+        prop_assert_eq!(stored.lifecycle(), with_daemon_name(machine.clone(), daemons), "after {:?}", event);
         prop_assert_eq!(listed_under(fixture, id).await, vec![machine.status()]);
     }
     Ok(())
 }
 
-async fn apply(fixture: &Fixture, id: JobId, set: i64, event: &Event, now: jiff::Timestamp) -> bool {
+fn due(job: &Lifecycle, now: Timestamp, created_at: Timestamp) -> Option<Ending> {
+    match job {
+        Lifecycle::Waiting => job.due_pending(now, &LIMITS, created_at, "No daemon."),
+        _ => job.due(now, &LIMITS, Timestamp::MIN),
+    }
+}
+
+/// The database adds to an error which daemon had the job.
+fn with_daemon_name(mut job: Lifecycle, daemons: [DaemonId; 2]) -> Lifecycle {
+    if let Lifecycle::Ended { owner: Some(owner), error, .. } = &mut job
+        && !error.is_empty()
+    {
+        let name = if owner.daemon == daemons[0] { "one" } else { "two" };
+        *error = format!("{error} (daemon {name})");
+    }
+    job
+}
+
+/// Applies the event to the database; says whether it changed the job.
+async fn apply(fixture: &Fixture, id: JobId, event: &JobEvent, now: Timestamp) -> bool {
     let mut tx = fixture.store.single().await.unwrap();
     let done = match event {
-        Event::Acquire(daemon) => {
+        JobEvent::Acquire { daemon, session } => {
             let provisioners = ["terraform".to_owned()];
+            let set = jobs::get(&mut tx, id).await.unwrap().tag_set_id;
             let claim = jobs::Claim {
                 organization_id: fixture.organization,
                 provisioners: &provisioners,
                 tag_sets: &[set],
                 daemon: *daemon,
-                session: None,
+                session: *session,
             };
             return jobs::claim(&mut tx, &claim, now).await.unwrap().is_some_and(|claimed| claimed.job == id);
         }
-        Event::Cancel => jobs::cancel(&mut tx, id, None, now).await.map(|_| ()),
-        Event::Complete(daemon) => jobs::complete(&mut tx, id, *daemon, now).await,
-        Event::Fail(daemon, error) => jobs::fail(&mut tx, id, *daemon, error, "", now).await,
-        Event::Reap(error) => {
-            let seen = jobs::get(&mut tx, id).await.unwrap().updated_at;
-            jobs::reap::finish(&mut tx, id, seen, error, now).await
+        JobEvent::Update(sender) => jobs::update_alive(&mut tx, id, *sender, now).await.map(drop),
+        JobEvent::Complete(sender) => jobs::complete(&mut tx, id, *sender, now).await,
+        JobEvent::Fail(sender, error) => jobs::fail(&mut tx, id, *sender, error, "", now).await,
+        JobEvent::Cancel => jobs::cancel(&mut tx, id, None, now).await.map(drop),
+        JobEvent::ConnectionLost(sender) => {
+            let Holder { daemon, epoch } = (*sender).into();
+            return jobs::update_lost(&mut tx, daemon, &[(id, epoch)], now).await.unwrap() == 1;
         }
+        JobEvent::Resume { daemon, session } => {
+            let token = Sha256Digest::of("token");
+            jobs::resume(&mut tx, id, *daemon, *session, None, token, now).await.map(drop)
+        }
+        JobEvent::End(ending) => jobs::give_up(&mut tx, id, ending.guard, &ending.error(), now).await,
     };
     match done {
         Ok(()) => true,

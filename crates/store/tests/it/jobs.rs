@@ -1,6 +1,7 @@
 //! Job rows: what is stored, lists with filters, cancel, signs of life, and finding silent jobs.
 
 use coder_domain::ids::JobId;
+use coder_domain::job::lifecycle::Guard;
 use coder_domain::job::{Status, Type};
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
@@ -152,11 +153,10 @@ async fn silent_jobs_are_found_and_ended_once(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     let seen = jobs::get(&mut tx, running).await.unwrap().updated_at;
     jobs::update_alive(&mut tx, running, daemon, at(500)).await.unwrap();
-    let moved = jobs::reap::finish(&mut tx, running, seen, "hung", at(600)).await;
+    let moved = jobs::give_up(&mut tx, running, Guard::SilentSince(seen), "hung", at(600)).await;
     assert!(matches!(moved, Err(Error::Stale { .. })), "it gave a sign of life in between");
-    jobs::reap::finish(&mut tx, running, at(500), "hung", at(600)).await.unwrap();
-    let seen = jobs::get(&mut tx, waiting).await.unwrap().updated_at;
-    jobs::reap::finish(&mut tx, waiting, seen, "hung", at(600)).await.unwrap();
+    jobs::give_up(&mut tx, running, Guard::SilentSince(at(500)), "hung", at(600)).await.unwrap();
+    jobs::give_up(&mut tx, waiting, Guard::Pending, "pending", at(600)).await.unwrap();
     let job = jobs::get(&mut tx, waiting).await.unwrap();
     assert_eq!(
         (job.started_at, job.completed_at, job.status()),

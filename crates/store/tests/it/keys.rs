@@ -1,6 +1,7 @@
 //! Provisioner keys: terms, rotation, expiry, deletion, and the note of their use.
 
 use coder_domain::ids::{DaemonId, KeyId};
+use coder_domain::job::lifecycle::Guard;
 use coder_domain::key::{AllowList, SecretVersion, Sha256Digest};
 use coder_domain::tags::TagSet;
 use coder_store::keys::Key;
@@ -159,7 +160,7 @@ async fn daemons_of_a_deleted_key_stay_while_they_hold_a_job(fixture: Fixture) {
     assert_eq!(keys::purge(&mut tx, at(1000)).await.unwrap(), 0, "it holds a job");
     assert_eq!(daemons::purge(&mut tx, at(1000), &daemons::Connected::default()).await.unwrap(), 0);
     assert_eq!(listed(&mut tx, daemons::Filter::default()).await, [daemon]);
-    let held = jobs::While::HeldBy(daemon);
+    let held = Guard::HeldBy(daemon);
     jobs::give_up(&mut tx, job, held, "the key is gone", at(10)).await.unwrap();
     assert!(jobs::give_up(&mut tx, job, held, "again", at(11)).await.is_err());
     assert_eq!(jobs::list_of_key(&mut tx, key.id).await.unwrap(), []);

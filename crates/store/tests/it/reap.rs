@@ -2,6 +2,7 @@
 
 use coder_domain::explain::{KeyState, Presence};
 use coder_domain::ids::{JobId, KeyId};
+use coder_domain::job::lifecycle::Guard;
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::reap;
@@ -50,7 +51,7 @@ async fn lost_jobs_end_by_when_they_were_lost(fixture: Fixture) {
         jobs::update_lost(&mut tx, daemon, &[(job, Some(1))], at(second)).await.unwrap();
     }
     let give_up = async |tx: &mut coder_store::Tx, since| {
-        let condition = jobs::While::LostSince(at(since));
+        let condition = Guard::LostSince(at(since));
         jobs::give_up(tx, jobs[1], condition, "daemon lost", at(400)).await
     };
     assert!(give_up(&mut tx, 99).await.is_err(), "it came back and was lost again");

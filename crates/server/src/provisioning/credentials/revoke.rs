@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{JobId, KeyId, OrganizationId, UserId};
-use coder_domain::job::lifecycle::{KEY_DELETED, KEY_EXPIRED};
+use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::rbac::{Action, Object, Resource, Scopes, Subject, decide};
-use coder_store::jobs::{self, While};
+use coder_store::jobs;
 use coder_store::users::Status;
 use coder_store::{Error, Tx, daemons, keys, organizations, tokens as rows, users};
 use futures_util::future::join_all;
@@ -22,13 +22,6 @@ use crate::provisioning::session::connected_daemons::{Ends, Who};
 /// Longest time that a daemon gets to hear why its connection ends.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(300);
 
-/// The error of jobs whose daemon joined with the token of somebody who may not have daemons any more.
-pub const USER_GONE: &str = "the user whose token the provisioner daemon joined with may not run it any more";
-/// The error of jobs whose daemon joined with a token that is valid no more.
-pub const TOKEN_GONE: &str = "the token that the provisioner daemon joined with was deleted or has expired";
-/// The error of jobs whose organization was removed.
-pub const ORGANIZATION_GONE: &str = "the organization of the provisioner daemon was removed";
-
 /// Why a key is valid no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -39,12 +32,11 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The error of the jobs that end with it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
+    /// Why its jobs end.
+    const fn cause(self) -> Cause {
         match self {
-            Self::Deleted => KEY_DELETED,
-            Self::Expired => KEY_EXPIRED,
+            Self::Deleted => Cause::KeyDeleted,
+            Self::Expired => Cause::KeyExpired,
         }
     }
 }
@@ -96,7 +88,7 @@ pub async fn key(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> 
 
 /// As [`key`], where other servers find out by themselves.
 pub(crate) async fn key_here(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> {
-    let sessions = end(app, Whose::Key(key), reason.text()).await?;
+    let sessions = end(app, Whose::Key(key), reason.cause()).await?;
     tracing::info!(%key, ?reason, sessions, "the sessions of a provisioner key were ended");
     Ok(sessions)
 }
@@ -175,7 +167,7 @@ async fn end_tokens(app: &App, all: BTreeSet<String>) -> Result<(), Error> {
     let all: Vec<_> = all.into_iter().collect();
     let ended = rows::list_ended(&mut app.store.reader().await?, &all, app.now()).await?;
     for token in ended {
-        let sessions = end(app, Whose::Token(&token), TOKEN_GONE).await?;
+        let sessions = end(app, Whose::Token(&token), Cause::TokenEnded).await?;
         tracing::info!(token, sessions, "the daemons of a token were disconnected");
     }
     Ok(())
@@ -202,7 +194,7 @@ pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error>
     for (user, organization, is_personal) in joined {
         if !may_run(&mut app.store.reader().await?, user, organization, is_personal).await? {
             let whose = Whose::Joined(user, organization, is_personal);
-            let sessions = end(app, whose, USER_GONE).await?;
+            let sessions = end(app, whose, Cause::UserNotAllowed).await?;
             tracing::info!(%user, %organization, sessions, "the daemons of a user were disconnected");
         }
     }
@@ -213,7 +205,7 @@ pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error>
 pub(crate) async fn organizations_here(app: &App, all: &[OrganizationId]) -> Result<(), Error> {
     for id in all {
         if organizations::find(&mut app.store.reader().await?, *id).await?.is_none() {
-            let sessions = end(app, Whose::Organization(*id), ORGANIZATION_GONE).await?;
+            let sessions = end(app, Whose::Organization(*id), Cause::OrganizationRemoved).await?;
             tracing::info!(organization = %id, sessions, "the daemons of an organization were disconnected");
         }
     }
@@ -245,13 +237,14 @@ pub(crate) async fn may_run(
     Ok(decide(&subject, Action::Create, daemon) && decide(&subject, Action::Read, place))
 }
 
-async fn end(app: &App, whose: Whose<'_>, reason: &str) -> Result<usize, Error> {
+async fn end(app: &App, whose: Whose<'_>, cause: Cause) -> Result<usize, Error> {
     let sessions: Ends = app.scheduler.connected().that(|who| whose.is(who));
     // Whoever holds nothing can end at once; nobody gets another job from here on.
     for (_, hand) in &sessions {
         hand.retire();
     }
-    let ended = end_jobs(app, whose, reason).await;
+    let ending = Ending { guard: Guard::Open, cause };
+    let ended = end_jobs(app, whose, &ending).await;
     let farewells = join_all(sessions.iter().map(|(_, hand)| hand.all_told()));
     // A daemon that does not listen is not waited for.
     let _ = tokio::time::timeout(FAREWELL, farewells).await;
@@ -259,15 +252,14 @@ async fn end(app: &App, whose: Whose<'_>, reason: &str) -> Result<usize, Error> 
         close.cancel();
     }
     // A claim that was under way when the first look was taken has its result by now, or fails for its connection.
-    ended.and(end_jobs(app, whose, reason).await)?;
+    ended.and(end_jobs(app, whose, &ending).await)?;
     Ok(sessions.len())
 }
 
-async fn end_jobs(app: &App, whose: Whose<'_>, reason: &str) -> Result<(), Error> {
+async fn end_jobs(app: &App, whose: Whose<'_>, ending: &Ending) -> Result<(), Error> {
     let jobs = whose.jobs(&mut app.store.reader().await?).await?;
     for job in jobs {
-        let said = format!("Coder: {reason}; the job has been ended.");
-        give_up(app, job, While::Open, reason, &said).await?;
+        give_up(app, job, ending).await?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ use crate::retry::retry_while;
 const DATABASE_AWAY: Duration = Duration::from_secs(20);
 
 /// What a job gets whose daemon went away between the claim and the delivery (scheduling-and-auth 2.2).
-pub const BROKEN: &str = "connection to provisioner daemon broken";
+pub const BROKEN: &str = coder_domain::job::lifecycle::NOT_DELIVERED;
 
 /// Hands jobs to waiting daemons; a clone is the same object.
 #[derive(Clone)]

@@ -2,9 +2,9 @@
 
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::job::Type;
-use coder_domain::job::lifecycle::DAEMON_LOST;
+use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::key::Sha256Digest;
-use coder_store::jobs::{self, Held, Job, While};
+use coder_store::jobs::{self, Held, Job};
 use coder_store::journals::{self, Outcome, Version};
 use coder_store::{Tx, builds, transaction};
 use coder_wire::extension::messages::{JournalHeader, JournalReceipt};
@@ -99,8 +99,8 @@ pub(crate) async fn salvage(
     let version = version(header)?;
     let _turn = turn(state).await;
     if held.completed_at.is_none() {
-        let said = "Coder: the process of the provisioner daemon that had the job is gone.";
-        give_up(app, job, While::HeldBy(session.daemon), DAEMON_LOST, said).await?;
+        let ending = Ending { guard: Guard::HeldBy(session.daemon), cause: Cause::DaemonProcessGone };
+        give_up(app, job, &ending).await?;
     }
     let now = app.now();
     let (outcome, workspace) = transaction!(app.store, Refusal, |tx| {

@@ -1,9 +1,10 @@
-//! Ending a job on the server's own account: its daemon is lost or silent, its key is gone, nobody can run it.
+//! Ends a job because the server decided so: its daemon is lost or silent, its key is deleted, no daemon can run it.
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{BuildId, JobId};
+use coder_domain::job::lifecycle::Ending;
 use coder_store::job_logs::{self, Level, NewLine, Source};
-use coder_store::jobs::{self, While};
+use coder_store::jobs;
 use coder_store::{Error, Tx, builds, journals, transaction};
 use jiff::SignedDuration;
 
@@ -14,27 +15,22 @@ use crate::events::hint::Hint;
 /// The line above and below the message.
 const RULE: &str = "====================";
 
-/// Ends a job with this error while the condition holds. Its build keeps the newest state that is known: that of the
-/// journal, or that of the build before. `said` is what its log ends with. Says whether it was ended by this.
+/// Ends a job while the guard of the ending holds. Its build keeps the newest state that is known: that of the journal,
+/// or that of the build before. Returns whether this call ended the job.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn give_up(app: &App, id: JobId, condition: While, error: &str, said: &str) -> Result<bool, Error> {
+pub async fn give_up(app: &App, id: JobId, ending: &Ending) -> Result<bool, Error> {
     let now = app.now();
-    let reason = match condition {
-        While::SilentSince(_) => "hung",
-        While::LostSince(_) => "lost",
-        While::Waiting => "pending",
-        While::Open | While::HeldBy(_) => "other",
-    };
+    let error = ending.error();
     let ended = transaction!(app.store, Error, |tx| {
         // The guard of this statement is what decides; the lines belong to whoever passes it.
-        jobs::give_up(tx, id, condition, error, now).await?;
+        jobs::give_up(tx, id, ending.guard, &error, now).await?;
         let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-        job_logs::append_system(tx, id, &lines(said, &stage, now)).await?;
+        job_logs::append_system(tx, id, &lines(&ending.log_line(), &stage, now)).await?;
         let job = jobs::get(tx, id).await?;
-        audit::job_end::job(tx, &job, error, now).await?;
+        audit::job_end::job(tx, &job, &error, now).await?;
         let Some(build) = builds::find_by_job(tx, id).await? else { return Ok(None) };
         keep_state(tx, id, build.id).await?;
         Ok(Some(build.workspace_id))
@@ -46,8 +42,8 @@ pub async fn give_up(app: &App, id: JobId, condition: While, error: &str, said: 
         Err(error) => return Err(error),
     };
     tracing::warn!(job = %id, error, "the server ended a job");
-    app.metrics.gave_up(reason);
-    app.scheduler.connected().ended(id, Some(error));
+    app.metrics.gave_up(ending.label());
+    app.scheduler.connected().ended(id, Some(&error));
     app.events.tell(Hint::Ended(id));
     app.events.job_ended(id);
     if let Some(workspace) = workspace {
@@ -65,8 +61,8 @@ pub async fn keep_state(tx: &mut Tx, job: JobId, build: BuildId) -> Result<(), E
 }
 
 /// Five lines, a millisecond apart (REAP-3).
-fn lines(said: &str, stage: &str, now: Timestamp) -> Vec<NewLine> {
-    let texts = [String::new(), RULE.to_owned(), said.to_owned(), RULE.to_owned(), String::new()];
+fn lines(message: &str, stage: &str, now: Timestamp) -> Vec<NewLine> {
+    let texts = [String::new(), RULE.to_owned(), message.to_owned(), RULE.to_owned(), String::new()];
     let line = |(millis, output): (i64, String)| NewLine {
         created_at: now.checked_add(SignedDuration::from_millis(millis)).unwrap_or(now),
         source: Source::ProvisionerDaemon,

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::ids::JobId;
 use coder_domain::job::TransitionError;
+use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::key::Sha256Digest;
 use coder_store::daemons::{self, Drain};
-use coder_store::jobs::{self, Held, While};
+use coder_store::jobs::{self, Held};
 use coder_store::{Error, Tx, transaction};
 use coder_wire::extension::messages::{AttachRequest, AttachResponse, HeldJob, JobVerdict, Verdict};
 use coder_wire::extension::{MAX_SLOTS, MAX_TOKEN_SIZE, SESSION_SIZE};
@@ -14,7 +15,6 @@ use sha2::{Digest, Sha256};
 
 use super::Session;
 use crate::authn::token;
-use crate::provisioning::dispatch::scheduler::BROKEN;
 use crate::provisioning::reports::complete;
 use crate::provisioning::reports::refusal::{self, Refusal};
 use crate::provisioning::rescue::end_job::give_up;
@@ -115,8 +115,8 @@ pub(crate) async fn attach(session: &Session, request: &AttachRequest) -> Result
         session.hand.drain(&drain.reason);
     }
     for job in outcome.undelivered {
-        let said = "Coder: the job was handed to a provisioner daemon, but never reached it.";
-        give_up(app, job, While::HeldBy(session.daemon), BROKEN, said).await?;
+        let ending = Ending { guard: Guard::HeldBy(session.daemon), cause: Cause::NotDelivered };
+        give_up(app, job, &ending).await?;
     }
     let grace = if resumes { app.config.provisioning.daemon_grace } else { std::time::Duration::ZERO };
     let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
