@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coder_domain::external_auth::Provider;
-use coder_domain::job::lifecycle::Limits;
+use coder_domain::job::lifecycle;
 use coder_domain::key::Network;
 use coder_domain::secret::Secret;
 use coder_wire::extension::Extensions;
@@ -283,13 +283,13 @@ impl Default for Provisioning {
 impl Provisioning {
     /// After which time the server ends a job.
     #[must_use]
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> lifecycle::Limits {
         let signed = |limit| SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-        Limits {
+        lifecycle::Limits {
             reconnect_grace: signed(self.daemon_grace),
             hung_after: signed(self.hung_after),
             pending_after: signed(self.pending_after),
-            ..Limits::default()
+            ..lifecycle::Limits::default()
         }
     }
 }

@@ -219,6 +219,76 @@ pub enum Cause {
     NotDelivered,
 }
 
+impl Cause {
+    /// The error of the job.
+    #[must_use]
+    pub fn error(&self) -> String {
+        match self {
+            Self::DaemonLost | Self::DaemonProcessGone => {
+                "daemon lost: its connection ended and it did not come back in time".to_owned()
+            }
+            Self::Hung(after) => format!("{} has been terminated by the reaper.", detected("hung", *after)),
+            Self::CancelUndelivered => {
+                "canceled while its provisioner daemon was disconnected: its work may be unfinished"
+                    .to_owned()
+            }
+            Self::NoDaemon(after, reason) => {
+                let detected = detected("pending", *after);
+                format!("{detected} has been terminated by the reaper. {reason}").trim_end().to_owned()
+            }
+            Self::KeyDeleted => "the key of the provisioner daemon was deleted".to_owned(),
+            Self::KeyExpired => "the key of the provisioner daemon has expired".to_owned(),
+            Self::TokenEnded => {
+                "the token that the provisioner daemon joined with was deleted or has expired".to_owned()
+            }
+            Self::UserNotAllowed => {
+                "the user whose token the provisioner daemon joined with may not run it any more".to_owned()
+            }
+            Self::OrganizationRemoved => "the organization of the provisioner daemon was removed".to_owned(),
+            Self::NotDelivered => NOT_DELIVERED.to_owned(),
+        }
+    }
+
+    /// The line that the job's log ends with.
+    #[must_use]
+    pub fn log_line(&self) -> String {
+        match self {
+            Self::DaemonLost | Self::CancelUndelivered => format!("Coder: {}.", self.error()),
+            Self::DaemonProcessGone => {
+                "Coder: the process of the provisioner daemon that held the job is gone.".to_owned()
+            }
+            Self::Hung(after) => format!("{} will be terminated.", detected("hung", *after)),
+            Self::NoDaemon(after, reason) => {
+                format!("{} will be terminated. {reason}", detected("pending", *after)).trim_end().to_owned()
+            }
+            Self::NotDelivered => {
+                "Coder: the job was handed to a provisioner daemon and never reached it.".to_owned()
+            }
+            Self::KeyDeleted
+            | Self::KeyExpired
+            | Self::TokenEnded
+            | Self::UserNotAllowed
+            | Self::OrganizationRemoved => format!("Coder: {}; the job has been ended.", self.error()),
+        }
+    }
+
+    /// The value of the label `reason` in metrics.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::DaemonLost | Self::DaemonProcessGone | Self::CancelUndelivered => "lost",
+            Self::Hung(_) => "hung",
+            Self::NoDaemon(..) => "pending",
+            Self::KeyDeleted
+            | Self::KeyExpired
+            | Self::TokenEnded
+            | Self::UserNotAllowed
+            | Self::OrganizationRemoved
+            | Self::NotDelivered => "other",
+        }
+    }
+}
+
 /// The server's decision to end a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
@@ -226,76 +296,6 @@ pub struct Ending {
     pub guard: Guard,
     /// Why it ends.
     pub cause: Cause,
-}
-
-impl Ending {
-    /// The error of the job.
-    #[must_use]
-    pub fn error(&self) -> String {
-        match &self.cause {
-            Cause::DaemonLost | Cause::DaemonProcessGone => {
-                "daemon lost: its connection ended and it did not come back in time".to_owned()
-            }
-            Cause::Hung(after) => format!("{} has been terminated by the reaper.", detected("hung", *after)),
-            Cause::CancelUndelivered => {
-                "canceled while its provisioner daemon was disconnected: its work may be unfinished"
-                    .to_owned()
-            }
-            Cause::NoDaemon(after, reason) => {
-                let detected = detected("pending", *after);
-                format!("{detected} has been terminated by the reaper. {reason}").trim_end().to_owned()
-            }
-            Cause::KeyDeleted => "the key of the provisioner daemon was deleted".to_owned(),
-            Cause::KeyExpired => "the key of the provisioner daemon has expired".to_owned(),
-            Cause::TokenEnded => {
-                "the token that the provisioner daemon joined with was deleted or has expired".to_owned()
-            }
-            Cause::UserNotAllowed => {
-                "the user whose token the provisioner daemon joined with may not run it any more".to_owned()
-            }
-            Cause::OrganizationRemoved => "the organization of the provisioner daemon was removed".to_owned(),
-            Cause::NotDelivered => NOT_DELIVERED.to_owned(),
-        }
-    }
-
-    /// The line that the job's log ends with.
-    #[must_use]
-    pub fn log_line(&self) -> String {
-        match &self.cause {
-            Cause::DaemonLost | Cause::CancelUndelivered => format!("Coder: {}.", self.error()),
-            Cause::DaemonProcessGone => {
-                "Coder: the process of the provisioner daemon that held the job is gone.".to_owned()
-            }
-            Cause::Hung(after) => format!("{} will be terminated.", detected("hung", *after)),
-            Cause::NoDaemon(after, reason) => {
-                format!("{} will be terminated. {reason}", detected("pending", *after)).trim_end().to_owned()
-            }
-            Cause::NotDelivered => {
-                "Coder: the job was handed to a provisioner daemon and never reached it.".to_owned()
-            }
-            Cause::KeyDeleted
-            | Cause::KeyExpired
-            | Cause::TokenEnded
-            | Cause::UserNotAllowed
-            | Cause::OrganizationRemoved => format!("Coder: {}; the job has been ended.", self.error()),
-        }
-    }
-
-    /// The value of the label `reason` in metrics.
-    #[must_use]
-    pub const fn label(&self) -> &'static str {
-        match self.cause {
-            Cause::DaemonLost | Cause::DaemonProcessGone | Cause::CancelUndelivered => "lost",
-            Cause::Hung(_) => "hung",
-            Cause::NoDaemon(..) => "pending",
-            Cause::KeyDeleted
-            | Cause::KeyExpired
-            | Cause::TokenEnded
-            | Cause::UserNotAllowed
-            | Cause::OrganizationRemoved
-            | Cause::NotDelivered => "other",
-        }
-    }
 }
 
 /// The beginning of the official texts about reaped jobs (scheduling-and-auth REAP-3, REAP-4).

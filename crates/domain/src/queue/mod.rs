@@ -1,18 +1,13 @@
-//! Who gets the next free daemon, and what the official queue fields show. `fair` is the order in which we hand jobs
-//! out; `official` is the ranking that the official API publishes, which knows no fairness.
+//! The order in which jobs are handed out. The store implements it in SQL; [`model`] holds the references that its tests
+//! compare it with.
 
-mod fair;
-mod official;
-
-pub use fair::{Fair, Job, Line, Share, position};
-pub use official::{Place, Taker, Waiting, by_daemon, overall};
+pub mod model;
 
 use crate::build::Reason;
 use crate::ids::UserId;
 
-/// Whether a job is automatic work, which queues after everything that people asked for: whatever the prebuilds user
-/// starts (scheduling-and-auth QUE-1), and builds that a schedule or a clean-up rule made. Jobs that are no builds
-/// have no reason.
+/// Whether a job is automatic work, which queues after all jobs that people requested: jobs of the prebuilds user
+/// (scheduling-and-auth QUE-1), and builds that a schedule or a clean-up rule created. Only builds have a reason.
 #[must_use]
 pub fn is_automatic(initiator: UserId, reason: Option<Reason>) -> bool {
     let by_rule =

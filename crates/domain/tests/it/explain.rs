@@ -366,7 +366,7 @@ fn every_code_is_listed() {
 #[test]
 fn able_daemons_are_remembered_for_the_reaper() {
     let (tags, types) = (PLAIN.tags(), vec!["terraform".to_owned()]);
-    let daemon = |session, ago: i64, key| Daemon {
+    let daemon = |presence, ago: i64, key| Daemon {
         id: DaemonId::NIL,
         name: "d",
         organization: organization(0),
@@ -414,7 +414,7 @@ fn wants() -> impl Strategy<Value = Wants> {
 }
 
 fn workers() -> impl Strategy<Value = Vec<Worker>> {
-    let session = prop_oneof![3 => Just(Presence::Connected), 1 => Just(Presence::Disconnected), 2 => Just(Presence::Unknown)];
+    let presence = prop_oneof![3 => Just(Presence::Connected), 1 => Just(Presence::Disconnected), 2 => Just(Presence::Unknown)];
     let key = prop_oneof![
         2 => Just(KeyState::None),
         3 => Just(KeyState::Live),
@@ -424,8 +424,8 @@ fn workers() -> impl Strategy<Value = Vec<Worker>> {
     let place =
         (prop_oneof![9 => Just(0_u8), 1 => Just(1)], prop_oneof![9 => Just("terraform"), 1 => Just("echo")]);
     let seen = proptest::option::of(prop_oneof![Just(0_i64), Just(90), Just(91), Just(5000)]);
-    let one = (place, wants(), session, key, seen, any::<bool>(), 1_u32..3, 0_u32..4).prop_map(
-        |((organization, kind), has, session, key, seconds_since_seen, draining, slots, busy)| Worker {
+    let one = (place, wants(), presence, key, seen, any::<bool>(), 1_u32..3, 0_u32..4).prop_map(
+        |((organization, kind), has, presence, key, seconds_since_seen, draining, slots, busy)| Worker {
             organization,
             types: vec![kind.to_owned()],
             has,

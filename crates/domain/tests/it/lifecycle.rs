@@ -160,9 +160,9 @@ fn every_state_with_every_event() {
                     table,
                     "deadline {second}, {:?}, {}\n  {}\n  {}",
                     ending.guard,
-                    ending.label(),
-                    ending.error(),
-                    ending.log_line()
+                    ending.cause.label(),
+                    ending.cause.error(),
+                    ending.cause.log_line()
                 )
             }
         };
@@ -217,7 +217,7 @@ fn an_undelivered_cancel_never_delays_the_official_limit() {
     let limits = Limits { cancel_undelivered_after: SignedDuration::from_mins(10), ..Limits::default() };
     let job = after([official(), JobEvent::Cancel, JobEvent::ConnectionLost(PLAIN)]);
     let deadline = job.deadline(&limits, ALWAYS).expect("held");
-    assert_eq!((deadline.at, deadline.ending.label()), (at(1 + 300), "hung"));
+    assert_eq!((deadline.at, deadline.ending.cause.label()), (at(1 + 300), "hung"));
 }
 
 #[test]
@@ -227,11 +227,11 @@ fn a_waiting_job_ends_when_no_daemon_could_run_it_for_the_whole_time() {
     assert_eq!(due(&Lifecycle::Waiting, 10 + 30 * 60 - 1), None);
     let ending = due(&Lifecycle::Waiting, 10 + 30 * 60).expect("due");
     assert_eq!(
-        ending.error(),
+        ending.cause.error(),
         "Coder: Build has been detected as pending for 30 minutes and has been terminated by the reaper. No daemon came."
     );
     assert_eq!(
-        ending.log_line(),
+        ending.cause.log_line(),
         "Coder: Build has been detected as pending for 30 minutes and will be terminated. No daemon came."
     );
     for (name, job) in states().into_iter().skip(1) {
@@ -242,8 +242,7 @@ fn a_waiting_job_ends_when_no_daemon_could_run_it_for_the_whole_time() {
 
 #[test]
 fn official_texts_count_seconds_below_a_minute() {
-    let cause = Cause::Hung(SignedDuration::from_secs(59));
-    let text = Ending { guard: Guard::Open, cause }.error();
+    let text = Cause::Hung(SignedDuration::from_secs(59)).error();
     assert!(text.contains("as hung for 59 seconds and has been terminated"), "{text}");
 }
 
@@ -275,7 +274,7 @@ fn after_a_restart_a_session_that_is_not_heard_of_has_its_grace() {
     let known = lost.deadline(&limits, start).expect("held");
     assert_eq!((known.at, known.ending.guard), (at(1120), Guard::LostSince(at(2))));
     let official = after([official()]).after_restart(start).deadline(&limits, start).expect("held");
-    assert_eq!((official.at, official.ending.label()), (at(1300), "hung"));
+    assert_eq!((official.at, official.ending.cause.label()), (at(1300), "hung"));
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
@@ -383,10 +382,15 @@ fn check_due(job: &Lifecycle, now: Timestamp, limits: &Limits) -> Result<(), Tes
     };
     prop_assert!(now.duration_since(*alive_at) >= limits.shortest_silence());
     prop_assert!(job.clone().apply(JobEvent::End(ending.clone()), now).is_ok());
-    prop_assert_eq!(job.due(now, limits, now.saturating_add(SignedDuration::from_secs(1)).unwrap()), None);
+    let later = now + SignedDuration::from_secs(1);
+    prop_assert_eq!(
+        job.due(now, limits, later),
+        None,
+        "not before this server has watched for the whole time"
+    );
     if let Some(session) = owner.session {
-        let later = now.saturating_add(SignedDuration::from_secs(1)).unwrap();
-        let back = job.clone().apply(JobEvent::Resume { daemon: owner.daemon, session }, later).unwrap();
+        let resume = JobEvent::Resume { daemon: owner.daemon, session };
+        let back = job.clone().apply(resume, later).expect("its own session");
         prop_assert_eq!(back.apply(JobEvent::End(ending), later), Err(TransitionError::Changed));
     }
     Ok(())

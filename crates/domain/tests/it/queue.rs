@@ -2,7 +2,7 @@
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{JobId, UserId};
-use coder_domain::queue::{Fair, Job};
+use coder_domain::queue::model::{FairQueue, Job};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -91,7 +91,7 @@ proptest! {
 
     #[test]
     fn the_structure_agrees_with_the_history(steps in proptest::collection::vec(step(), 0..80)) {
-        let (mut fair, mut history) = (Fair::default(), History::default());
+        let (mut fair, mut history) = (FairQueue::default(), History::default());
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Enqueue { initiator, set, automatic } => {
@@ -118,7 +118,7 @@ proptest! {
     /// The place that is computed is the one at which the job would come.
     #[test]
     fn places_are_what_draining_finds(steps in proptest::collection::vec(step(), 0..60), mask in 1_u8..8) {
-        let mut fair = Fair::default();
+        let mut fair = FairQueue::default();
         let mut ids = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
@@ -139,7 +139,7 @@ proptest! {
         for id in ids {
             let place = order.iter().position(|other| *other == id);
             let expected = place.map(|index| (index as u64 + 1, order.len() as u64));
-            prop_assert_eq!(fair.place(id, mine), expected);
+            prop_assert_eq!(fair.position(id, mine), expected);
         }
     }
 
@@ -151,9 +151,9 @@ proptest! {
         later in proptest::collection::vec((0_u8..4, 0_u8..3), 0..40),
         set in 0_u8..3,
     ) {
-        let mut fair = Fair::default();
+        let mut fair = FairQueue::default();
         let mut number = 0;
-        let mut add = |fair: &mut Fair<u8>, initiator: u8, set: u8, automatic: bool| {
+        let mut add = |fair: &mut FairQueue<u8>, initiator: u8, set: u8, automatic: bool| {
             number += 1;
             let job = job(number, initiator, set, automatic);
             fair.enqueue(&job);
@@ -181,7 +181,7 @@ proptest! {
 
     #[test]
     fn people_come_before_automatic_work(steps in proptest::collection::vec(step(), 0..80)) {
-        let mut fair = Fair::default();
+        let mut fair = FairQueue::default();
         let mut waiting: Vec<Job<u8>> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
@@ -218,9 +218,9 @@ proptest! {
         masks in proptest::collection::vec(1_u8..8, 1..4),
     ) {
         let reachable = masks.iter().fold(0, |all, mask| all | mask);
-        let mut fair = Fair::default();
+        let mut fair = FairQueue::default();
         let mut number = 0;
-        let mut add = |fair: &mut Fair<u8>, initiator: u8, set: u8| {
+        let mut add = |fair: &mut FairQueue<u8>, initiator: u8, set: u8| {
             number += 1;
             let job = job(number, initiator, set, false);
             fair.enqueue(&job);
@@ -255,20 +255,20 @@ proptest! {
 
 #[test]
 fn a_long_line_does_not_make_others_wait() {
-    let mut fair = Fair::default();
+    let mut fair = FairQueue::default();
     for number in 0..1000 {
         fair.enqueue(&job(number, 0, 0, false));
     }
     let late = job(2000, 1, 0, false);
     fair.enqueue(&late);
-    assert_eq!(fair.place(late.id, |_| true), Some((2, 1001)));
+    assert_eq!(fair.position(late.id, |_| true), Some((2, 1001)));
     fair.acquire(|_| true);
     assert_eq!(fair.acquire(|_| true), Some(late.id));
 }
 
 #[test]
 fn turns_alternate_and_an_initiator_who_comes_back_goes_to_the_end() {
-    let mut fair = Fair::default();
+    let mut fair = FairQueue::default();
     let jobs: Vec<_> =
         [0, 0, 0, 1, 1, 2].into_iter().enumerate().map(|(n, who)| job(n, who, 0, false)).collect();
     jobs.iter().for_each(|job| fair.enqueue(job));
@@ -287,7 +287,7 @@ fn turns_alternate_and_an_initiator_who_comes_back_goes_to_the_end() {
 
 #[test]
 fn many_tag_sets_do_not_buy_more_turns() {
-    let mut fair = Fair::default();
+    let mut fair = FairQueue::default();
     for number in 0..30 {
         fair.enqueue(&job(number, 0, u8::try_from(number % 3).unwrap(), false));
     }

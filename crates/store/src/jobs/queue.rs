@@ -218,7 +218,7 @@ pub async fn positions(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobId, i64>
 }
 
 /// Where a waiting job stands in the fair order of the daemons that serve these types and tag sets, if nobody else came:
-/// `coder_domain::queue::Fair::place`. For the explanation only; the official fields have a ranking of their own. 0 of 0
+/// `coder_domain::queue::model::FairQueue::position`. For the explanation only; the official fields have a ranking of their own. 0 of 0
 /// when the job does not wait there.
 ///
 /// # Errors

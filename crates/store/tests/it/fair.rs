@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use coder_domain::ids::{DaemonId, JobId, UserId};
 use coder_domain::job::lifecycle::Guard;
-use coder_domain::queue::{Fair, Job};
+use coder_domain::queue::model::{FairQueue, Job};
 use coder_store::jobs::queue;
 use coder_store::{Error, check, jobs, tag_sets, users};
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ impl World {
     }
 
     async fn run(&self, case: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
-        let mut fair = Fair::default();
+        let mut fair = FairQueue::default();
         let mut waiting: Vec<JobId> = Vec::new();
         let mut sets: HashMap<usize, i64> = HashMap::new();
         for set in 0..3 {
@@ -95,7 +95,7 @@ impl World {
                         let mut tx = self.fixture.store.reader().await.unwrap();
                         let place = queue::fair_place(&mut tx, &job, &types, &asked).await.unwrap();
                         let found = u64::try_from(place.position).ok().zip(u64::try_from(place.size).ok());
-                        let expected = fair.place(*id, |set| WISHES[wish].contains(&set));
+                        let expected = fair.position(*id, |set| WISHES[wish].contains(&set));
                         if asked.contains(&job.tag_set_id) {
                             prop_assert_eq!(found, expected);
                         }

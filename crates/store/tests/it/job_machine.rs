@@ -154,7 +154,7 @@ async fn apply(fixture: &Fixture, id: JobId, event: &JobEvent, now: Timestamp) -
             let token = Sha256Digest::of("token");
             jobs::resume(&mut tx, id, *daemon, *session, None, token, now).await.map(drop)
         }
-        JobEvent::End(ending) => jobs::give_up(&mut tx, id, ending.guard, &ending.error(), now).await,
+        JobEvent::End(ending) => jobs::give_up(&mut tx, id, ending.guard, &ending.cause.error(), now).await,
     };
     match done {
         Ok(()) => true,

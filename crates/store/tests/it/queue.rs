@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coder_domain::ids::{JobId, UserId};
-use coder_domain::queue as pure;
+use coder_domain::queue::model;
 use coder_domain::tags::{DaemonCapabilities, TagSet};
 use coder_store::jobs::queue::{self, Place, Taker};
 use coder_store::{jobs, tag_sets};
@@ -171,7 +171,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
     rows.retain(|job| job.status() == coder_domain::job::Status::Pending);
     let pure: Vec<_> = rows
         .iter()
-        .map(|job| pure::Waiting {
+        .map(|job| model::PendingJob {
             id: job.id,
             organization: job.organization_id,
             provisioner: &job.provisioner,
@@ -181,7 +181,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
         })
         .collect();
     let mut tx = fixture.store.reader().await.unwrap();
-    let overall = pure::overall(&pure);
+    let overall = model::overall(&pure);
     let positions = queue::positions(&mut tx, &waiting).await.unwrap();
     assert_eq!(positions.len(), rows.len());
     for (job, place) in rows.iter().zip(&overall) {
@@ -197,7 +197,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
         .map(|tags| DaemonCapabilities { organization: fixture.organization, provisioners: &types, tags })
         .collect();
     let takers = takers(&fixture, &names).await;
-    for (job, want) in rows.iter().zip(pure::by_daemon(&pure, &offers)) {
+    for (job, want) in rows.iter().zip(model::by_daemon(&pure, &offers)) {
         let found = queue::place(&mut tx, job, &takers).await.unwrap();
         let found = (u64::try_from(found.position).unwrap(), u64::try_from(found.size).unwrap());
         assert_eq!(found, (want.position, want.size), "{job:?}");

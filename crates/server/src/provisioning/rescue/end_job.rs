@@ -22,13 +22,13 @@ const RULE: &str = "====================";
 /// Only when the database fails.
 pub async fn give_up(app: &App, id: JobId, ending: &Ending) -> Result<bool, Error> {
     let now = app.now();
-    let error = ending.error();
+    let error = ending.cause.error();
     let ended = transaction!(app.store, Error, |tx| {
         // The guard of this statement is what decides; the lines belong to whoever passes it.
         jobs::give_up(tx, id, ending.guard, &error, now).await?;
         let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-        job_logs::append_system(tx, id, &lines(&ending.log_line(), &stage, now)).await?;
+        job_logs::append_system(tx, id, &lines(&ending.cause.log_line(), &stage, now)).await?;
         let job = jobs::get(tx, id).await?;
         audit::job_end::job(tx, &job, &error, now).await?;
         let Some(build) = builds::find_by_job(tx, id).await? else { return Ok(None) };
@@ -42,7 +42,7 @@ pub async fn give_up(app: &App, id: JobId, ending: &Ending) -> Result<bool, Erro
         Err(error) => return Err(error),
     };
     tracing::warn!(job = %id, error, "the server ended a job");
-    app.metrics.gave_up(ending.label());
+    app.metrics.gave_up(ending.cause.label());
     app.scheduler.connected().ended(id, Some(&error));
     app.events.tell(Hint::Ended(id));
     app.events.job_ended(id);

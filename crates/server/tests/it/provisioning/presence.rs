@@ -1,5 +1,7 @@
 //! A daemon that has left is offline at once, wherever one asks.
 
+use coder_domain::job::lifecycle::Guard;
+
 use super::extended::{Line, Wanted};
 use super::*;
 use crate::harness::{on_both_engines, settings};
@@ -98,7 +100,7 @@ on_both_engines! {
         drop(tx);
         let mut tx = server.app.store.begin().await.unwrap();
         let now = server.app.now();
-        jobs::give_up(&mut tx, posted, jobs::While::Open, "it is over", now).await.unwrap();
+        jobs::give_up(&mut tx, posted, Guard::Open, "it is over", now).await.unwrap();
         tx.commit().await.unwrap();
         soon_shown(&server, &owner, "offline").await;
         server.advance(10);

@@ -1,5 +1,5 @@
-//! The queue numbers that the official API shows (scheduling-and-auth 1.6): two rankings, both by age with prebuilds
-//! last, neither of them fair.
+//! The queue positions that the official API shows (scheduling-and-auth 1.6): two rankings, both by age with prebuilds
+//! last. The fair order does not count in them.
 
 use jiff::Timestamp;
 
@@ -8,75 +8,73 @@ use crate::tags::{self, DaemonCapabilities, JobRequirements, TagSet};
 
 /// A pending job. Jobs that are started, canceled or ended do not belong here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting<'a> {
+pub struct PendingJob<'a> {
     /// Its id.
     pub id: JobId,
     /// Its organization.
     pub organization: OrganizationId,
     /// The type it needs.
     pub provisioner: &'a str,
-    /// Its tags.
+    /// The tags it needs.
     pub tags: &'a TagSet,
-    /// Whether the prebuilds user caused it; those sort last (QUE-1).
+    /// Whether the prebuilds user started it; such jobs sort last (QUE-1).
     pub prebuild: bool,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
-/// A daemon that was seen within the stale interval.
-pub type Taker<'a> = DaemonCapabilities<'a>;
-
-/// A place in a queue. The default, 0 of 0, is that of a job nobody could take, or that does not wait.
+/// A position in a queue. The default, 0 of 0, belongs to jobs that do not wait or that no daemon could run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePosition {
     /// From 1 (QUE-6).
     pub position: u64,
-    /// How many wait.
+    /// How many jobs wait.
     pub size: u64,
 }
 
-fn order(job: &Waiting<'_>) -> (bool, Timestamp, JobId) {
+fn order(job: &PendingJob<'_>) -> (bool, Timestamp, JobId) {
     (job.prebuild, job.created_at, job.id)
 }
 
-/// The places that builds, template versions and dry-runs show, in the order of `jobs`: each daemon ranks the jobs it
-/// could take; a job shows its best rank and its longest queue. Organization and type count as in matching (CONF-19).
+/// The positions that builds, template versions and dry-runs show, in the order of `jobs`. Each daemon ranks the jobs it
+/// could run; a job shows its best rank and its longest queue. Organization and type count as in matching (CONF-19).
+/// `daemons` are those that were seen within the stale interval.
 #[must_use]
-pub fn by_daemon(jobs: &[Waiting<'_>], daemons: &[Taker<'_>]) -> Vec<Place> {
-    let mut places = vec![Place::default(); jobs.len()];
+pub fn by_daemon(jobs: &[PendingJob<'_>], daemons: &[DaemonCapabilities<'_>]) -> Vec<QueuePosition> {
+    let mut positions = vec![QueuePosition::default(); jobs.len()];
     for daemon in daemons {
-        let takes = |job: &Waiting<'_>| {
-            let demand = JobRequirements {
+        let can_run = |job: &PendingJob<'_>| {
+            let needs = JobRequirements {
                 organization: job.organization,
                 provisioner: job.provisioner,
                 tags: job.tags,
             };
-            tags::matches(daemon, &demand)
+            tags::matches(daemon, &needs)
         };
-        let mut queue: Vec<usize> = (0..jobs.len()).filter(|index| takes(&jobs[*index])).collect();
+        let mut queue: Vec<usize> = (0..jobs.len()).filter(|index| can_run(&jobs[*index])).collect();
         queue.sort_by_key(|index| order(&jobs[*index]));
         let size = queue.len() as u64;
         for (rank, index) in (1..).zip(queue) {
-            let place = &mut places[index];
-            place.position = if place.position == 0 { rank } else { place.position.min(rank) };
-            place.size = place.size.max(size);
+            let shown = &mut positions[index];
+            shown.position = if shown.position == 0 { rank } else { shown.position.min(rank) };
+            shown.size = shown.size.max(size);
         }
     }
-    places
+    positions
 }
 
-/// The places that the organization's list of jobs shows, in the order of `jobs`, which are all pending ones of the
-/// deployment: one ranking, whoever could take them.
+/// The positions that the organization's list of jobs shows, in the order of `jobs`, which are all pending ones of the
+/// deployment: one ranking, whichever daemons could run them.
 #[must_use]
-pub fn overall(jobs: &[Waiting<'_>]) -> Vec<Place> {
+pub fn overall(jobs: &[PendingJob<'_>]) -> Vec<QueuePosition> {
     let mut queue: Vec<usize> = (0..jobs.len()).collect();
     queue.sort_by_key(|index| order(&jobs[*index]));
     let size = queue.len() as u64;
-    let mut places = vec![Place::default(); jobs.len()];
+    let mut positions = vec![QueuePosition::default(); jobs.len()];
     for (rank, index) in (1..).zip(queue) {
-        places[index] = Place { position: rank, size };
+        positions[index] = QueuePosition { position: rank, size };
     }
-    places
+    positions
 }
 
 #[cfg(test)]
@@ -93,8 +91,8 @@ mod tests {
         TagSet::from_stored(pairs.collect())
     }
 
-    fn jobs<'a>(sets: &'a [TagSet], prebuilds: &[usize]) -> Vec<Waiting<'a>> {
-        let job = |(index, tags)| Waiting {
+    fn jobs<'a>(sets: &'a [TagSet], prebuilds: &[usize]) -> Vec<PendingJob<'a>> {
+        let job = |(index, tags)| PendingJob {
             id: JobId::random(),
             organization: OrganizationId::NIL,
             provisioner: "terraform",
@@ -105,13 +103,13 @@ mod tests {
         sets.iter().enumerate().map(job).collect()
     }
 
-    fn ranked(jobs: &[Waiting<'_>], daemons: &str) -> Vec<(u64, u64)> {
+    fn ranked(jobs: &[PendingJob<'_>], daemons: &str) -> Vec<(u64, u64)> {
         let types = ["terraform".to_owned()];
         let sets: Vec<TagSet> = daemons.split_whitespace().map(set).collect();
-        let offer =
+        let daemon =
             |tags| DaemonCapabilities { organization: OrganizationId::NIL, provisioners: &types, tags };
-        let daemons: Vec<_> = sets.iter().map(offer).collect();
-        by_daemon(jobs, &daemons).into_iter().map(|place| (place.position, place.size)).collect()
+        let daemons: Vec<_> = sets.iter().map(daemon).collect();
+        by_daemon(jobs, &daemons).into_iter().map(|shown| (shown.position, shown.size)).collect()
     }
 
     /// The table of 1.6: case, jobs oldest first, online daemons, indexes asked for, expected.
@@ -148,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn que_7_after_an_acquisition_everybody_moves_up_by_one() {
+    fn que_7_after_an_acquisition_each_job_moves_up_by_one() {
         let sets = vec![set("a1"); 10];
         let mut waiting = jobs(&sets, &[]);
         for size in (1..=10).rev() {
             let expected: Vec<_> = (1..=size).map(|position| (position, size)).collect();
             assert_eq!(ranked(&waiting, "a1"), expected);
             let listed: Vec<_> =
-                overall(&waiting).into_iter().map(|place| (place.position, place.size)).collect();
+                overall(&waiting).into_iter().map(|shown| (shown.position, shown.size)).collect();
             assert_eq!(listed, expected);
             waiting.remove(0);
         }
@@ -167,7 +165,7 @@ mod tests {
         let waiting = jobs(&sets, &[0, 2, 4]);
         let expected = [(3, 5), (1, 5), (4, 5), (2, 5), (5, 5)];
         assert_eq!(ranked(&waiting, "a1"), expected);
-        let listed: Vec<_> = overall(&waiting).iter().map(|place| (place.position, place.size)).collect();
+        let listed: Vec<_> = overall(&waiting).iter().map(|shown| (shown.position, shown.size)).collect();
         assert_eq!(listed, expected);
     }
 
@@ -181,8 +179,11 @@ mod tests {
         let types = ["terraform".to_owned()];
         let daemon =
             DaemonCapabilities { organization: OrganizationId::NIL, provisioners: &types, tags: &sets[0] };
-        let places = by_daemon(&waiting, &[daemon]);
-        assert_eq!(places, [Place::default(), Place::default(), Place { position: 1, size: 1 }]);
-        assert_eq!(overall(&waiting)[2], Place { position: 3, size: 3 });
+        let positions = by_daemon(&waiting, &[daemon]);
+        assert_eq!(
+            positions,
+            [QueuePosition::default(), QueuePosition::default(), QueuePosition { position: 1, size: 1 }]
+        );
+        assert_eq!(overall(&waiting)[2], QueuePosition { position: 3, size: 3 });
     }
 }
