@@ -3,8 +3,10 @@
 //! Nothing here knows about HTTP, SQL or the daemon protocol; those crates depend on this one.
 #![warn(missing_docs)]
 
+pub mod backoff;
 pub mod build;
 pub mod clock;
+pub mod duration;
 pub mod explain;
 pub mod external_auth;
 pub mod ids;
