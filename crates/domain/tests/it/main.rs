@@ -1,10 +1,12 @@
 //! Properties of the rules, each against an oracle that shares no code with what it judges.
 
+mod enums;
 mod explain;
 mod guide;
 mod keys;
 mod lifecycle;
 mod limits;
+mod names;
 mod parameters;
 mod queue;
 mod rbac;
