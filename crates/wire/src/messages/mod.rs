@@ -1,4 +1,4 @@
-//! The messages of the daemon protocol, generated from `proto/` by `cargo xtask codegen`.
+//! The messages of the daemon protocol and of the overlay network, generated from `proto/` by `cargo xtask codegen`.
 #![expect(missing_docs, clippy::all, reason = "generated code")]
 
 #[rustfmt::skip]
@@ -8,4 +8,10 @@ pub mod provisionerd;
 pub mod provisionerext {
     #[rustfmt::skip]
     pub mod v1;
+}
+pub mod coder {
+    pub mod tailnet {
+        #[rustfmt::skip]
+        pub mod v2;
+    }
 }
