@@ -1,0 +1,109 @@
+//! The coordinator for connections: a request goes in, responses come out of a bounded queue.
+//!
+//! A connection whose queue is full is dropped: it would be told an old state.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{Authorization, ConnectionId, Coordinator, Output};
+use crate::messages::{CoordinateRequest, CoordinateResponse};
+
+/// Responses that wait for one connection.
+const RESPONSES: usize = 512;
+
+/// The coordinator of a server. Clones are the same coordinator.
+#[derive(Debug, Clone, Default)]
+pub struct Hub {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    coordinator: Coordinator,
+    senders: HashMap<ConnectionId, mpsc::Sender<CoordinateResponse>>,
+}
+
+/// A peer's end. Dropping it without [`CoordinateRequest::disconnect`] means that the peer is lost.
+#[derive(Debug)]
+pub struct Connection {
+    hub: Hub,
+    id: ConnectionId,
+}
+
+impl Hub {
+    /// Adds a connection. Its responses end when the coordinator ends the connection.
+    #[must_use]
+    pub fn connect(
+        &self,
+        peer: Uuid,
+        authorization: Authorization,
+    ) -> (Connection, mpsc::Receiver<CoordinateResponse>) {
+        let (sender, receiver) = mpsc::channel(RESPONSES);
+        let mut inner = self.lock();
+        let (id, outputs) = inner.coordinator.connect(peer, authorization);
+        inner.senders.insert(id, sender);
+        inner.deliver(outputs);
+        drop(inner);
+        (Connection { hub: self.clone(), id }, receiver)
+    }
+
+    /// Peers now.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.lock().coordinator.peers()
+    }
+
+    /// Whether a peer is connected and has announced its node.
+    #[must_use]
+    pub fn has_node(&self, peer: Uuid) -> bool {
+        self.lock().coordinator.node(peer).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Takes a request of the peer.
+    pub fn request(&self, request: CoordinateRequest) {
+        let mut inner = self.hub.lock();
+        let outputs = inner.coordinator.request(self.id, request);
+        inner.deliver(outputs);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut inner = self.hub.lock();
+        inner.senders.remove(&self.id);
+        let outputs = inner.coordinator.lost(self.id);
+        inner.deliver(outputs);
+    }
+}
+
+impl Inner {
+    fn deliver(&mut self, mut outputs: Vec<Output>) {
+        while !outputs.is_empty() {
+            let mut further = Vec::new();
+            for output in outputs {
+                match output {
+                    Output::Send(to, response) => {
+                        let Some(sender) = self.senders.get(&to) else { continue };
+                        if sender.try_send(response).is_err() {
+                            self.senders.remove(&to);
+                            further.extend(self.coordinator.lost(to));
+                        }
+                    }
+                    Output::Close(connection) => {
+                        self.senders.remove(&connection);
+                    }
+                }
+            }
+            outputs = further;
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The coordinator: which peers may know each other, and what each of them is told. `hub` serves it to connections.
+//!
+//! No I/O: a call says which responses go to which connections. A *tunnel* is the wish of one peer to reach another; while it
+//! exists, each of the two is told the other's node. Tunnels to peers that are not connected are remembered.
+
+mod authorization;
+pub mod hub;
+
+use std::collections::{BTreeSet, HashMap};
+
+use uuid::Uuid;
+
+pub use self::authorization::{Authorization, Denied};
+use crate::messages::coordinate_response::PeerUpdate;
+use crate::messages::coordinate_response::peer_update::Kind;
+use crate::messages::{CoordinateRequest, CoordinateResponse, Node};
+
+/// Tunnels that one peer may open, unless it is the server.
+const TUNNELS: usize = 4096;
+/// What a connection is told whose peer connected again.
+const OVERWRITTEN: &str = "peer ID overwritten by new connection";
+
+/// One connection of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(u64);
+
+/// What must be done with a connection.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// Send this.
+    Send(ConnectionId, CoordinateResponse),
+    /// End it, after what was sent before.
+    Close(ConnectionId),
+}
+
+#[derive(Debug)]
+struct Peer {
+    connection: ConnectionId,
+    authorization: Authorization,
+    node: Option<Node>,
+    /// The partners' nodes as it was told them.
+    told: HashMap<Uuid, Node>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Coordinator {
+    peers: HashMap<Uuid, Peer>,
+    connections: HashMap<ConnectionId, Uuid>,
+    /// Tunnels by the peer that opened them.
+    opened: HashMap<Uuid, BTreeSet<Uuid>>,
+    /// The same tunnels by the other end.
+    reached: HashMap<Uuid, BTreeSet<Uuid>>,
+    next: u64,
+}
+
+impl Coordinator {
+    /// Adds a connection of a peer. An older one of the same peer ends.
+    pub fn connect(&mut self, id: Uuid, authorization: Authorization) -> (ConnectionId, Vec<Output>) {
+        let mut outputs = Vec::new();
+        if let Some(old) = self.peers.get(&id).map(|peer| peer.connection) {
+            outputs.push(error(old, OVERWRITTEN.to_owned()));
+            self.end(old, Kind::Lost, OVERWRITTEN, &mut outputs);
+            outputs.push(Output::Close(old));
+        }
+        self.next += 1;
+        let connection = ConnectionId(self.next);
+        let mut peer = Peer { connection, authorization, node: None, told: HashMap::new() };
+        // Tunnels to it were kept: it meets its partners again.
+        for partner in self.partners(id) {
+            if let Some(node) = self.peers.get(&partner).and_then(|peer| peer.node.clone()) {
+                outputs.extend(peer.tell(partner, node));
+            }
+        }
+        self.peers.insert(id, peer);
+        self.connections.insert(connection, id);
+        (connection, outputs)
+    }
+
+    /// Takes a request. One of a connection that has ended does nothing.
+    pub fn request(&mut self, connection: ConnectionId, request: CoordinateRequest) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        let Some(id) = self.connections.get(&connection).copied() else { return outputs };
+        if let Err(denied) = self.apply(id, connection, request, &mut outputs) {
+            let reason = denied.to_string();
+            outputs.push(error(connection, reason.clone()));
+            self.end(connection, Kind::Lost, &reason, &mut outputs);
+            outputs.push(Output::Close(connection));
+        }
+        outputs
+    }
+
+    /// A connection ended without a disconnect.
+    pub fn lost(&mut self, connection: ConnectionId) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        self.end(connection, Kind::Lost, "lost", &mut outputs);
+        outputs
+    }
+
+    /// Peers now.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Whether a peer is connected and has announced its node.
+    #[must_use]
+    pub fn node(&self, id: Uuid) -> Option<&Node> {
+        self.peers.get(&id)?.node.as_ref()
+    }
+
+    fn apply(
+        &mut self,
+        id: Uuid,
+        connection: ConnectionId,
+        request: CoordinateRequest,
+        outputs: &mut Vec<Output>,
+    ) -> Result<(), Denied> {
+        if let Some(node) = request.update_self.and_then(|update| update.node) {
+            self.update_node(id, node, outputs)?;
+        }
+        if let Some(tunnel) = request.add_tunnel {
+            self.add_tunnel(id, parse(&tunnel.id)?, outputs)?;
+        }
+        if let Some(tunnel) = request.remove_tunnel {
+            self.remove_tunnel(id, parse(&tunnel.id)?, outputs);
+        }
+        for ready in request.ready_for_handshake {
+            self.ready(id, connection, parse(&ready.id)?, outputs)?;
+        }
+        if request.disconnect.is_some() {
+            self.end(connection, Kind::Disconnected, "graceful disconnect", outputs);
+            outputs.push(Output::Close(connection));
+        }
+        Ok(())
+    }
+
+    fn update_node(&mut self, id: Uuid, node: Node, outputs: &mut Vec<Output>) -> Result<(), Denied> {
+        let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
+        peer.authorization.check_node(&node)?;
+        peer.node = Some(node.clone());
+        for partner in self.partners(id) {
+            if let Some(partner) = self.peers.get_mut(&partner) {
+                outputs.extend(partner.tell(id, node.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_tunnel(&mut self, id: Uuid, to: Uuid, outputs: &mut Vec<Output>) -> Result<(), Denied> {
+        let Some(peer) = self.peers.get(&id) else { return Ok(()) };
+        peer.authorization.check_tunnel(to)?;
+        let is_server = matches!(peer.authorization, Authorization::Server);
+        let opened = self.opened.entry(id).or_default();
+        if opened.len() >= TUNNELS && !is_server && !opened.contains(&to) {
+            return Err(Denied::TooManyTunnels(TUNNELS));
+        }
+        opened.insert(to);
+        self.reached.entry(to).or_default().insert(id);
+        for (about, receiver) in [(id, to), (to, id)] {
+            let node = self.peers.get(&about).and_then(|peer| peer.node.clone());
+            if let (Some(node), Some(receiver)) = (node, self.peers.get_mut(&receiver)) {
+                outputs.extend(receiver.tell(about, node));
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_tunnel(&mut self, id: Uuid, to: Uuid, outputs: &mut Vec<Output>) {
+        if !remove(&mut self.opened, id, to) {
+            return;
+        }
+        remove(&mut self.reached, to, id);
+        if !self.has_tunnel(id, to) {
+            for (about, receiver) in [(id, to), (to, id)] {
+                self.forget(receiver, about, Kind::Disconnected, "remove tunnel", outputs);
+            }
+        }
+    }
+
+    fn ready(
+        &mut self,
+        id: Uuid,
+        connection: ConnectionId,
+        to: Uuid,
+        outputs: &mut Vec<Output>,
+    ) -> Result<(), Denied> {
+        let Some(peer) = self.peers.get(&id) else { return Ok(()) };
+        peer.authorization.check_ready()?;
+        if !self.has_tunnel(id, to) {
+            // The tunnel may have gone in between: the connection goes on.
+            let text = format!("ready for handshake error: no tunnel between {id} and {to}");
+            outputs.push(error(connection, text));
+            return Ok(());
+        }
+        if let Some(receiver) = self.peers.get(&to) {
+            let update = PeerUpdate {
+                id: id.as_bytes().to_vec(),
+                kind: Kind::ReadyForHandshake.into(),
+                ..PeerUpdate::default()
+            };
+            outputs.push(send(receiver.connection, update));
+        }
+        Ok(())
+    }
+
+    /// Removes a connection's peer and the tunnels that it opened.
+    fn end(&mut self, connection: ConnectionId, kind: Kind, reason: &str, outputs: &mut Vec<Output>) {
+        let Some(id) = self.connections.remove(&connection) else { return };
+        let partners = self.partners(id);
+        self.peers.remove(&id);
+        for to in self.opened.remove(&id).unwrap_or_default() {
+            remove(&mut self.reached, to, id);
+        }
+        for partner in partners {
+            self.forget(partner, id, kind, reason, outputs);
+        }
+    }
+
+    /// Tells a peer that another is gone, if it was told of it.
+    fn forget(&mut self, receiver: Uuid, about: Uuid, kind: Kind, reason: &str, outputs: &mut Vec<Output>) {
+        let Some(receiver) = self.peers.get_mut(&receiver) else { return };
+        if receiver.told.remove(&about).is_some() {
+            let update = PeerUpdate {
+                id: about.as_bytes().to_vec(),
+                kind: kind.into(),
+                reason: reason.to_owned(),
+                node: None,
+            };
+            outputs.push(send(receiver.connection, update));
+        }
+    }
+
+    /// The peers at the other ends of a peer's tunnels, whoever opened them.
+    fn partners(&self, id: Uuid) -> BTreeSet<Uuid> {
+        let ends = [self.opened.get(&id), self.reached.get(&id)];
+        ends.into_iter().flatten().flatten().copied().collect()
+    }
+
+    fn has_tunnel(&self, one: Uuid, other: Uuid) -> bool {
+        let has = |from: Uuid, to: Uuid| self.opened.get(&from).is_some_and(|opened| opened.contains(&to));
+        has(one, other) || has(other, one)
+    }
+}
+
+impl Peer {
+    /// Tells it a partner's node, unless it knows exactly that.
+    fn tell(&mut self, about: Uuid, node: Node) -> Option<Output> {
+        if self.told.get(&about) == Some(&node) {
+            return None;
+        }
+        self.told.insert(about, node.clone());
+        let update = PeerUpdate {
+            id: about.as_bytes().to_vec(),
+            node: Some(node),
+            kind: Kind::Node.into(),
+            reason: "node update".to_owned(),
+        };
+        Some(send(self.connection, update))
+    }
+}
+
+fn remove(tunnels: &mut HashMap<Uuid, BTreeSet<Uuid>>, from: Uuid, to: Uuid) -> bool {
+    let Some(ends) = tunnels.get_mut(&from) else { return false };
+    let removed = ends.remove(&to);
+    if ends.is_empty() {
+        tunnels.remove(&from);
+    }
+    removed
+}
+
+fn parse(id: &[u8]) -> Result<Uuid, Denied> {
+    Uuid::from_slice(id).map_err(|_| Denied::Id)
+}
+
+fn send(connection: ConnectionId, update: PeerUpdate) -> Output {
+    Output::Send(connection, CoordinateResponse { peer_updates: vec![update], error: String::new() })
+}
+
+fn error(connection: ConnectionId, error: String) -> Output {
+    Output::Send(connection, CoordinateResponse { peer_updates: Vec::new(), error })
+}

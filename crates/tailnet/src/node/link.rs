@@ -1,0 +1,144 @@
+//! The connection to the relay of one region: made, kept, and made again.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coder_wire::bytes::BoxedStream;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Shared;
+use crate::derp::client::{self, Error};
+use crate::derp::frame::{Decoder, Frame};
+use crate::derp::relay::read_some;
+
+/// For connecting and for the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// A relay sends something every 65 s.
+const SILENCE: Duration = Duration::from_secs(150);
+/// How long the relay may take nothing.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The first pause between two attempts; it doubles up to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+/// Buffers up to this size are kept while nothing is sent.
+const KEPT: usize = 4 << 10;
+
+/// Keeps a connection until the future is dropped.
+pub(super) async fn run(shared: Arc<Shared>, region: i32, wake: Arc<Notify>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let began = Instant::now();
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&shared, region)).await;
+        let result = match connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+        {
+            Ok(io) => {
+                tracing::debug!(region, "connected to the relay");
+                shared.set_relay(region, true);
+                let result = serve(&shared, region, &wake, io).await;
+                shared.set_relay(region, false);
+                result
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = result {
+            tracing::debug!(region, %error, "no connection to the relay");
+        }
+        if began.elapsed() > LAST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        tokio::time::sleep(jitter(pause)).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// Between half of a pause and all of it, so that the peers of a relay do not return at once.
+fn jitter(pause: Duration) -> Duration {
+    let mut byte = [0];
+    getrandom::fill(&mut byte).expect("the operating system gives random bytes");
+    pause / 2 + pause / 2 * u32::from(byte[0]) / 255
+}
+
+async fn connect(shared: &Shared, region: i32) -> Result<BoxedStream, Error> {
+    let mut io = shared.dialer.dial(region).await?;
+    client::connect(&mut io, &shared.private).await?;
+    Ok(io)
+}
+
+async fn serve(shared: &Shared, region: i32, wake: &Notify, io: BoxedStream) -> Result<(), Error> {
+    let (reader, writer) = tokio::io::split(io);
+    tokio::select! {
+        result = read(shared, region, reader) => result,
+        result = write(shared, region, wake, writer) => result,
+    }
+}
+
+async fn read(shared: &Shared, region: i32, mut reader: impl AsyncRead + Unpin) -> Result<(), Error> {
+    let mut decoder = Decoder::default();
+    loop {
+        let mut restart = None;
+        let ended = read_some(&mut reader, |bytes| {
+            let now = Instant::now();
+            let mut engine = shared.lock();
+            let result = decoder.decode(bytes, |frame| {
+                match frame {
+                    Frame::RecvPacket { from, packet } => engine.receive(region, from, packet, now),
+                    Frame::Ping(data) => {
+                        if let Some(region) = engine.regions.get_mut(&region)
+                            && region.out.has_room()
+                        {
+                            Frame::Pong(data).encode(&mut region.out.frames);
+                        }
+                    }
+                    Frame::Restarting { reconnect_in, .. } => restart = Some(reconnect_in),
+                    Frame::SendPacket { .. } | Frame::ClientInfo { .. } => return Err(Error::Unexpected),
+                    _ => {}
+                }
+                Ok(())
+            });
+            engine.flush_touched(now);
+            result
+        });
+        let silent = |_| Error::Io(io::ErrorKind::TimedOut.into());
+        if tokio::time::timeout(SILENCE, ended).await.map_err(silent)?? {
+            return Err(Error::Closed);
+        }
+        if let Some(reconnect_in) = restart {
+            tokio::time::sleep(reconnect_in.min(LAST_PAUSE)).await;
+            return Err(Error::Closed);
+        }
+    }
+}
+
+async fn write(
+    shared: &Shared,
+    region: i32,
+    wake: &Notify,
+    mut writer: impl AsyncWrite + Unpin,
+) -> Result<(), Error> {
+    let mut spare = Vec::new();
+    loop {
+        {
+            let mut engine = shared.lock();
+            let Some(region) = engine.regions.get_mut(&region) else { return Ok(()) };
+            std::mem::swap(&mut region.out.frames, &mut spare);
+        }
+        if spare.is_empty() {
+            if spare.capacity() > KEPT {
+                spare = Vec::new();
+            }
+            wake.notified().await;
+            continue;
+        }
+        let written = async {
+            writer.write_all(&spare).await?;
+            writer.flush().await
+        };
+        let stalled = |_| Error::Io(io::ErrorKind::TimedOut.into());
+        tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(stalled)??;
+        spare.clear();
+        shared.lock().unblock(region, Instant::now());
+    }
+}
