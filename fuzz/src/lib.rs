@@ -16,6 +16,8 @@ mod rows;
 mod source;
 #[path = "../../crates/api/tests/it/decoders.rs"]
 mod api;
+#[path = "../../crates/tailnet/tests/it/decoders.rs"]
+mod tailnet;
 mod terraform;
 #[path = "../../crates/coder/src/tfvars.rs"]
 mod tfvars;
@@ -51,6 +53,7 @@ type Decode = fn(&[u8]);
 /// Every target by its name.
 const TARGETS: &[&[(&str, Decode)]] = &[
     &wire::DECODERS,
+    &tailnet::DECODERS,
     &source::DECODERS,
     &api::DECODERS,
     &daemon::DECODERS,
