@@ -8,8 +8,8 @@ use tokio::sync::watch;
 
 use crate::cancel::{Cancel, Shutdown, Stop};
 use crate::health::Health;
-use crate::job::{self, Workshop};
-use crate::session::{Backoff, CallError, Link};
+use crate::job::{self, JobContext};
+use crate::session::{Backoff, CallError, ConnectionHandle};
 use crate::status::Status;
 
 /// Failed acquires (wire-protocol 5.1).
@@ -21,8 +21,8 @@ const CANCEL_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One slot.
 pub(crate) struct Slot {
-    pub(crate) workshop: Workshop,
-    pub(crate) link: Link,
+    pub(crate) workshop: JobContext,
+    pub(crate) link: ConnectionHandle,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) shutdown: Shutdown,
     /// The daemon runs only one job.

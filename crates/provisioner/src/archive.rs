@@ -68,7 +68,7 @@ pub(crate) enum ArchiveError {
 pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result<(), ArchiveError> {
     let mut tar = tar::Archive::new(bytes);
     let mut total: u64 = 0;
-    let mut made = Made { left: limits.entries, limit: limits.entries };
+    let mut made = CreatedEntries { left: limits.entries, limit: limits.entries };
     let unreadable = |error: std::io::Error| ArchiveError::Unreadable(error.to_string());
     for (number, entry) in tar.entries().map_err(unreadable)?.enumerate() {
         let mut entry = entry.map_err(unreadable)?;
@@ -164,12 +164,12 @@ fn local_path(raw: &[u8], shown: &str) -> Result<PathBuf, ArchiveError> {
 }
 
 /// What has been made on the disk.
-struct Made {
+struct CreatedEntries {
     left: usize,
     limit: usize,
 }
 
-impl Made {
+impl CreatedEntries {
     fn one(&mut self) -> Result<(), ArchiveError> {
         self.left = self.left.checked_sub(1).ok_or(ArchiveError::TooMany(self.limit))?;
         Ok(())

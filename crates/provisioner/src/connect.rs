@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cancel::Shutdown;
-use crate::hand::Hand;
+use crate::hand::HeldJobs;
 use crate::join::ConnectError;
 use crate::notifications;
 use crate::reports;
-use crate::session::{Backoff, Line};
+use crate::session::{Backoff, Connection};
 use crate::status::Status;
 
 /// Attempts to connect (wire-protocol 1.7).
@@ -75,16 +75,16 @@ where
 }
 
 /// Keeps a daemon connected.
-pub(crate) struct Dialling<'a> {
+pub(crate) struct Dialer<'a> {
     pub(crate) connector: &'a dyn Connector,
-    pub(crate) hand: Arc<Hand>,
+    pub(crate) hand: Arc<HeldJobs>,
     pub(crate) status: &'a watch::Sender<Status>,
     pub(crate) shutdown: &'a Shutdown,
     /// Connections are mentioned at debug level only.
     pub(crate) quiet: bool,
 }
 
-impl Dialling<'_> {
+impl Dialer<'_> {
     fn mention(&self, message: &str) {
         if self.quiet {
             tracing::debug!(target: "provisioner", "{message}");
@@ -94,7 +94,7 @@ impl Dialling<'_> {
     }
 
     /// Connects, again and again; ends only when the server will never let this daemon in.
-    pub(crate) async fn run(&self, current: watch::Sender<Option<Line>>) -> ConnectError {
+    pub(crate) async fn run(&self, current: watch::Sender<Option<Connection>>) -> ConnectError {
         let mut backoff = Backoff::new(FIRST_REDIAL, LAST_REDIAL);
         let mut number = 0;
         let mut refusals = 0;
@@ -131,9 +131,9 @@ impl Dialling<'_> {
     }
 
     /// Uses one connection to its end.
-    async fn serve(&self, connection: Transport, number: u64, current: &watch::Sender<Option<Line>>) {
+    async fn serve(&self, connection: Transport, number: u64, current: &watch::Sender<Option<Connection>>) {
         let session = mux::Session::client(connection.stream, mux::Config::default());
-        let line = Line::new(session, connection.extensions, connection.protocol, number);
+        let line = Connection::new(session, connection.extensions, connection.protocol, number);
         if let Err(error) = self.attach(&line).await {
             tracing::warn!(target: "provisioner", %error, "the server does not take the daemon's jobs back; dialling again");
             self.status.send_modify(|status| status.last_error = Some(format!("attach: {error}")));
@@ -159,7 +159,7 @@ impl Dialling<'_> {
         self.mention(&format!("connection to coderd closed: {ended}"));
     }
 
-    async fn attach(&self, line: &Line) -> Result<(), drpc::Error> {
+    async fn attach(&self, line: &Connection) -> Result<(), drpc::Error> {
         let granted = line.granted();
         if granted.is_empty() {
             self.hand.attached_officially();

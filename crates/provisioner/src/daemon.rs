@@ -14,26 +14,26 @@ use tokio::task::JoinSet;
 use crate::acquire::Slot;
 use crate::cache_dir::{self, CacheError};
 use crate::cancel::{Shutdown, Stop};
-use crate::connect::{Connector, Dialling};
-use crate::hand::Hand;
+use crate::connect::{Connector, Dialer};
+use crate::hand::HeldJobs;
 use crate::health;
-use crate::isolation::{Confinement, Found, IsolationLevel, IsolationMode, JobLimits};
-use crate::job::Workshop;
+use crate::isolation::{IsolationLevel, IsolationMode, IsolationSupport, JobLimits, SandboxConfig};
+use crate::job::JobContext;
 use crate::join::ConnectError;
-use crate::kept_files::{self, KeptFiles};
+use crate::kept_files::{self, FileCache};
 use crate::left;
 use crate::logs::Pace;
 use crate::metrics::Metrics;
 use crate::neighbours;
-use crate::session::{Link, Patience};
+use crate::session::{ConnectionHandle, RetryPolicy};
 use crate::status::{Status, StatusHandle};
-use crate::terraform::binary::required::Required;
+use crate::terraform::binary::required::TemplateRequirements;
 use crate::terraform::binary::{Binary, BinaryError, Finder, TerraformSource};
-use crate::terraform::cache::Cache;
+use crate::terraform::cache::TerraformCache;
 use crate::terraform::environment::Environment;
-use crate::terraform::install::{InstallConfig, Installer, Progress};
+use crate::terraform::install::{InstallConfig, InstallProgress, Installer};
 use crate::terraform::seal;
-use crate::workdir::Claim;
+use crate::workdir::WorkDirClaim;
 
 /// The longest time between two attempts to find or install a program that can run jobs.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
@@ -149,10 +149,10 @@ pub enum RunError {
 pub struct Daemon {
     config: Config,
     connector: Arc<dyn Connector>,
-    workshops: Vec<Workshop>,
+    workshops: Vec<JobContext>,
     status: watch::Sender<Status>,
     metrics: Metrics,
-    confinement: Confinement,
+    confinement: SandboxConfig,
 }
 
 impl Daemon {
@@ -169,7 +169,7 @@ impl Daemon {
         environment.set_home(confinement.home.clone());
         let installer = config.install.clone().map(Installer::new);
         let finder = Arc::new(Finder::new(config.terraform.clone(), installer));
-        let files = KeptFiles::new(config.file_cache.clone(), config.file_cache_bytes);
+        let files = FileCache::new(config.file_cache.clone(), config.file_cache_bytes);
         let workshops = (0..slots)
             .map(|_| workshop(&config, &environment, &metrics, &finder, &confinement, &files))
             .collect();
@@ -212,7 +212,10 @@ impl Daemon {
     /// When there is none, or none that is new enough; the text says what to do.
     pub async fn check_terraform(&self) -> Result<Binary, BinaryError> {
         let workshop = self.workshops.first().expect("a daemon has at least one slot");
-        workshop.finder.find(&workshop.environment, &Required::default(), &Progress::silent()).await
+        workshop
+            .finder
+            .find(&workshop.environment, &TemplateRequirements::default(), &InstallProgress::silent())
+            .await
     }
 
     /// Serves until it is stopped. Dropping the future kills what runs.
@@ -249,8 +252,8 @@ impl Daemon {
         let left = claim.as_mut().map(|claim| std::mem::take(&mut claim.left)).unwrap_or_default();
 
         let (current, receiver) = watch::channel(None);
-        let hand = Arc::new(Hand::default());
-        let link = Link::new(receiver.clone(), Arc::clone(&hand));
+        let hand = Arc::new(HeldJobs::default());
+        let link = ConnectionHandle::new(receiver.clone(), Arc::clone(&hand));
         let mut slots = JoinSet::new();
         for workshop in std::mem::take(&mut self.workshops) {
             let slot = Slot {
@@ -262,7 +265,7 @@ impl Daemon {
             };
             slots.spawn(slot.run());
         }
-        let dialling = Dialling {
+        let dialling = Dialer {
             connector: &*self.connector,
             hand,
             status: &self.status,
@@ -308,7 +311,7 @@ impl Daemon {
 
     /// Says what keeps jobs apart here; an error when that is too little.
     fn say_isolation(&self) -> Result<(), RunError> {
-        let Found { level, why, .. } = &self.confinement.found;
+        let IsolationSupport { level, why, .. } = &self.confinement.found;
         let why = why.as_deref().unwrap_or("this system has no namespaces");
         match (self.config.isolation, level) {
             (IsolationMode::Required, IsolationLevel::None) => {
@@ -337,7 +340,7 @@ impl Daemon {
     }
 
     /// Keeps other daemons out of the directory of jobs, and clears away what a killed one left there.
-    async fn claim_work_dir(&self) -> Result<Option<Claim>, RunError> {
+    async fn claim_work_dir(&self) -> Result<Option<WorkDirClaim>, RunError> {
         let (dir, work) = (self.config.cache_dir.clone(), self.config.cache_dir.join("work"));
         let files = self.workshops.first().map(|workshop| workshop.files.clone());
         let shown = work.display().to_string();
@@ -352,7 +355,7 @@ impl Daemon {
                 // Whoever wrote into it before may have seen the key.
                 seal::forget_key(&dir).map_err(|reason| CacheError { dir, reason })?;
             }
-            let claim = Claim::take(&work).map_err(|reason| CacheError { dir: work, reason })?;
+            let claim = WorkDirClaim::take(&work).map_err(|reason| CacheError { dir: work, reason })?;
             Ok((claim, is_new))
         });
         match claiming.await {
@@ -388,20 +391,20 @@ fn workshop(
     environment: &Environment,
     metrics: &Metrics,
     finder: &Arc<Finder>,
-    confinement: &Confinement,
-    files: &KeptFiles,
-) -> Workshop {
-    Workshop {
+    confinement: &SandboxConfig,
+    files: &FileCache,
+) -> JobContext {
+    JobContext {
         files: files.clone(),
         metrics: metrics.clone(),
         finder: Arc::clone(finder),
         environment: environment.clone(),
         clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
-        cache: Cache::at(&config.cache_dir),
+        cache: TerraformCache::at(&config.cache_dir),
         pace: Pace {
             interval: config.update_interval,
-            patience: Patience {
+            patience: RetryPolicy {
                 connected: Some(config.update_timeout),
                 disconnected: Some(config.lost_contact_after),
             },

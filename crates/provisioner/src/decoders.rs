@@ -11,10 +11,10 @@ use crate::rows::{ROW_BYTES, clean, rows};
 use crate::terraform::convert::text::{TextSource, convert_text};
 use crate::terraform::events::Event;
 use crate::terraform::graph::{Direction, Graph};
-use crate::terraform::lines::{Lines, Piece};
+use crate::terraform::lines::{LineSplitter, Piece};
 use crate::terraform::parse::RootModule;
 use crate::terraform::state::from_state_file;
-use crate::terraform::stitch::Stitcher;
+use crate::terraform::stitch::LineMasker;
 
 /// What lies below a folder: entries and bytes.
 fn below(dir: &Path) -> (usize, u64) {
@@ -82,7 +82,7 @@ pub(crate) fn sources(data: &[u8]) {
 /// What Terraform prints, cut anywhere: no byte is lost, and rows and events come of it.
 pub(crate) fn output(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else { return };
-    let mut lines = Lines::default();
+    let mut lines = LineSplitter::default();
     let mut pieces = Vec::new();
     for part in bytes.chunks(usize::from(*first) + 1) {
         pieces.extend(lines.push(part));
@@ -123,7 +123,7 @@ pub(crate) fn masked(data: &[u8]) {
     }
     let secrets = Secrets::default();
     secrets.add([secret]);
-    let mut stitcher = Stitcher::new(secrets);
+    let mut stitcher = LineMasker::new(secrets);
     let mut said = Vec::new();
     let mut count = 0;
     for line in rest.split('\n') {

@@ -14,19 +14,19 @@ use tokio::sync::watch;
 
 use crate::cancel::{Cancel, Urgency};
 use crate::job_files::JobFile;
-use crate::left::Record;
-use crate::session::{CallError, Line};
+use crate::left::JobRecord;
+use crate::session::{CallError, Connection};
 
 /// Why a job is none of this daemon's business any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum JobEnd {
     /// The server has recorded how it ended.
     Ended(String),
     /// The server has given it up, or to somebody else.
     Lost(String),
 }
 
-impl Over {
+impl JobEnd {
     pub(crate) fn reason(&self) -> &str {
         match self {
             Self::Ended(reason) | Self::Lost(reason) => reason,
@@ -36,7 +36,7 @@ impl Over {
 
 /// How the present connection knows a job.
 #[derive(Clone, PartialEq, Eq)]
-enum Right {
+enum TokenState {
     /// Not asked yet.
     Unknown,
     /// By the official rule only.
@@ -46,7 +46,7 @@ enum Right {
 
 /// Where the numbers of a job's log lines stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Numbers {
+pub(crate) struct LogSequence {
     /// Of the oldest line that waits.
     front: u64,
     /// How many of the oldest waiting lines have been sent by number.
@@ -55,13 +55,13 @@ pub(crate) struct Numbers {
     stored: usize,
 }
 
-impl Default for Numbers {
+impl Default for LogSequence {
     fn default() -> Self {
         Self { front: 1, assigned: 0, stored: 0 }
     }
 }
 
-impl Numbers {
+impl LogSequence {
     /// The server has stored everything below `next`.
     pub(crate) fn acknowledged(&mut self, next: u64) {
         let lines = usize::try_from(next.saturating_sub(self.front)).unwrap_or(usize::MAX).min(self.assigned);
@@ -93,39 +93,44 @@ impl Numbers {
     }
 }
 
-struct Facts {
+struct HoldState {
     /// The connection `right` belongs to.
     connection: u64,
-    right: Right,
-    numbers: Numbers,
+    right: TokenState,
+    numbers: LogSequence,
     /// Where the token is noted for the next process.
     record: Option<JobFile>,
 }
 
 /// One job in hand.
-pub(crate) struct Held {
+pub(crate) struct Hold {
     pub(crate) job_id: String,
     cancel: Cancel,
-    facts: Mutex<Facts>,
-    over: watch::Sender<Option<Over>>,
+    facts: Mutex<HoldState>,
+    over: watch::Sender<Option<JobEnd>>,
 }
 
-impl Held {
+impl Hold {
     fn new(job_id: String, cancel: Cancel) -> Arc<Self> {
-        let facts = Facts { connection: 0, right: Right::Unknown, numbers: Numbers::default(), record: None };
+        let facts = HoldState {
+            connection: 0,
+            right: TokenState::Unknown,
+            numbers: LogSequence::default(),
+            record: None,
+        };
         Arc::new(Self { job_id, cancel, facts: Mutex::new(facts), over: watch::Sender::new(None) })
     }
 
-    fn facts(&self) -> MutexGuard<'_, Facts> {
+    fn facts(&self) -> MutexGuard<'_, HoldState> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn numbers<T>(&self, change: impl FnOnce(&mut Numbers) -> T) -> T {
+    pub(crate) fn numbers<T>(&self, change: impl FnOnce(&mut LogSequence) -> T) -> T {
         change(&mut self.facts().numbers)
     }
 
     /// The token on this connection; none when only the official rule applies.
-    pub(crate) async fn token(&self, line: &Line) -> Result<Option<Bytes>, CallError> {
+    pub(crate) async fn token(&self, line: &Connection) -> Result<Option<Bytes>, CallError> {
         let wanted = [Extension::Resume, Extension::Logs, Extension::Journal, Extension::Program];
         if !wanted.iter().any(|extension| line.granted().has(*extension)) {
             return Ok(None);
@@ -133,8 +138,10 @@ impl Held {
         {
             let facts = self.facts();
             match &facts.right {
-                Right::Token(token) if facts.connection == line.number() => return Ok(Some(token.clone())),
-                Right::Official if facts.connection == line.number() => return Ok(None),
+                TokenState::Token(token) if facts.connection == line.number() => {
+                    return Ok(Some(token.clone()));
+                }
+                TokenState::Official if facts.connection == line.number() => return Ok(None),
                 _ => {}
             }
         }
@@ -147,7 +154,7 @@ impl Held {
             Err(drpc::Error::Refused(status)) => {
                 tracing::debug!(job_id = %self.job_id, error = %status, "the server has no token for the job; the official rule applies");
                 let mut facts = self.facts();
-                (facts.connection, facts.right) = (line.number(), Right::Official);
+                (facts.connection, facts.right) = (line.number(), TokenState::Official);
                 Ok(None)
             }
             Err(error) => Err(CallError::from(error)),
@@ -157,7 +164,7 @@ impl Held {
     fn grant(&self, connection: u64, token: Bytes, next_sequence: u64) {
         let mut facts = self.facts();
         facts.numbers.wanted(next_sequence.max(1));
-        (facts.connection, facts.right) = (connection, Right::Token(token));
+        (facts.connection, facts.right) = (connection, TokenState::Token(token));
         note(&self.job_id, &facts);
     }
 
@@ -176,13 +183,13 @@ impl Held {
                     self.cancel.request(Urgency::Graceful);
                 }
             }
-            Verdict::Ended => self.end(Over::Ended(verdict.reason.clone())),
-            Verdict::Lost | Verdict::Unspecified => self.end(Over::Lost(verdict.reason.clone())),
+            Verdict::Ended => self.end(JobEnd::Ended(verdict.reason.clone())),
+            Verdict::Lost | Verdict::Unspecified => self.end(JobEnd::Lost(verdict.reason.clone())),
         }
     }
 
     /// The job is not this daemon's any more; what runs for it is interrupted.
-    pub(crate) fn end(&self, over: Over) {
+    pub(crate) fn end(&self, over: JobEnd) {
         self.over.send_if_modified(|known| {
             let first = known.is_none();
             if first {
@@ -198,12 +205,12 @@ impl Held {
         self.cancel.request(urgency);
     }
 
-    pub(crate) fn over(&self) -> Option<Over> {
+    pub(crate) fn over(&self) -> Option<JobEnd> {
         self.over.borrow().clone()
     }
 
     /// Waits until the job is not this daemon's any more.
-    pub(crate) async fn reached_over(&self) -> Over {
+    pub(crate) async fn reached_over(&self) -> JobEnd {
         let mut receiver = self.over.subscribe();
         match receiver.wait_for(Option::is_some).await.map(|over| over.clone()) {
             Ok(Some(over)) => over,
@@ -214,9 +221,9 @@ impl Held {
 }
 
 /// Writes down what a process after this one needs to hand over a state.
-fn note(job_id: &str, facts: &Facts) {
-    if let (Some(file), Right::Token(token)) = (&facts.record, &facts.right)
-        && let Err(error) = Record::new(job_id, token).write(file)
+fn note(job_id: &str, facts: &HoldState) {
+    if let (Some(file), TokenState::Token(token)) = (&facts.record, &facts.right)
+        && let Err(error) = JobRecord::new(job_id, token).write(file)
     {
         tracing::warn!(job_id, %error, "the job's record cannot be written; should this process be killed, its state stays on this machine");
     }
@@ -225,27 +232,27 @@ fn note(job_id: &str, facts: &Facts) {
 #[derive(Default)]
 struct Inner {
     session: Bytes,
-    jobs: Vec<Arc<Held>>,
+    jobs: Vec<Arc<Hold>>,
     grace: Option<Duration>,
 }
 
 /// All jobs in hand.
 #[derive(Default)]
-pub(crate) struct Hand(Mutex<Inner>);
+pub(crate) struct HeldJobs(Mutex<Inner>);
 
-impl Hand {
+impl HeldJobs {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a job into the hand, until what is returned is dropped.
-    pub(crate) fn take(self: &Arc<Self>, job_id: &str, cancel: Cancel) -> InHand {
-        let held = Held::new(job_id.to_owned(), cancel);
+    pub(crate) fn take(self: &Arc<Self>, job_id: &str, cancel: Cancel) -> RunningJob {
+        let held = Hold::new(job_id.to_owned(), cancel);
         self.inner().jobs.push(Arc::clone(&held));
-        InHand { hand: Arc::clone(self), held }
+        RunningJob { hand: Arc::clone(self), held }
     }
 
-    pub(crate) fn find(&self, job_id: &str) -> Option<Arc<Held>> {
+    pub(crate) fn find(&self, job_id: &str) -> Option<Arc<Hold>> {
         self.inner().jobs.iter().find(|held| held.job_id == job_id).cloned()
     }
 
@@ -256,11 +263,11 @@ impl Hand {
 
     pub(crate) fn attach_request(&self, resumes: bool) -> AttachRequest {
         let inner = self.inner();
-        let job = |held: &Arc<Held>| {
+        let job = |held: &Arc<Hold>| {
             let facts = held.facts();
             let token = match &facts.right {
-                Right::Token(token) => token.clone(),
-                Right::Unknown | Right::Official => Bytes::new(),
+                TokenState::Token(token) => token.clone(),
+                TokenState::Unknown | TokenState::Official => Bytes::new(),
             };
             HeldJob { job_id: held.job_id.clone(), token, next_sequence: facts.numbers.front }
         };
@@ -270,8 +277,8 @@ impl Hand {
     }
 
     /// Takes the server's answer. Jobs it says nothing about are not this daemon's.
-    pub(crate) fn attached(&self, request: &AttachRequest, response: AttachResponse, line: &Line) {
-        let asked: Vec<Arc<Held>> = request.jobs.iter().filter_map(|job| self.find(&job.job_id)).collect();
+    pub(crate) fn attached(&self, request: &AttachRequest, response: AttachResponse, line: &Connection) {
+        let asked: Vec<Arc<Hold>> = request.jobs.iter().filter_map(|job| self.find(&job.job_id)).collect();
         {
             let mut inner = self.inner();
             if response.session.len() == SESSION_SIZE {
@@ -295,12 +302,12 @@ impl Hand {
 }
 
 /// A job in hand; leaves it when dropped.
-pub(crate) struct InHand {
-    hand: Arc<Hand>,
-    pub(crate) held: Arc<Held>,
+pub(crate) struct RunningJob {
+    hand: Arc<HeldJobs>,
+    pub(crate) held: Arc<Hold>,
 }
 
-impl Drop for InHand {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         self.hand.inner().jobs.retain(|held| !Arc::ptr_eq(held, &self.held));
     }
@@ -312,7 +319,7 @@ mod tests {
 
     #[test]
     fn numbers_survive_lost_answers() {
-        let mut numbers = Numbers::default();
+        let mut numbers = LogSequence::default();
         assert_eq!(numbers.assign(10), 1);
         // The answer was lost; the next connection knows that all ten are there.
         numbers.wanted(11);
@@ -327,7 +334,7 @@ mod tests {
 
     #[test]
     fn lines_without_numbers_do_not_count() {
-        let mut numbers = Numbers::default();
+        let mut numbers = LogSequence::default();
         numbers.assign(4);
         // The four went out again without numbers, and three were never sent by number at all.
         numbers.forget(7);
@@ -341,11 +348,11 @@ mod tests {
     #[test]
     fn only_the_first_end_counts() {
         let cancel = Cancel::new();
-        let hand = Arc::new(Hand::default());
+        let hand = Arc::new(HeldJobs::default());
         let job = hand.take("j", cancel.clone());
-        job.held.end(Over::Lost("first".to_owned()));
-        job.held.end(Over::Ended("second".to_owned()));
-        assert_eq!(job.held.over(), Some(Over::Lost("first".to_owned())));
+        job.held.end(JobEnd::Lost("first".to_owned()));
+        job.held.end(JobEnd::Ended("second".to_owned()));
+        assert_eq!(job.held.over(), Some(JobEnd::Lost("first".to_owned())));
         assert!(cancel.is_requested());
         assert!(hand.attach_request(true).jobs.is_empty(), "it is not asked for again");
         assert!(hand.find("j").is_some());

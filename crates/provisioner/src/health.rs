@@ -63,7 +63,7 @@ fn plain(text: &str, bytes: usize) -> String {
 
 /// When it is looked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct CheckIntervals {
     /// After the first failure; the time grows with each further one.
     pub(crate) retry: Duration,
     pub(crate) longest_retry: Duration,
@@ -75,7 +75,7 @@ pub(crate) struct Pace {
 pub(crate) async fn watch(
     finder: &Finder,
     environment: &Environment,
-    pace: Pace,
+    pace: CheckIntervals,
     status: &watch::Sender<Status>,
 ) -> Infallible {
     let mut backoff = Backoff::new(pace.retry, pace.longest_retry);

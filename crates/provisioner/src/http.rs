@@ -29,7 +29,7 @@ const BREATHER: Duration = Duration::from_millis(100);
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct StatusBody<'a> {
     connected: bool,
     busy: bool,
     draining: bool,
@@ -55,7 +55,7 @@ pub async fn serve(
     shutdown: Shutdown,
 ) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let desk = Arc::new(Desk { version, status, shutdown });
+    let desk = Arc::new(HttpHandler { version, status, shutdown });
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         let stream = match listener.accept().await {
@@ -86,13 +86,13 @@ pub async fn serve(
     }
 }
 
-struct Desk {
+struct HttpHandler {
     version: String,
     status: StatusHandle,
     shutdown: Shutdown,
 }
 
-impl Desk {
+impl HttpHandler {
     fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -135,7 +135,7 @@ impl Desk {
 
     fn shown(&self) -> Response<Full<Bytes>> {
         let status = self.now();
-        let shown = Shown {
+        let shown = StatusBody {
             connected: status.connected,
             busy: status.is_busy(),
             draining: status.draining,
@@ -182,13 +182,13 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    fn desk(status: Status) -> (Desk, watch::Sender<Status>) {
+    fn desk(status: Status) -> (HttpHandler, watch::Sender<Status>) {
         let (sender, receiver) = watch::channel(status);
         let status = StatusHandle::new(receiver, Metrics::new());
-        (Desk { version: "v1".to_owned(), status, shutdown: Shutdown::new() }, sender)
+        (HttpHandler { version: "v1".to_owned(), status, shutdown: Shutdown::new() }, sender)
     }
 
-    fn ask(desk: &Desk, method: Method, path: &str) -> Response<Full<Bytes>> {
+    fn ask(desk: &HttpHandler, method: Method, path: &str) -> Response<Full<Bytes>> {
         desk.answer(&Request::builder().method(method).uri(path).body(()).unwrap())
     }
 

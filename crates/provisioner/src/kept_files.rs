@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use crate::singly::Singly;
+use crate::singly::KeyedMutex;
 
 /// A file that a killed process left half-made is removed after this time.
 const HALF_MADE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -29,16 +29,16 @@ pub(crate) const DEFAULT_BYTES: u64 = 1 << 30;
 
 /// The kept files.
 #[derive(Debug, Clone)]
-pub(crate) struct KeptFiles {
+pub(crate) struct FileCache {
     root: PathBuf,
     most_bytes: u64,
-    downloads: Singly<Uuid>,
+    downloads: KeyedMutex<Uuid>,
 }
 
-impl KeptFiles {
+impl FileCache {
     /// Keeps at most so many bytes below `root`; none for 0.
     pub(crate) fn new(root: PathBuf, most_bytes: u64) -> Self {
-        Self { root, most_bytes, downloads: Singly::default() }
+        Self { root, most_bytes, downloads: KeyedMutex::default() }
     }
 
     /// The right to download a file. Of many jobs that need the same one downloads, and the others find it here.
@@ -188,8 +188,8 @@ mod tests {
         SystemTime::from(SystemClock.now())
     }
 
-    fn kept(dir: &tempfile::TempDir, most_bytes: u64) -> KeptFiles {
-        KeptFiles::new(dir.path().join("files"), most_bytes)
+    fn kept(dir: &tempfile::TempDir, most_bytes: u64) -> FileCache {
+        FileCache::new(dir.path().join("files"), most_bytes)
     }
 
     fn names(dir: &tempfile::TempDir, what: &str) -> usize {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     /// Ages what is kept, so that the order of use does not depend on the clock's grain.
-    fn age(kept: &KeptFiles, content: &[u8], seconds: u64) {
+    fn age(kept: &FileCache, content: &[u8], seconds: u64) {
         let path = kept.content(&hex::encode(Sha256::digest(content)));
         let at = now() - Duration::from_secs(seconds);
         fs::File::open(path).unwrap().set_modified(at).unwrap();

@@ -10,8 +10,8 @@ use coder_wire::extension::{Extension, Journal, MAX_STATE_SIZE};
 use serde::{Deserialize, Serialize};
 
 use crate::job_files::JobFile;
-use crate::session::{Backoff, Link};
-use crate::terraform::journal::Stamp;
+use crate::session::{Backoff, ConnectionHandle};
+use crate::terraform::journal::StateVersion;
 
 /// Longest record that is read.
 const RECORD_BYTES: u64 = 4096;
@@ -22,12 +22,12 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// What a job's directory says about the job. It holds the token, so only the daemon's user may read it.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct JobRecord {
     job_id: String,
     token: String,
 }
 
-impl Record {
+impl JobRecord {
     pub(crate) fn new(job_id: &str, token: &[u8]) -> Self {
         Self { job_id: job_id.to_owned(), token: hex::encode(token) }
     }
@@ -44,13 +44,13 @@ impl Record {
 
 /// A job's directory that outlived its process, with a state in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct SalvagedState {
     pub(crate) dir: PathBuf,
     pub(crate) record: JobFile,
     pub(crate) state: JobFile,
 }
 
-impl Left {
+impl SalvagedState {
     /// Removes the directory: the server has what is in it.
     pub(crate) async fn remove(self) {
         let dir = self.dir.clone();
@@ -62,16 +62,16 @@ impl Left {
 
     /// The state and the right to hand it over; none when either is missing or broken.
     fn read(&self) -> Option<Journal> {
-        let record = Record::read(&self.record)?;
-        let state = Bytes::from(self.state.read(MAX_STATE_SIZE as u64).ok()?);
-        let stamp = Stamp::of(&state)?;
+        let record = JobRecord::read(&self.record)?;
+        let state = Bytes::from(self.state.read(STATE as u64).ok()?);
+        let stamp = StateVersion::of(&state)?;
         let token = hex::decode(record.token).ok()?.into();
         Some(Journal { job_id: record.job_id, token, serial: stamp.serial, lineage: stamp.lineage, state })
     }
 }
 
 /// Hands over what was left, one after the other, as soon as there is a server that takes it.
-pub(crate) async fn hand_over(link: &Link, left: Vec<Left>) {
+pub(crate) async fn hand_over(link: &ConnectionHandle, left: Vec<SalvagedState>) {
     for one in left {
         let reading = one.clone();
         let Ok(Some(journal)) = tokio::task::spawn_blocking(move || reading.read()).await else {
@@ -82,7 +82,7 @@ pub(crate) async fn hand_over(link: &Link, left: Vec<Left>) {
     }
 }
 
-async fn salvage(link: &Link, left: &Left, journal: &Journal) {
+async fn salvage(link: &ConnectionHandle, left: &SalvagedState, journal: &Journal) {
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         let Some(line) = link.line().await else { return };
@@ -117,14 +117,14 @@ mod tests {
     #[test]
     fn a_record_is_private_and_a_broken_one_is_none() {
         let dir = tempfile::tempdir().unwrap();
-        let left = Left {
+        let left = SalvagedState {
             dir: dir.path().to_owned(),
             record: JobFile::new(dir.path(), "job.json"),
             state: JobFile::new(dir.path(), "terraform.tfstate"),
         };
         assert!(left.read().is_none());
-        Record::new("j", b"old").write(&left.record).unwrap();
-        Record::new("j", b"token").write(&left.record).unwrap();
+        JobRecord::new("j", b"old").write(&left.record).unwrap();
+        JobRecord::new("j", b"token").write(&left.record).unwrap();
         assert_eq!(left.record.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(left.read().is_none(), "no state");
         std::fs::write(left.state.path(), r#"{"version":4,"serial":3,"lineage":"l"}"#).unwrap();

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::cancel::{Cancel, Urgency};
 use crate::mask::Secrets;
 use crate::rows::{clean, rows};
-use crate::session::{CallError, Delivered, JobLink, Patience};
+use crate::session::{CallError, JobClient, LogReceipt, RetryPolicy};
 
 /// Lines wait at most this long for company.
 const FLUSH_AFTER: Duration = Duration::from_millis(250);
@@ -38,7 +38,7 @@ const HELD_LINES: usize = 256;
 /// Lines that wait for the server. Terraform writes on while the connection is away, until there are so many.
 const WAITING_BYTES: usize = 8 * 1024 * 1024;
 
-enum Command {
+enum ReporterCommand {
     Line(pb::Log),
     Flush(oneshot::Sender<()>),
     Update(Box<pb::UpdateJobRequest>, oneshot::Sender<Result<pb::UpdateJobResponse, CallError>>),
@@ -47,30 +47,30 @@ enum Command {
 /// Where the parts of a job write to; clones share it.
 #[derive(Clone)]
 pub(crate) struct Reporter {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<ReporterCommand>,
     clock: Arc<dyn Clock>,
     secrets: Secrets,
 }
 
 /// How a job reports.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct UpdateSchedule {
     /// A heartbeat is sent when nothing else was for this long.
     pub(crate) interval: Duration,
-    pub(crate) patience: Patience,
+    pub(crate) patience: RetryPolicy,
 }
 
 impl Reporter {
     /// Starts the task. It ends when every reporter is gone.
     pub(crate) fn start(
-        job: JobLink,
+        job: JobClient,
         cancel: Cancel,
-        pace: Pace,
+        pace: UpdateSchedule,
         clock: Arc<dyn Clock>,
         secrets: Secrets,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (commands, receiver) = mpsc::channel(QUEUE_LINES);
-        let sender = Sender {
+        let sender = UpdateSender {
             job,
             cancel,
             pace,
@@ -97,7 +97,7 @@ impl Reporter {
                 output: row.to_owned(),
             };
             // The task ends only after its last reporter.
-            let _ = self.commands.send(Command::Line(log)).await;
+            let _ = self.commands.send(ReporterCommand::Line(log)).await;
         }
     }
 
@@ -119,7 +119,7 @@ impl Reporter {
     /// Sends everything that waits.
     pub(crate) async fn flush(&self) {
         let (done, wait) = oneshot::channel();
-        if self.commands.send(Command::Flush(done)).await.is_ok() {
+        if self.commands.send(ReporterCommand::Flush(done)).await.is_ok() {
             let _ = wait.await;
         }
     }
@@ -130,13 +130,13 @@ impl Reporter {
         request: pb::UpdateJobRequest,
     ) -> Result<pb::UpdateJobResponse, CallError> {
         let (answer, wait) = oneshot::channel();
-        let _ = self.commands.send(Command::Update(Box::new(request), answer)).await;
+        let _ = self.commands.send(ReporterCommand::Update(Box::new(request), answer)).await;
         wait.await.unwrap_or_else(|_| Err(CallError::Refused("the job's reports have ended".to_owned())))
     }
 }
 
 /// Lines that wait.
-type Held = Vec<(LogLevel, String)>;
+type HeldLines = Vec<(LogLevel, String)>;
 
 /// The log of one stage.
 #[derive(Clone)]
@@ -146,7 +146,7 @@ pub(crate) struct StageLog {
     /// None keeps silent.
     lowest: Option<LogLevel>,
     /// Lines of which it is not known yet whether they are worth saying.
-    held: Option<Arc<Mutex<Held>>>,
+    held: Option<Arc<Mutex<HeldLines>>>,
 }
 
 impl StageLog {
@@ -189,15 +189,15 @@ impl StageLog {
     }
 }
 
-struct Sender {
-    job: JobLink,
+struct UpdateSender {
+    job: JobClient,
     cancel: Cancel,
-    pace: Pace,
+    pace: UpdateSchedule,
     /// Lines the server has not acknowledged, the oldest first; those of a batch on its way are among them.
     waiting: VecDeque<pb::Log>,
     waiting_bytes: usize,
     /// The batch, or heartbeat, on its way.
-    sending: Option<Sending>,
+    sending: Option<SendFuture>,
     flush_at: Option<Instant>,
     sent_at: Instant,
     /// An update failed for good: the job is being ended, and what it still says is dropped.
@@ -206,10 +206,10 @@ struct Sender {
     full: bool,
 }
 
-type Sending = Pin<Box<dyn Future<Output = Result<Delivered, CallError>> + Send>>;
+type SendFuture = Pin<Box<dyn Future<Output = Result<LogReceipt, CallError>> + Send>>;
 
-impl Sender {
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+impl UpdateSender {
+    async fn run(mut self, mut commands: mpsc::Receiver<ReporterCommand>) {
         // A cut right after the acquire must find the job held.
         self.job.hold().await;
         loop {
@@ -222,12 +222,12 @@ impl Sender {
                 () = tokio::time::sleep_until(heartbeat_at), if idle && !self.broken => self.send_batch(),
                 command = commands.recv(), if room => match command {
                     None => break,
-                    Some(Command::Line(log)) => self.line(log),
-                    Some(Command::Flush(done)) => {
+                    Some(ReporterCommand::Line(log)) => self.line(log),
+                    Some(ReporterCommand::Flush(done)) => {
                         self.flush().await;
                         let _ = done.send(());
                     }
-                    Some(Command::Update(request, answer)) => {
+                    Some(ReporterCommand::Update(request, answer)) => {
                         self.flush().await;
                         let result = self.update(*request).await;
                         let _ = answer.send(result);
@@ -283,7 +283,7 @@ impl Sender {
         self.sending = Some(Box::pin(async move { job.deliver(patience, &batch).await }));
     }
 
-    fn delivered(&mut self, result: Result<Delivered, CallError>) {
+    fn delivered(&mut self, result: Result<LogReceipt, CallError>) {
         self.sent_at = Instant::now();
         match result {
             Ok(delivered) => {
@@ -341,7 +341,7 @@ impl Sender {
 }
 
 /// The result of what is on its way, once.
-async fn sent(sending: &mut Option<Sending>) -> Result<Delivered, CallError> {
+async fn sent(sending: &mut Option<SendFuture>) -> Result<LogReceipt, CallError> {
     match sending {
         Some(running) => {
             let result = running.await;

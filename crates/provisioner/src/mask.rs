@@ -266,10 +266,10 @@ fn in_base64(secret: &[u8]) -> Vec<Vec<u8>> {
 
 /// The secrets of a job, to which more may come; clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Secrets(Arc<Mutex<Known>>);
+pub(crate) struct Secrets(Arc<Mutex<KnownSecrets>>);
 
 #[derive(Default)]
-struct Known {
+struct KnownSecrets {
     texts: BTreeSet<String>,
     masker: Arc<Masker>,
 }

@@ -20,18 +20,18 @@ use crate::status::Status;
 const BUCKETS: [f64; 8] = [1.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfProvisioner {
+struct ProvisionerLabels {
     provisioner: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfJob {
+struct JobLabels {
     provisioner: String,
     status: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfBuild {
+struct BuildLabels {
     template_name: String,
     template_version: String,
     workspace_transition: &'static str,
@@ -39,7 +39,7 @@ struct OfBuild {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfWorkspace {
+struct WorkspaceLabels {
     workspace_owner: String,
     workspace_name: String,
     template_name: String,
@@ -49,11 +49,11 @@ struct OfWorkspace {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfSlot {
+struct SlotLabels {
     state: &'static str,
 }
 
-type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
+type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;
 
 fn durations() -> Histogram {
     Histogram::new(BUCKETS)
@@ -61,11 +61,11 @@ fn durations() -> Histogram {
 
 struct Inner {
     registry: Registry,
-    current: Family<OfProvisioner, Gauge>,
-    jobs: Durations<OfJob>,
-    builds: Durations<OfBuild>,
-    workspace_builds: Family<OfWorkspace, Counter>,
-    slots: Family<OfSlot, Gauge>,
+    current: Family<ProvisionerLabels, Gauge>,
+    jobs: HistogramFamily<JobLabels>,
+    builds: HistogramFamily<BuildLabels>,
+    workspace_builds: Family<WorkspaceLabels, Counter>,
+    slots: Family<SlotLabels, Gauge>,
     connected: Gauge,
     draining: Gauge,
     healthy: Gauge,
@@ -79,8 +79,8 @@ impl Inner {
         Self {
             registry: Registry::default(),
             current: Family::default(),
-            jobs: Durations::new_with_constructor(durations),
-            builds: Durations::new_with_constructor(durations),
+            jobs: HistogramFamily::new_with_constructor(durations),
+            builds: HistogramFamily::new_with_constructor(durations),
             workspace_builds: Family::default(),
             slots: Family::default(),
             connected: Gauge::default(),
@@ -161,12 +161,12 @@ impl Metrics {
     }
 
     /// A job begins.
-    pub(crate) fn started(&self, job: &pb::AcquiredJob) -> Measured {
+    pub(crate) fn started(&self, job: &pb::AcquiredJob) -> JobTimer {
         let metadata = match &job.r#type {
             Some(Type::WorkspaceBuild(build)) => build.metadata.as_ref(),
             _ => None,
         };
-        let build = metadata.map(|metadata| OfWorkspace {
+        let build = metadata.map(|metadata| WorkspaceLabels {
             workspace_owner: metadata.workspace_owner.clone(),
             workspace_name: metadata.workspace_name.clone(),
             template_name: metadata.template_name.clone(),
@@ -175,15 +175,15 @@ impl Metrics {
             status: "",
         });
         let provisioner = job.provisioner.clone();
-        self.0.current.get_or_create(&OfProvisioner { provisioner: provisioner.clone() }).inc();
-        Measured { metrics: self.clone(), started_at: Instant::now(), provisioner, build }
+        self.0.current.get_or_create(&ProvisionerLabels { provisioner: provisioner.clone() }).inc();
+        JobTimer { metrics: self.clone(), started_at: Instant::now(), provisioner, build }
     }
 
     /// Everything in the text form of OpenMetrics.
     pub(crate) fn render(&self, status: &Status) -> String {
         let inner = &*self.0;
         let count = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-        let slot = |state| inner.slots.get_or_create(&OfSlot { state }).clone();
+        let slot = |state| inner.slots.get_or_create(&SlotLabels { state }).clone();
         slot("busy").set(count(status.jobs.len()));
         slot("free").set(count(status.slots.saturating_sub(status.jobs.len())));
         inner.connected.set(i64::from(status.connected));
@@ -205,37 +205,40 @@ impl fmt::Debug for Metrics {
 }
 
 /// Counts a running job until it is dropped.
-pub(crate) struct Measured {
+pub(crate) struct JobTimer {
     metrics: Metrics,
     started_at: Instant,
     provisioner: String,
-    build: Option<OfWorkspace>,
+    build: Option<WorkspaceLabels>,
 }
 
-impl Measured {
+impl JobTimer {
     /// The job has ended by itself.
     pub(crate) fn ended(self, succeeded: bool) {
         let status = if succeeded { "success" } else { "failed" };
         let seconds = self.started_at.elapsed().as_secs_f64();
         let inner = &*self.metrics.0;
-        inner.jobs.get_or_create(&OfJob { provisioner: self.provisioner.clone(), status }).observe(seconds);
+        inner
+            .jobs
+            .get_or_create(&JobLabels { provisioner: self.provisioner.clone(), status })
+            .observe(seconds);
         if let Some(build) = &self.build {
-            let labels = OfBuild {
+            let labels = BuildLabels {
                 template_name: build.template_name.clone(),
                 template_version: build.template_version.clone(),
                 workspace_transition: build.workspace_transition,
                 status,
             };
             inner.builds.get_or_create(&labels).observe(seconds);
-            inner.workspace_builds.get_or_create(&OfWorkspace { status, ..build.clone() }).inc();
+            inner.workspace_builds.get_or_create(&WorkspaceLabels { status, ..build.clone() }).inc();
         }
     }
 }
 
-impl Drop for Measured {
+impl Drop for JobTimer {
     fn drop(&mut self) {
         let provisioner = self.provisioner.clone();
-        self.metrics.0.current.get_or_create(&OfProvisioner { provisioner }).dec();
+        self.metrics.0.current.get_or_create(&ProvisionerLabels { provisioner }).dec();
     }
 }
 

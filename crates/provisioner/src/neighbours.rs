@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::cache_dir::resolve;
 use crate::daemon::{Config, RunError};
-use crate::isolation::{Applied, Confinement, Found, Home, IsolationLevel, IsolationMode, Registry};
+use crate::isolation::{
+    AppliedLimits, DaemonRegistry, IsolationLevel, IsolationMode, IsolationSupport, JobHome, SandboxConfig,
+};
 use crate::terraform::binary::TerraformSource;
 use crate::terraform::environment::Environment;
 use crate::workdir;
@@ -17,18 +19,18 @@ use crate::workdir;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How the jobs of a daemon are started.
-pub(crate) fn confinement(config: &Config, environment: &Environment) -> Confinement {
-    let found = Found::of(config.isolation);
-    let home = Home::of(environment.variables(), &config.home, found.level != IsolationLevel::None);
+pub(crate) fn confinement(config: &Config, environment: &Environment) -> SandboxConfig {
+    let found = IsolationSupport::of(config.isolation);
+    let home = JobHome::of(environment.variables(), &config.home, found.level != IsolationLevel::None);
     let hidden = config.hidden.iter().chain([&config.file_cache]);
-    Confinement {
+    SandboxConfig {
         found,
         cache: config.cache_dir.clone(),
         hidden: hidden.map(|path| resolve(path)).collect(),
         programs: programs(config, environment.path()),
         home,
-        registry: Registry::locate(config.registry.as_deref()),
-        limits: Applied::of(&config.limits),
+        registry: DaemonRegistry::locate(config.registry.as_deref()),
+        limits: AppliedLimits::of(&config.limits),
     }
 }
 
@@ -51,7 +53,7 @@ fn programs(config: &Config, path: Option<&OsStr>) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// Jobs of other daemons would see it, and [`IsolationMode::Required`] was asked for.
-pub(crate) fn register(isolation: IsolationMode, confinement: &Confinement) -> Result<bool, RunError> {
+pub(crate) fn register(isolation: IsolationMode, confinement: &SandboxConfig) -> Result<bool, RunError> {
     let own: Vec<PathBuf> = confinement.hidden.iter().chain([&confinement.cache]).cloned().collect();
     let programs: Vec<PathBuf> = confinement.programs.iter().map(|path| resolve(path)).collect();
     let prepared = confinement.registry.prepare().map_err(|error| error.to_string());
@@ -71,7 +73,7 @@ pub(crate) fn register(isolation: IsolationMode, confinement: &Confinement) -> R
 
 /// Jobs of other daemons that began before this one was known to them see its directories until they end. With
 /// [`IsolationMode::Required`] they are waited for.
-pub(crate) async fn wait_for_jobs_of_others(isolation: IsolationMode, confinement: &Confinement) {
+pub(crate) async fn wait_for_jobs_of_others(isolation: IsolationMode, confinement: &SandboxConfig) {
     let (registry, cache) = (confinement.registry.clone(), confinement.cache.clone());
     let looking = tokio::task::spawn_blocking(move || {
         let others = registry.read().into_hidden().filter(|path| *path != cache);
@@ -99,7 +101,7 @@ pub(crate) async fn wait_for_jobs_of_others(isolation: IsolationMode, confinemen
 }
 
 /// Says which files in the daemon's home directory jobs do not see although they would expect them.
-pub(crate) fn say_home(home: &Home) {
+pub(crate) fn say_home(home: &JobHome) {
     static SAID: Once = Once::new();
     let left_out = home.left_out();
     if !left_out.is_empty() {

@@ -6,11 +6,11 @@ use coder_wire::extension::Extension;
 use coder_wire::extension::messages::notification::Notification;
 
 use crate::cancel::{Shutdown, Urgency};
-use crate::hand::{Hand, Over};
-use crate::session::Line;
+use crate::hand::{HeldJobs, JobEnd};
+use crate::session::Connection;
 
 /// Listens as long as it is polled.
-pub(crate) async fn listen(line: &Line, hand: &Hand, shutdown: &Shutdown) -> Infallible {
+pub(crate) async fn listen(line: &Connection, hand: &HeldJobs, shutdown: &Shutdown) -> Infallible {
     let granted = line.granted();
     if granted.has(Extension::Drain) || granted.has(Extension::Cancel) {
         match line.extensions().notifications().await {
@@ -26,7 +26,7 @@ pub(crate) async fn listen(line: &Line, hand: &Hand, shutdown: &Shutdown) -> Inf
     std::future::pending().await
 }
 
-fn obey(notification: Option<Notification>, hand: &Hand, shutdown: &Shutdown) {
+fn obey(notification: Option<Notification>, hand: &HeldJobs, shutdown: &Shutdown) {
     match notification {
         Some(Notification::Drain(drain)) => {
             tracing::info!(target: "provisioner", reason = drain.reason, "the server asks the daemon to drain");
@@ -41,7 +41,7 @@ fn obey(notification: Option<Notification>, hand: &Hand, shutdown: &Shutdown) {
         }
         Some(Notification::JobRevoked(revoked)) => {
             if let Some(held) = hand.find(&revoked.job_id) {
-                held.end(Over::Lost(revoked.reason));
+                held.end(JobEnd::Lost(revoked.reason));
             }
         }
         // A notification of a later version.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::session::{CallError, JobLink};
+use crate::session::{CallError, JobClient};
 use crate::terraform::binary::Binary;
 
 /// A job that ends waits this long for its report to arrive.
@@ -13,12 +13,12 @@ const LAST_MOMENT: Duration = Duration::from_secs(5);
 
 /// The report of one job; what is still on its way ends when it is dropped.
 pub(crate) struct ProgramReport {
-    job: JobLink,
+    job: JobClient,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl ProgramReport {
-    pub(crate) fn new(job: JobLink) -> Self {
+    pub(crate) fn new(job: JobClient) -> Self {
         Self { job, task: Mutex::default() }
     }
 

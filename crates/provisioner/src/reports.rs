@@ -8,11 +8,11 @@ use coder_wire::extension::messages::{HealthReport, SlotsReport};
 use coder_wire::extension::{Client, Extension};
 use tokio::sync::watch;
 
-use crate::session::Line;
+use crate::session::Connection;
 use crate::status::Status;
 
 /// Reports both as long as it is polled.
-pub(crate) async fn report(line: &Line, status: &watch::Receiver<Status>) -> Infallible {
+pub(crate) async fn report(line: &Connection, status: &watch::Receiver<Status>) -> Infallible {
     let slots = each_change(line, Extension::Slots, status.clone(), slots_of, async |client, report| {
         client.report_slots(report).await
     });
@@ -38,7 +38,7 @@ fn health_of(status: &Status) -> HealthReport {
 }
 
 async fn each_change<Report: PartialEq>(
-    line: &Line,
+    line: &Connection,
     extension: Extension,
     mut status: watch::Receiver<Status>,
     make: impl Fn(&Status) -> Report,

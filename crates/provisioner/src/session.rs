@@ -15,8 +15,8 @@ use coder_wire::mux;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::hand::{Hand, Held};
-use crate::left::{self, Left};
+use crate::hand::{HeldJobs, Hold};
+use crate::left::{self, SalvagedState};
 use crate::older;
 
 const FIRST_RETRY: Duration = Duration::from_millis(40);
@@ -80,14 +80,14 @@ impl CallError {
 
 /// How long a call is tried.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct RetryPolicy {
     /// In all, while there is a connection.
     pub(crate) connected: Option<Duration>,
     /// In one go, while there is none; the server's own grace goes before it.
     pub(crate) disconnected: Option<Duration>,
 }
 
-impl Patience {
+impl RetryPolicy {
     /// Until somebody gives up from outside.
     pub(crate) const ENDLESS: Self = Self { connected: None, disconnected: None };
 }
@@ -118,7 +118,7 @@ impl Backoff {
 
 /// One connection, and what was agreed on for it.
 #[derive(Clone)]
-pub(crate) struct Line {
+pub(crate) struct Connection {
     client: Client,
     extensions: extension::Client,
     granted: Extensions,
@@ -126,7 +126,7 @@ pub(crate) struct Line {
     number: u64,
 }
 
-impl Line {
+impl Connection {
     pub(crate) fn new(session: mux::Session, granted: Extensions, protocol: ApiVersion, number: u64) -> Self {
         let extensions = extension::Client::new(session.clone());
         Self { client: Client::new(session), extensions, granted, protocol, number }
@@ -153,22 +153,22 @@ impl Line {
 
 /// A handle on whatever connection there is; clones share it.
 #[derive(Clone)]
-pub(crate) struct Link {
-    current: watch::Receiver<Option<Line>>,
-    hand: Arc<Hand>,
+pub(crate) struct ConnectionHandle {
+    current: watch::Receiver<Option<Connection>>,
+    hand: Arc<HeldJobs>,
 }
 
-impl Link {
-    pub(crate) fn new(current: watch::Receiver<Option<Line>>, hand: Arc<Hand>) -> Self {
+impl ConnectionHandle {
+    pub(crate) fn new(current: watch::Receiver<Option<Connection>>, hand: Arc<HeldJobs>) -> Self {
         Self { current, hand }
     }
 
-    pub(crate) fn hand(&self) -> &Arc<Hand> {
+    pub(crate) fn hand(&self) -> &Arc<HeldJobs> {
         &self.hand
     }
 
     /// Waits for a connection; `None` when the daemon has stopped connecting for good.
-    pub(crate) async fn line(&self) -> Option<Line> {
+    pub(crate) async fn line(&self) -> Option<Connection> {
         let mut current = self.current.clone();
         let line = current.wait_for(Option::is_some).await.ok()?;
         line.clone()
@@ -183,8 +183,8 @@ impl Link {
     /// Makes a call, again on the next connection when one is lost under it.
     async fn call<T, Attempt>(
         &self,
-        patience: Patience,
-        make: impl Fn(Line) -> Attempt,
+        patience: RetryPolicy,
+        make: impl Fn(Connection) -> Attempt,
     ) -> Result<T, CallError>
     where
         Attempt: Future<Output = Result<T, CallError>>,
@@ -245,7 +245,7 @@ impl Link {
 
 /// What became of a batch of lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Delivered {
+pub(crate) struct LogReceipt {
     /// So many of the oldest lines need not wait any longer.
     pub(crate) lines: usize,
     pub(crate) canceled: bool,
@@ -255,17 +255,17 @@ pub(crate) struct Delivered {
 
 /// The calls of one job; clones share it. They end with [`CallError::Over`] when the job is not this daemon's any more.
 #[derive(Clone)]
-pub(crate) struct JobLink {
-    link: Link,
-    held: Arc<Held>,
+pub(crate) struct JobClient {
+    link: ConnectionHandle,
+    held: Arc<Hold>,
 }
 
-impl JobLink {
-    pub(crate) fn new(link: Link, held: Arc<Held>) -> Self {
+impl JobClient {
+    pub(crate) fn new(link: ConnectionHandle, held: Arc<Hold>) -> Self {
         Self { link, held }
     }
 
-    pub(crate) fn held(&self) -> &Arc<Held> {
+    pub(crate) fn held(&self) -> &Arc<Hold> {
         &self.held
     }
 
@@ -275,8 +275,8 @@ impl JobLink {
 
     async fn call<T, Attempt>(
         &self,
-        patience: Patience,
-        make: impl Fn(Line) -> Attempt,
+        patience: RetryPolicy,
+        make: impl Fn(Connection) -> Attempt,
     ) -> Result<T, CallError>
     where
         Attempt: Future<Output = Result<T, CallError>>,
@@ -290,7 +290,7 @@ impl JobLink {
 
     /// Gets the job's token if there is one to be had, so that a cut right after the acquire loses nothing.
     pub(crate) async fn hold(&self) {
-        let holding = self.call(Patience::ENDLESS, |line| async move { self.held.token(&line).await });
+        let holding = self.call(RetryPolicy::ENDLESS, |line| async move { self.held.token(&line).await });
         // It is asked for again when it is needed.
         match tokio::time::timeout(FIRST_HOLD, holding).await {
             Ok(Ok(_)) => {}
@@ -301,7 +301,7 @@ impl JobLink {
 
     pub(crate) async fn update_job(
         &self,
-        patience: Patience,
+        patience: RetryPolicy,
         request: &pb::UpdateJobRequest,
     ) -> Result<pb::UpdateJobResponse, CallError> {
         self.call(patience, |line| async move { Ok(line.client.update_job(request).await?) }).await
@@ -310,9 +310,9 @@ impl JobLink {
     /// Sends the oldest waiting lines, by number if that was agreed on. Without lines it is a heartbeat.
     pub(crate) async fn deliver(
         &self,
-        patience: Patience,
+        patience: RetryPolicy,
         lines: &[pb::Log],
-    ) -> Result<Delivered, CallError> {
+    ) -> Result<LogReceipt, CallError> {
         self.call(patience, |line| async move {
             if line.granted.has(Extension::Logs)
                 && !lines.is_empty()
@@ -327,21 +327,21 @@ impl JobLink {
             };
             let answer = line.client.update_job(&request).await?;
             self.held.numbers(|numbers| numbers.forget(lines.len()));
-            Ok(Delivered { lines: lines.len(), canceled: answer.canceled, overflowed: false })
+            Ok(LogReceipt { lines: lines.len(), canceled: answer.canceled, overflowed: false })
         })
         .await
     }
 
     async fn deliver_numbered(
         &self,
-        line: &Line,
+        line: &Connection,
         token: Bytes,
         lines: &[pb::Log],
-    ) -> Result<Delivered, CallError> {
+    ) -> Result<LogReceipt, CallError> {
         // A new connection may have told that some of them are there already.
         let stored = self.held.numbers(|numbers| numbers.take_stored());
         if stored > 0 {
-            return Ok(Delivered { lines: stored.min(lines.len()), ..Delivered::default() });
+            return Ok(LogReceipt { lines: stored.min(lines.len()), ..LogReceipt::default() });
         }
         let first_sequence = self.held.numbers(|numbers| numbers.assign(lines.len()));
         let job_id = self.held.job_id.clone();
@@ -356,13 +356,13 @@ impl JobLink {
             }
             numbers.take_stored()
         });
-        Ok(Delivered { lines, canceled: answer.canceled, overflowed: answer.overflowed })
+        Ok(LogReceipt { lines, canceled: answer.canceled, overflowed: answer.overflowed })
     }
 
     /// Sends a state that Terraform has written, on this connection only: a later state is better than a late one.
     /// False when there is nobody who takes states.
     pub(crate) async fn journal(&self, serial: u64, lineage: &str, state: &Bytes) -> Result<bool, CallError> {
-        self.call(Patience::ENDLESS, |line| async move {
+        self.call(RetryPolicy::ENDLESS, |line| async move {
             if !line.granted.has(Extension::Journal) {
                 return Ok(false);
             }
@@ -382,7 +382,7 @@ impl JobLink {
 
     /// Says which program runs the job; again on the next connection when one is lost under it. False when nobody asks.
     pub(crate) async fn report_program(&self, product: &str, version: &str) -> Result<bool, CallError> {
-        self.call(Patience::ENDLESS, |line| async move {
+        self.call(RetryPolicy::ENDLESS, |line| async move {
             if !line.granted.has(Extension::Program) {
                 return Ok(false);
             }
@@ -401,7 +401,7 @@ impl JobLink {
     }
 
     /// Offers the state of a job that the server has let go of; for a moment only, as the daemon may be about to end.
-    pub(crate) async fn hand_over(&self, left: Left) {
+    pub(crate) async fn hand_over(&self, left: SalvagedState) {
         let _ = tokio::time::timeout(LAST_OFFER, left::hand_over(&self.link, vec![left])).await;
     }
 
@@ -409,21 +409,21 @@ impl JobLink {
         &self,
         request: &pb::CommitQuotaRequest,
     ) -> Result<pb::CommitQuotaResponse, CallError> {
-        self.call(Patience::ENDLESS, |line| {
+        self.call(RetryPolicy::ENDLESS, |line| {
             attempt(ATTEMPT_TIMEOUT, async move { Ok(line.client.commit_quota(request).await?) })
         })
         .await
     }
 
     pub(crate) async fn fail_job(&self, request: &pb::FailedJob) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |line| {
+        self.call(RetryPolicy::ENDLESS, |line| {
             attempt(ATTEMPT_TIMEOUT, async move { Ok(line.client.fail_job(request).await?) })
         })
         .await
     }
 
     pub(crate) async fn complete_job(&self, request: &pb::CompletedJob) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |line| {
+        self.call(RetryPolicy::ENDLESS, |line| {
             attempt(ATTEMPT_TIMEOUT, async move {
                 let request = older::completed(request, line.protocol);
                 Ok(line.client.complete_job(&request).await?)
@@ -433,7 +433,7 @@ impl JobLink {
     }
 
     pub(crate) async fn upload_modules(&self, files: &Bytes) -> Result<(), CallError> {
-        self.call(Patience::ENDLESS, |line| {
+        self.call(RetryPolicy::ENDLESS, |line| {
             let files = files.clone();
             let kind = DataUploadType::UploadTypeModuleFiles;
             attempt(TRANSFER_TIMEOUT, async move { Ok(line.client.upload_file(kind, files).await?) })
@@ -442,7 +442,7 @@ impl JobLink {
     }
 
     pub(crate) async fn download_modules(&self, file_id: &str) -> Result<Bytes, CallError> {
-        self.call(Patience::ENDLESS, |line| {
+        self.call(RetryPolicy::ENDLESS, |line| {
             let kind = DataUploadType::UploadTypeModuleFiles;
             attempt(TRANSFER_TIMEOUT, async move { Ok(line.client.download_file(file_id, kind).await?) })
         })

@@ -8,23 +8,23 @@ use tokio::sync::OwnedMutexGuard;
 
 /// One lock for each key that somebody holds or waits for; clones share them.
 #[derive(Debug)]
-pub(crate) struct Singly<K> {
+pub(crate) struct KeyedMutex<K> {
     locks: Arc<Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>>,
 }
 
-impl<K> Default for Singly<K> {
+impl<K> Default for KeyedMutex<K> {
     fn default() -> Self {
         Self { locks: Arc::default() }
     }
 }
 
-impl<K> Clone for Singly<K> {
+impl<K> Clone for KeyedMutex<K> {
     fn clone(&self) -> Self {
         Self { locks: Arc::clone(&self.locks) }
     }
 }
 
-impl<K: Eq + Hash> Singly<K> {
+impl<K: Eq + Hash> KeyedMutex<K> {
     /// Waits until nobody else works on this key.
     pub(crate) async fn turn(&self, key: K) -> OwnedMutexGuard<()> {
         let lock = {
@@ -47,7 +47,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_at_a_time_for_each_key() {
-        let singly = Singly::default();
+        let singly = KeyedMutex::default();
         let first = singly.turn(1).await;
         drop(singly.turn(2).await);
         let waiting = tokio::spawn({

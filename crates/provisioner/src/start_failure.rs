@@ -15,14 +15,14 @@ use rustix::process::{Resource, Signal};
 
 /// What kept a program from doing its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cause {
+pub(crate) struct StartFailure {
     /// What failed, why, and what to do.
     pub(crate) text: String,
     /// The cause lies in the machine and may be gone in a moment, with the program as it is.
     pub(crate) may_pass: bool,
 }
 
-impl Cause {
+impl StartFailure {
     fn lasting(text: impl Into<String>) -> Self {
         Self { text: text.into(), may_pass: false }
     }
@@ -42,86 +42,88 @@ const FILTERED: &str = "a filter of system calls (seccomp) ended it: allow the d
 const KILLED: &str = "it was killed from outside, as the system does when memory runs out: look at the memory limit of the daemon's container or unit, and of the job (--job-memory-mib)";
 
 /// Why the system did not start a program.
-pub(crate) fn of_start(program: &Path, error: &io::Error) -> Cause {
+pub(crate) fn of_start(program: &Path, error: &io::Error) -> StartFailure {
     let Some(errno) = Errno::from_io_error(error) else {
         // The stage that failed is in its words, the number is not.
         return match error.kind() {
-            io::ErrorKind::WouldBlock => Cause::passing(format!("{error}: {}", too_many_processes())),
-            io::ErrorKind::OutOfMemory => Cause::passing(format!("{error}: {NO_MEMORY}")),
-            _ => Cause::lasting(error.to_string()),
+            io::ErrorKind::WouldBlock => StartFailure::passing(format!("{error}: {}", too_many_processes())),
+            io::ErrorKind::OutOfMemory => StartFailure::passing(format!("{error}: {NO_MEMORY}")),
+            _ => StartFailure::lasting(error.to_string()),
         };
     };
     match errno {
-        Errno::AGAIN => Cause::passing(too_many_processes()),
-        Errno::NOMEM => Cause::passing(NO_MEMORY),
+        Errno::AGAIN => StartFailure::passing(too_many_processes()),
+        Errno::NOMEM => StartFailure::passing(NO_MEMORY),
         Errno::MFILE | Errno::NFILE => {
-            Cause::passing("too many files are open: raise the limit of the daemon (ulimit -n)")
+            StartFailure::passing("too many files are open: raise the limit of the daemon (ulimit -n)")
         }
-        Errno::TXTBSY => Cause::passing("another process is still writing it"),
-        Errno::PERM => Cause::lasting(FORBIDDEN),
+        Errno::TXTBSY => StartFailure::passing("another process is still writing it"),
+        Errno::PERM => StartFailure::lasting(FORBIDDEN),
         Errno::ACCESS => {
             let mode = program.metadata().ok().map(|file| file.permissions().mode());
             let flags = rustix::fs::statvfs(program).ok().map(|system| system.f_flag);
-            Cause::lasting(not_permitted(mode, flags))
+            StartFailure::lasting(not_permitted(mode, flags))
         }
-        Errno::NOEXEC | Errno::LIBBAD => Cause::lasting(wrong_format(program)),
-        Errno::NOENT if program.is_file() => Cause::lasting(no_interpreter(program)),
-        _ => Cause::lasting(error.to_string()),
+        Errno::NOEXEC | Errno::LIBBAD => StartFailure::lasting(wrong_format(program)),
+        Errno::NOENT if program.is_file() => StartFailure::lasting(no_interpreter(program)),
+        _ => StartFailure::lasting(error.to_string()),
     }
 }
 
 /// Why a program ended without having done its work; none when it was for a reason of its own, which it said itself.
-pub(crate) fn of_end(status: ExitStatus, stderr: &str) -> Option<Cause> {
+pub(crate) fn of_end(status: ExitStatus, stderr: &str) -> Option<StartFailure> {
     if status.success() { None } else { of_signal(status).or_else(|| of_words(stderr)) }
 }
 
 /// What the signal that ended a program means; none when that was none, or one of the program's own making.
-pub(crate) fn of_signal(status: ExitStatus) -> Option<Cause> {
+pub(crate) fn of_signal(status: ExitStatus) -> Option<StartFailure> {
     let by = |signal: Signal| status.signal() == Some(signal.as_raw());
     if by(Signal::SYS) {
-        return Some(Cause::lasting(FILTERED));
+        return Some(StartFailure::lasting(FILTERED));
     }
     if by(Signal::KILL) {
-        return Some(Cause::passing(KILLED));
+        return Some(StartFailure::passing(KILLED));
     }
     if by(Signal::ILL) {
-        return Some(Cause::lasting("it is built for another kind of processor than this machine has"));
+        return Some(StartFailure::lasting(
+            "it is built for another kind of processor than this machine has",
+        ));
     }
     None
 }
 
 /// What programs mean by their last words: the runtime of Go, which Terraform and its providers share, and the C library.
-fn of_words(text: &str) -> Option<Cause> {
+fn of_words(text: &str) -> Option<StartFailure> {
     let text = text.to_ascii_lowercase();
     let has = |words: &str| text.contains(words);
     let no_thread = has("failed to create new os thread") || has("pthread_create");
     if no_thread && (has("errno=12") || has("cannot allocate memory")) {
-        return Some(Cause::passing(NO_MEMORY));
+        return Some(StartFailure::passing(NO_MEMORY));
     }
     if no_thread && (has("errno=1)") || has("operation not permitted")) {
-        return Some(Cause::lasting(FORBIDDEN));
+        return Some(StartFailure::lasting(FORBIDDEN));
     }
     let started = has("fork/exec") || has("can't fork") || has("cannot fork");
     if no_thread || (started && has("resource temporarily unavailable")) {
-        return Some(Cause::passing(too_many_processes()));
+        return Some(StartFailure::passing(too_many_processes()));
     }
     if has("cannot allocate memory") || has("runtime: out of memory") || has("fatal error: out of memory") {
-        return Some(Cause::passing(NO_MEMORY));
+        return Some(StartFailure::passing(NO_MEMORY));
     }
     if has("exec format error") {
-        return Some(Cause::lasting(format!(
+        return Some(StartFailure::lasting(format!(
             "a program is built for another kind of machine; this one is {}/{}",
             std::env::consts::OS,
             std::env::consts::ARCH
         )));
     }
     if has("fork/exec") && has("permission denied") {
-        return Some(Cause::lasting(
+        return Some(StartFailure::lasting(
             "a program that was to be started may not be: look whether the daemon's cache directory, or TMPDIR, is mounted with noexec",
         ));
     }
     if has("fork/exec") && has("operation not permitted") {
-        return Some(Cause::lasting(FORBIDDEN));
+        return Some(StartFailure::lasting(FORBIDDEN));
     }
     None
 }
@@ -247,7 +249,7 @@ mod tests {
     }
 
     /// What the system says when it is really started.
-    fn started(path: &Path) -> Cause {
+    fn started(path: &Path) -> StartFailure {
         loop {
             let error = std::process::Command::new(path).spawn().unwrap_err();
             // A process that another test starts at this moment may hold the file open that was just written.
@@ -313,7 +315,7 @@ mod tests {
         let cause = of_start(program, &named);
         assert!(cause.text.starts_with("join the namespaces: not now: no further process"), "{cause:?}");
         let plain = io::Error::new(io::ErrorKind::QuotaExceeded, "as it is");
-        assert_eq!(of_start(program, &plain), Cause::lasting("as it is"));
+        assert_eq!(of_start(program, &plain), StartFailure::lasting("as it is"));
     }
 
     #[test]

@@ -21,9 +21,9 @@ pub(crate) struct Layer {
 }
 
 /// What stands at the beginning of some bytes.
-enum Token {
+enum EscapeToken {
     /// So many bytes mean these.
-    Means(usize, Meaning),
+    Means(usize, Decoded),
     /// The bytes end within an escape.
     Open,
     /// Nothing but the byte itself.
@@ -31,9 +31,9 @@ enum Token {
 }
 
 /// At most four bytes.
-struct Meaning([u8; 4], usize);
+struct Decoded([u8; 4], usize);
 
-impl Meaning {
+impl Decoded {
     const NOTHING: Self = Self([0; 4], 0);
 
     const fn byte(byte: u8) -> Self {
@@ -78,15 +78,15 @@ impl Layer {
         let (mut at, mut changed) = (0, false);
         while at < bytes.len() {
             let (length, meaning) = match token(&bytes[at..]) {
-                Token::Means(length, meaning) => {
+                EscapeToken::Means(length, meaning) => {
                     changed = true;
                     (length, meaning)
                 }
-                Token::Open if closed => {
+                EscapeToken::Open if closed => {
                     changed = true;
                     break;
                 }
-                Token::Open | Token::Plain => (1, Meaning::byte(bytes[at])),
+                EscapeToken::Open | EscapeToken::Plain => (1, Decoded::byte(bytes[at])),
             };
             for byte in meaning.bytes() {
                 layer.bytes.push(*byte);
@@ -119,59 +119,60 @@ pub(crate) fn innermost(text: &str) -> Vec<u8> {
     layers(text.as_bytes(), false).last().map_or_else(|| text.as_bytes().to_vec(), |layer| layer.bytes)
 }
 
-fn token(bytes: &[u8]) -> Token {
+fn token(bytes: &[u8]) -> EscapeToken {
     match bytes[0] {
         // What is wrapped is one text, and so is what is indented besides.
         b'\n' | b'\r' => {
             let blanks = bytes.iter().take_while(|byte| matches!(byte, b'\n' | b'\r' | b' ' | b'\t'));
-            Token::Means(blanks.count(), Meaning::NOTHING)
+            EscapeToken::Means(blanks.count(), Decoded::NOTHING)
         }
         ESCAPE => control(bytes),
         b'\\' => backslash(bytes),
         b'%' => match hexadecimal(bytes, 1, 2) {
-            Number::Is(byte) => Token::Means(3, Meaning::byte(low_byte(byte))),
-            Number::Open => Token::Open,
-            Number::None => Token::Plain,
+            HexNumber::Is(byte) => EscapeToken::Means(3, Decoded::byte(low_byte(byte))),
+            HexNumber::Open => EscapeToken::Open,
+            HexNumber::None => EscapeToken::Plain,
         },
         b'&' => entity(bytes),
-        _ => Token::Plain,
+        _ => EscapeToken::Plain,
     }
 }
 
 /// A control sequence of a terminal (ECMA-48): colours, moves of the cursor, titles and links.
-fn control(bytes: &[u8]) -> Token {
-    let Some(kind) = bytes.get(1) else { return Token::Open };
+fn control(bytes: &[u8]) -> EscapeToken {
+    let Some(kind) = bytes.get(1) else { return EscapeToken::Open };
     let rest = &bytes[2..];
     match kind {
         b'[' => match rest.iter().position(|byte| !(0x20..=0x3f).contains(byte)) {
-            Some(end) => Token::Means(2 + end + 1, Meaning::NOTHING),
-            None => Token::Open,
+            Some(end) => EscapeToken::Means(2 + end + 1, Decoded::NOTHING),
+            None => EscapeToken::Open,
         },
         b']' => {
             for (at, byte) in rest.iter().enumerate() {
                 match byte {
-                    0x07 => return Token::Means(2 + at + 1, Meaning::NOTHING),
-                    &ESCAPE => return Token::Means((2 + at + 2).min(bytes.len()), Meaning::NOTHING),
+                    0x07 => return EscapeToken::Means(2 + at + 1, Decoded::NOTHING),
+                    &ESCAPE => return EscapeToken::Means((2 + at + 2).min(bytes.len()), Decoded::NOTHING),
                     _ => {}
                 }
             }
-            Token::Open
+            EscapeToken::Open
         }
         // The character sets of a terminal have one byte more.
-        b'(' | b')' => Token::Means(bytes.len().min(3), Meaning::NOTHING),
-        _ => Token::Means(2, Meaning::NOTHING),
+        b'(' | b')' => EscapeToken::Means(bytes.len().min(3), Decoded::NOTHING),
+        _ => EscapeToken::Means(2, Decoded::NOTHING),
     }
 }
 
 /// What JSON, shells and programming languages write with a backslash.
-fn backslash(bytes: &[u8]) -> Token {
-    let Some(kind) = bytes.get(1) else { return Token::Open };
-    let plain = |byte| Token::Means(2, Meaning::byte(byte));
+fn backslash(bytes: &[u8]) -> EscapeToken {
+    let Some(kind) = bytes.get(1) else { return EscapeToken::Open };
+    let plain = |byte| EscapeToken::Means(2, Decoded::byte(byte));
     let number = |digits: usize| match hexadecimal(bytes, 2, digits) {
-        Number::Is(number) => char::from_u32(number)
-            .map_or(Token::Plain, |character| Token::Means(2 + digits, Meaning::character(character))),
-        Number::Open => Token::Open,
-        Number::None => Token::Plain,
+        HexNumber::Is(number) => char::from_u32(number).map_or(EscapeToken::Plain, |character| {
+            EscapeToken::Means(2 + digits, Decoded::character(character))
+        }),
+        HexNumber::Open => EscapeToken::Open,
+        HexNumber::None => EscapeToken::Plain,
     };
     match kind {
         b'"' | b'\'' | b'\\' | b'/' => plain(*kind),
@@ -180,51 +181,51 @@ fn backslash(bytes: &[u8]) -> Token {
         b't' => plain(b'\t'),
         b'e' => plain(ESCAPE),
         b'x' => match hexadecimal(bytes, 2, 2) {
-            Number::Is(byte) => Token::Means(4, Meaning::byte(low_byte(byte))),
-            Number::Open => Token::Open,
-            Number::None => Token::Plain,
+            HexNumber::Is(byte) => EscapeToken::Means(4, Decoded::byte(low_byte(byte))),
+            HexNumber::Open => EscapeToken::Open,
+            HexNumber::None => EscapeToken::Plain,
         },
         b'U' => number(8),
         b'u' => match hexadecimal(bytes, 2, 4) {
-            Number::Is(high @ 0xd800..0xdc00) => surrogates(bytes, high),
+            HexNumber::Is(high @ 0xd800..0xdc00) => surrogates(bytes, high),
             _ => number(4),
         },
         b'0' => match bytes.get(2..4) {
             // The one character that is mostly written in octal digits.
-            Some(b"33") => Token::Means(4, Meaning::byte(ESCAPE)),
-            Some(_) => Token::Plain,
-            None => Token::Open,
+            Some(b"33") => EscapeToken::Means(4, Decoded::byte(ESCAPE)),
+            Some(_) => EscapeToken::Plain,
+            None => EscapeToken::Open,
         },
-        _ => Token::Plain,
+        _ => EscapeToken::Plain,
     }
 }
 
 /// A character beyond the first 65,536, which JSON writes as two.
-fn surrogates(bytes: &[u8], high: u32) -> Token {
+fn surrogates(bytes: &[u8], high: u32) -> EscapeToken {
     let low = match bytes.get(6..8) {
         Some(b"\\u") => hexadecimal(bytes, 8, 4),
-        Some(_) => Number::None,
-        None => Number::Open,
+        Some(_) => HexNumber::None,
+        None => HexNumber::Open,
     };
     match low {
-        Number::Is(low @ 0xdc00..0xe000) => {
+        HexNumber::Is(low @ 0xdc00..0xe000) => {
             let number = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
             char::from_u32(number)
-                .map_or(Token::Plain, |character| Token::Means(12, Meaning::character(character)))
+                .map_or(EscapeToken::Plain, |character| EscapeToken::Means(12, Decoded::character(character)))
         }
-        Number::Open => Token::Open,
-        Number::Is(_) | Number::None => Token::Plain,
+        HexNumber::Open => EscapeToken::Open,
+        HexNumber::Is(_) | HexNumber::None => EscapeToken::Plain,
     }
 }
 
-fn entity(bytes: &[u8]) -> Token {
+fn entity(bytes: &[u8]) -> EscapeToken {
     let window = &bytes[..bytes.len().min(ENTITY)];
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'#';
     let Some(end) = window.iter().skip(1).position(|byte| !is_part(byte)).map(|at| at + 1) else {
-        return if window.len() < ENTITY { Token::Open } else { Token::Plain };
+        return if window.len() < ENTITY { EscapeToken::Open } else { EscapeToken::Plain };
     };
     if window[end] != b';' {
-        return Token::Plain;
+        return EscapeToken::Plain;
     }
     let character = match std::str::from_utf8(&window[1..end]).unwrap_or_default() {
         "amp" => Some('&'),
@@ -239,10 +240,11 @@ fn entity(bytes: &[u8]) -> Token {
         }
         .and_then(char::from_u32),
     };
-    character.map_or(Token::Plain, |character| Token::Means(end + 1, Meaning::character(character)))
+    character
+        .map_or(EscapeToken::Plain, |character| EscapeToken::Means(end + 1, Decoded::character(character)))
 }
 
-enum Number {
+enum HexNumber {
     Is(u32),
     /// The bytes end within it.
     Open,
@@ -250,14 +252,14 @@ enum Number {
 }
 
 /// So many hexadecimal digits at a place.
-fn hexadecimal(bytes: &[u8], from: usize, digits: usize) -> Number {
+fn hexadecimal(bytes: &[u8], from: usize, digits: usize) -> HexNumber {
     let mut number: u32 = 0;
     for at in from..from + digits {
-        let Some(byte) = bytes.get(at) else { return Number::Open };
-        let Some(digit) = char::from(*byte).to_digit(16) else { return Number::None };
+        let Some(byte) = bytes.get(at) else { return HexNumber::Open };
+        let Some(digit) = char::from(*byte).to_digit(16) else { return HexNumber::None };
         number = number << 4 | digit;
     }
-    Number::Is(number)
+    HexNumber::Is(number)
 }
 
 fn low_byte(number: u32) -> u8 {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::cache_dir::private_dirs;
 use crate::job_files::{self, JobFile};
-use crate::left::Left;
+use crate::left::SalvagedState;
 use crate::strays;
 
 const PREFIX: &str = "Session";
@@ -38,7 +38,7 @@ pub(crate) struct WorkDir {
     /// How many processes outlived the job, once they have been ended.
     outlived: OnceLock<usize>,
     /// Says to other daemons that somebody works here.
-    _lock: Lock,
+    _lock: JobLock,
 }
 
 impl WorkDir {
@@ -48,7 +48,7 @@ impl WorkDir {
         remove_stale(parent, now);
         let (parent, id) = (std::path::absolute(parent)?, Uuid::new_v4());
         let root = parent.join(format!("{PREFIX}{id}"));
-        let lock = Lock::take_new(&root)?;
+        let lock = JobLock::take_new(&root)?;
         private_dirs(&root.join(TEMPLATE))?;
         private_dirs(&root.join("private"))?;
         Ok(Self { root, precious: AtomicBool::new(false), outlived: OnceLock::new(), _lock: lock })
@@ -105,7 +105,7 @@ impl WorkDir {
 
     /// Removes everything but the state, if there is one, and what is needed to hand it over. With `is_alone` no process of
     /// the job can be left, as each command was the first of a namespace and has ended. Blocks, so call it off the async threads.
-    pub(crate) fn leave(self, is_alone: bool) -> Option<Left> {
+    pub(crate) fn leave(self, is_alone: bool) -> Option<SalvagedState> {
         self.precious.store(false, Ordering::Relaxed);
         if is_alone {
             let _ = self.outlived.set(0);
@@ -118,7 +118,7 @@ impl WorkDir {
         *self.outlived.get_or_init(|| strays::kill(&self.root))
     }
 
-    fn move_out(&self) -> Option<Left> {
+    fn move_out(&self) -> Option<SalvagedState> {
         let parent = self.root.parent()?;
         let left = left_in(&parent.join(format!("{PREFIX}{}", Uuid::new_v4())));
         self.end_processes();
@@ -134,7 +134,7 @@ impl WorkDir {
 }
 
 /// Puts a state where a process after this one looks for it. Blocks, so call it off the async threads.
-pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<Left> {
+pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<SalvagedState> {
     let left = left_in(&std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4())));
     private_dirs(&left.dir.join(TEMPLATE))?;
     private_dirs(&left.dir.join("private"))?;
@@ -143,8 +143,8 @@ pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<Left> {
 }
 
 /// The places of state and record in a job's directory.
-fn left_in(dir: &Path) -> Left {
-    Left { dir: dir.to_owned(), record: JobFile::new(dir, RECORD), state: JobFile::new(dir, STATE) }
+fn left_in(dir: &Path) -> SalvagedState {
+    SalvagedState { dir: dir.to_owned(), record: JobFile::new(dir, RECORD), state: JobFile::new(dir, STATE) }
 }
 
 impl Drop for WorkDir {
@@ -172,13 +172,13 @@ impl Drop for WorkDir {
 
 /// Holds a directory of jobs for one daemon; the operating system gives it up with the process.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct WorkDirClaim {
     _lock: std::fs::File,
     /// States of jobs whose process was killed.
-    pub(crate) left: Vec<Left>,
+    pub(crate) left: Vec<SalvagedState>,
 }
 
-impl Claim {
+impl WorkDirClaim {
     /// Takes the directory, and ends and removes what a killed daemon left in it; only states stay for a week. `None` when another daemon works
     /// there. Blocks, so call it off the async threads.
     pub(crate) fn take(parent: &Path) -> std::io::Result<Option<Self>> {
@@ -193,7 +193,7 @@ impl Claim {
         let mut left = Vec::new();
         for dir in sessions(&std::path::absolute(parent)?) {
             // A daemon that came second before may still work there.
-            let Some(_lock) = Lock::take(&dir)? else { continue };
+            let Some(_lock) = JobLock::take(&dir)? else { continue };
             let killed = strays::kill(&dir);
             let one = left_in(&dir);
             // Terraform begins with an empty file.
@@ -223,12 +223,12 @@ fn sessions(parent: &Path) -> Vec<PathBuf> {
 /// The right to a job's directory: a locked file beside it, where its programs do not reach. The operating system gives it up
 /// with the process.
 #[derive(Debug)]
-struct Lock {
+struct JobLock {
     path: PathBuf,
     _file: std::fs::File,
 }
 
-impl Lock {
+impl JobLock {
     /// That of a directory which is not there yet. A daemon that starts may just be looking at it.
     fn take_new(dir: &Path) -> std::io::Result<Self> {
         for _ in 0..TAKEN_AGAIN {
@@ -260,7 +260,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for JobLock {
     fn drop(&mut self) {
         // An empty file that stays harms nobody.
         let _ = std::fs::remove_file(&self.path);
@@ -286,7 +286,7 @@ fn remove_stale(parent: &Path, now: SystemTime) {
         let modified = dir.metadata().and_then(|file| file.modified()).ok();
         let age = modified.and_then(|at| now.duration_since(at).ok());
         if age.is_some_and(|age| age > STALE_AFTER)
-            && let Ok(Some(_lock)) = Lock::take(&dir)
+            && let Ok(Some(_lock)) = JobLock::take(&dir)
             && let Err(error) = std::fs::remove_dir_all(&dir)
         {
             tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
@@ -356,32 +356,32 @@ mod tests {
         let left = parent.path().join("Session-left");
         std::fs::create_dir(&left).unwrap();
         let mut stray = strays::tests::stray(&left);
-        let claim = Claim::take(parent.path()).unwrap();
+        let claim = WorkDirClaim::take(parent.path()).unwrap();
         assert!(claim.is_some() && !left.exists());
         assert!(!stray.wait().unwrap().success());
         std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
         std::fs::write(left.join(STATE), "{}").unwrap();
-        assert!(Claim::take(parent.path()).unwrap().is_none(), "another daemon works here");
+        assert!(WorkDirClaim::take(parent.path()).unwrap().is_none(), "another daemon works here");
         drop(claim);
-        let claim = Claim::take(parent.path()).unwrap().unwrap();
+        let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(left.exists(), "a state is kept for a while");
         assert_eq!(claim.left, [left_in(&left)]);
         drop(claim);
         std::fs::write(left.join(STATE), "").unwrap();
-        let claim = Claim::take(parent.path()).unwrap().unwrap();
+        let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(claim.left.is_empty() && !left.exists(), "nothing had been made");
     }
 
     #[test]
     fn nobody_clears_away_where_another_daemon_works() {
         let parent = tempfile::tempdir().unwrap();
-        let first = Claim::take(parent.path()).unwrap().unwrap();
-        assert!(Claim::take(parent.path()).unwrap().is_none());
+        let first = WorkDirClaim::take(parent.path()).unwrap().unwrap();
+        assert!(WorkDirClaim::take(parent.path()).unwrap().is_none());
         // The second works without a claim, and the first ends.
         let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
         let mut program = strays::tests::stray(work.root());
         drop(first);
-        let third = Claim::take(parent.path()).unwrap().unwrap();
+        let third = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(third.left.is_empty() && work.template().is_dir());
         assert!(program.try_wait().unwrap().is_none(), "its programs go on");
         let much_later = parent.path().metadata().unwrap().modified().unwrap() + STALE_AFTER * 2;
@@ -403,7 +403,7 @@ mod tests {
         let left = parent.path().join("Session-left");
         std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
         std::os::unix::fs::symlink(&other, left.join(STATE)).unwrap();
-        let claim = Claim::take(parent.path()).unwrap().unwrap();
+        let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(claim.left.is_empty() && !left.exists() && other.exists());
     }
 

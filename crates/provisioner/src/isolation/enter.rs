@@ -13,7 +13,7 @@ use rustix::mount::{
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, UnshareFlags, remove_capability_from_bounding_set, unshare_unsafe};
 
-use super::view::{Place, Step, View, read_only_as};
+use super::view::{MountPlan, MountStep, MountTarget, read_only_as};
 
 /// How often it is tried to lock a cover, and the time in between; only one that is going away needs more than one attempt.
 const SEAL_ATTEMPTS: usize = 50;
@@ -45,7 +45,7 @@ pub(super) const TRIED: Errno = Errno::NOTBLK;
 /// What went wrong, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub(super) enum Stage {
+pub(super) enum SetupStage {
     Limits = 1,
     Namespaces,
     Identity,
@@ -54,7 +54,7 @@ pub(super) enum Stage {
     Rights,
 }
 
-impl Stage {
+impl SetupStage {
     pub(super) const fn words(code: i32) -> &'static str {
         match code {
             1 => "limits of a process cannot be set",
@@ -69,40 +69,40 @@ impl Stage {
 
 /// How a user stays itself in a user namespace.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(super) struct UserMapping {
     pub(super) users: CString,
     pub(super) groups: CString,
 }
 
 /// All that a process does before it runs its program.
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct ProcessSetup {
     /// Control groups to join first.
     pub(super) groups: Vec<CString>,
     pub(super) limits: Vec<(Resource, u64)>,
     /// None for no namespaces at all.
-    pub(super) cell: Option<Walls>,
+    pub(super) cell: Option<Namespaces>,
     /// Ends with [`TRIED`] in place of running a program.
     pub(super) only_tries: bool,
 }
 
 /// The namespaces of a process.
 #[derive(Debug)]
-pub(super) struct Walls {
+pub(super) struct Namespaces {
     /// A user namespace, for those who have no right to others.
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<UserMapping>,
     /// A namespace of processes too.
     pub(super) processes: bool,
     /// For the administrator's processes, to which the kernel's settings belong in any namespace.
     pub(super) guards_kernel: bool,
-    pub(super) view: View,
+    pub(super) view: MountPlan,
     /// The working directory, as it is to be seen.
     pub(super) dir: CString,
 }
 
-type Result<T> = std::result::Result<T, (Stage, Errno)>;
+type Result<T> = std::result::Result<T, (SetupStage, Errno)>;
 
-impl Entry {
+impl ProcessSetup {
     /// Enters. With a namespace of processes this returns in another process than it was called in: the child of the
     /// same parent, whose number goes through `report`. A failure is reported there too, as a negative stage.
     pub(super) fn enter(&mut self, report: BorrowedFd<'_>) -> std::io::Result<()> {
@@ -120,7 +120,7 @@ impl Entry {
     }
 
     fn limit(&self) -> Result<()> {
-        let failed = |error| (Stage::Limits, error);
+        let failed = |error| (SetupStage::Limits, error);
         for group in &self.groups {
             write_file(group, b"0").map_err(failed)?;
         }
@@ -132,7 +132,7 @@ impl Entry {
     }
 }
 
-impl Walls {
+impl Namespaces {
     fn enter(&mut self, report: BorrowedFd<'_>) -> Result<()> {
         let mut flags = UnshareFlags::NEWNS;
         if self.processes {
@@ -144,22 +144,22 @@ impl Walls {
         #[expect(unsafe_code, reason = "the call is unsafe for shared file tables only")]
         // SAFETY: the flags leave the table of files alone, and this process has one thread.
         let unshared = unsafe { unshare_unsafe(flags) };
-        unshared.map_err(|error| (Stage::Namespaces, error))?;
+        unshared.map_err(|error| (SetupStage::Namespaces, error))?;
         if let Some(identity) = &self.identity {
-            identity.keep().map_err(|error| (Stage::Identity, error))?;
+            identity.keep().map_err(|error| (SetupStage::Identity, error))?;
         }
-        self.mount().map_err(|error| (Stage::Mounts, error))?;
+        self.mount().map_err(|error| (SetupStage::Mounts, error))?;
         if self.processes {
-            self.be_first(report).map_err(|error| (Stage::Processes, error))?;
+            self.be_first(report).map_err(|error| (SetupStage::Processes, error))?;
         }
         if self.guards_kernel {
-            guard_kernel().map_err(|error| (Stage::Mounts, error))?;
+            guard_kernel().map_err(|error| (SetupStage::Mounts, error))?;
         }
         for capability in DROPPED {
             match remove_capability_from_bounding_set(capability) {
                 // An older kernel does not know it.
                 Ok(()) | Err(Errno::INVAL) => {}
-                Err(error) => return Err((Stage::Rights, error)),
+                Err(error) => return Err((SetupStage::Rights, error)),
             }
         }
         Ok(())
@@ -168,21 +168,21 @@ impl Walls {
     fn mount(&mut self) -> rustix::io::Result<()> {
         // What is mounted later outside still arrives; nothing of this leaves.
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-        let View { steps, trees } = &mut self.view;
+        let MountPlan { steps, trees } = &mut self.view;
         let mut taken = 0;
         for step in steps.iter() {
             match step {
-                Step::Pin(path) => unless_gone(mount_bind_recursive(path.as_c_str(), path.as_c_str()))?,
-                Step::Cover(path) => {
+                MountStep::Pin(path) => unless_gone(mount_bind_recursive(path.as_c_str(), path.as_c_str()))?,
+                MountStep::Cover(path) => {
                     let flags = MountFlags::NOSUID | MountFlags::NODEV;
                     unless_gone(mount(c"tmpfs", path.as_c_str(), c"tmpfs", flags, c"mode=0755,size=64k"))?;
                 }
-                Step::CoverFile(path) => unless_gone(mount_bind(c"/dev/null", path.as_c_str()))?,
-                Step::ReadOnly { path, flags } => {
+                MountStep::CoverFile(path) => unless_gone(mount_bind(c"/dev/null", path.as_c_str()))?,
+                MountStep::ReadOnly { path, flags } => {
                     mount_bind_recursive(path.as_c_str(), path.as_c_str())?;
                     mount_remount(path.as_c_str(), *flags, c"")?;
                 }
-                Step::Take { path, must } => {
+                MountStep::Take { path, must } => {
                     let tree = match take(path) {
                         Err(Errno::NOENT) if !must => None,
                         other => Some(other?),
@@ -190,12 +190,12 @@ impl Walls {
                     *trees.get_mut(taken).ok_or(Errno::NOSPC)? = tree;
                     taken += 1;
                 }
-                Step::Attach { tree, place, read_only } => {
+                MountStep::Attach { tree, place, read_only } => {
                     if let Some(Some(tree)) = trees.get(*tree) {
                         attach(tree, place, *read_only)?;
                     }
                 }
-                Step::Seal(path) => {
+                MountStep::Seal(path) => {
                     let flags =
                         MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
                     seal(path, flags)?;
@@ -251,7 +251,7 @@ fn guard_kernel() -> rustix::io::Result<()> {
     Ok(())
 }
 
-impl Identity {
+impl UserMapping {
     /// The user is the same inside as outside.
     fn keep(&self) -> rustix::io::Result<()> {
         // The files below belong to nobody while this copy of the daemon is as closed as the daemon.
@@ -275,7 +275,7 @@ fn take(path: &CStr) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Lets what was taken be seen at its place.
-fn attach(tree: &OwnedFd, place: &Place, read_only: bool) -> rustix::io::Result<()> {
+fn attach(tree: &OwnedFd, place: &MountTarget, read_only: bool) -> rustix::io::Result<()> {
     let rights = set_attributes(tree, read_only);
     let unfollowed = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut at = rustix::fs::open(place.base.as_c_str(), unfollowed, Mode::empty())?;
@@ -302,16 +302,16 @@ fn attach(tree: &OwnedFd, place: &Place, read_only: bool) -> rustix::io::Result<
             let now =
                 read_only_as(rustix::fs::fstatvfs(tree)?.f_flag) | MountFlags::NOSUID | MountFlags::NODEV;
             let flags = if read_only { now } else { now - MountFlags::RDONLY };
-            mount_remount(DescriptorPath::of(tree).as_c_str(), flags, c"")
+            mount_remount(FdPath::of(tree).as_c_str(), flags, c"")
         }
         other => other,
     }
 }
 
 /// The path of an open file, made without memory of its own.
-struct DescriptorPath([u8; 32]);
+struct FdPath([u8; 32]);
 
-impl DescriptorPath {
+impl FdPath {
     fn of(file: &OwnedFd) -> Self {
         let mut path = [0; 32];
         path[..14].copy_from_slice(b"/proc/self/fd/");
@@ -333,7 +333,7 @@ impl DescriptorPath {
 fn set_attributes(tree: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
     /// As the kernel has it; not every C library does.
     #[repr(C)]
-    struct Attributes {
+    struct MountAttributes {
         set: u64,
         clear: u64,
         propagation: u64,
@@ -343,12 +343,12 @@ fn set_attributes(tree: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
     const NO_SUID: u64 = 0x2;
     const NO_DEVICES: u64 = 0x4;
     let set = NO_SUID | NO_DEVICES | if read_only { READ_ONLY } else { 0 };
-    let attributes = Attributes { set, clear: 0, propagation: 0, namespace: 0 };
+    let attributes = MountAttributes { set, clear: 0, propagation: 0, namespace: 0 };
     let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
     // SAFETY: the path is empty and ends with a zero, and the attributes are as long as is said.
     #[expect(unsafe_code, reason = "no library offers the call")]
     let result = unsafe {
-        let (path, size) = (c"".as_ptr(), size_of::<Attributes>());
+        let (path, size) = (c"".as_ptr(), size_of::<MountAttributes>());
         libc::syscall(libc::SYS_mount_setattr, tree.as_raw_fd(), path, flags, &raw const attributes, size)
     };
     if result == 0 {
@@ -407,7 +407,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         for number in [0, 9, 10, 123] {
             let copy = rustix::io::fcntl_dupfd_cloexec(&file, number).unwrap();
-            let path = DescriptorPath::of(&copy);
+            let path = FdPath::of(&copy);
             let path = path.as_c_str().to_str().unwrap();
             assert_eq!(path, format!("/proc/self/fd/{}", copy.as_raw_fd()));
             assert_eq!(std::fs::read_link(path).unwrap(), std::path::Path::new("/dev/null"));

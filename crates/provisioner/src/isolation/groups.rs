@@ -15,12 +15,12 @@ pub(super) const PREFIX: &str = "coder-job-";
 
 /// The control groups of a job. When dropped they end what is left in them, and go.
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
+pub(crate) struct JobCgroups {
     dirs: Vec<PathBuf>,
     locks: Vec<std::fs::File>,
 }
 
-impl Groups {
+impl JobCgroups {
     /// Makes one more.
     pub(super) fn add(&mut self, dir: &Path) -> std::io::Result<()> {
         std::fs::create_dir(dir)?;
@@ -43,7 +43,7 @@ impl Groups {
     }
 }
 
-impl Drop for Groups {
+impl Drop for JobCgroups {
     fn drop(&mut self) {
         if self.dirs.is_empty() {
             return;

@@ -42,7 +42,7 @@ const NEEDED: [&str; 10] = ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/s
 
 /// What jobs get in place of the daemon's home.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Home {
+pub(crate) struct JobHome {
     /// What `HOME` says, or that of the account.
     named: Option<PathBuf>,
     /// The real homes, which jobs do not see: what `HOME` says, and that of the account.
@@ -53,7 +53,7 @@ pub(crate) struct Home {
     is_replaced: bool,
 }
 
-impl Home {
+impl JobHome {
     /// Of a daemon whose jobs have this environment; `listed` are paths below its home. With `can_replace` the kernel lets
     /// a job's home be put over the real one.
     pub(crate) fn of<'v>(
@@ -190,20 +190,23 @@ mod tests {
             ("WHOLE", at),
         ]);
         let listed = ["~/.aws", ".missing"].map(PathBuf::from);
-        let made = Home::of(list.iter(), &listed, true);
+        let made = JobHome::of(list.iter(), &listed, true);
         assert_eq!(made.passed(), [at.join(".aws"), at.join(".kube/config"), at.join("bin")]);
         let replaced: Vec<_> = made.replaced(Path::new("/job")).filter(|(real, _)| *real == at).collect();
         assert_eq!(replaced, [(&at.to_owned(), PathBuf::from("/job/home"))]);
         assert_eq!(made.left_out(), ["~/.terraformrc", "~/.ssh"]);
         assert_eq!(made.of_job(Path::new("/job")), at);
-        assert_eq!(Home::of(list.iter(), &listed, false).of_job(Path::new("/job")), Path::new("/job/home"));
+        assert_eq!(
+            JobHome::of(list.iter(), &listed, false).of_job(Path::new("/job")),
+            Path::new("/job/home")
+        );
     }
 
     #[test]
     fn home_without_namespaces_has_links_to_what_is_passed_and_nothing_of_the_last_command() {
         let (home, job) = (person(), tempfile::tempdir().unwrap());
         let list = variables(&[("HOME", home.path())]);
-        let made = Home::of(list.iter(), &[PathBuf::from(".kube/config")], false);
+        let made = JobHome::of(list.iter(), &[PathBuf::from(".kube/config")], false);
         made.make(job.path()).unwrap();
         let folder = job.path().join(FOLDER);
         assert_eq!(
@@ -224,7 +227,7 @@ mod tests {
     fn directory_that_programs_need_is_not_replaced() {
         for home in ["/", "/usr", "/tmp"] {
             let list = variables(&[("HOME", Path::new(home))]);
-            let made = Home::of(list.iter(), &[], true);
+            let made = JobHome::of(list.iter(), &[], true);
             assert_eq!(made.of_job(Path::new("/job")), Path::new("/job/home"), "{home}");
             assert!(made.replaced(Path::new("/job")).all(|(real, _)| real != Path::new(home)));
         }

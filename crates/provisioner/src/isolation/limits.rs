@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::groups::{self, Groups, PREFIX};
+use super::groups::{self, JobCgroups, PREFIX};
 
 /// What one job may use; none for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -26,7 +26,7 @@ const OWN: &str = "coder-daemon";
 
 /// One limit, in the files of a control group.
 #[derive(Debug, Clone, PartialEq)]
-struct Setting {
+struct CgroupSetting {
     controller: &'static str,
     /// File and content for version 2 and for version 1.
     unified: (&'static str, String),
@@ -34,20 +34,20 @@ struct Setting {
 }
 
 impl JobLimits {
-    fn settings(&self) -> Vec<Setting> {
-        let memory = self.memory_bytes.map(|bytes| Setting {
+    fn settings(&self) -> Vec<CgroupSetting> {
+        let memory = self.memory_bytes.map(|bytes| CgroupSetting {
             controller: "memory",
             unified: ("memory.max", bytes.to_string()),
             legacy: vec![("memory.limit_in_bytes", bytes.to_string())],
         });
-        let processes = self.processes.map(|number| Setting {
+        let processes = self.processes.map(|number| CgroupSetting {
             controller: "pids",
             unified: ("pids.max", number.to_string()),
             legacy: vec![("pids.max", number.to_string())],
         });
         let processors = self.processors.map(|number| {
             let quota = number * PERIOD_US;
-            Setting {
+            CgroupSetting {
                 controller: "cpu",
                 unified: ("cpu.max", format!("{quota:.0} {PERIOD_US:.0}")),
                 legacy: vec![
@@ -62,22 +62,22 @@ impl JobLimits {
 
 /// Directory below which a job gets a group, with what is written there.
 #[derive(Debug, Clone, PartialEq)]
-struct Parent {
+struct CgroupParent {
     dir: PathBuf,
     files: Vec<(&'static str, String)>,
 }
 
 /// How the limits are kept on this machine.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Applied {
-    parents: Vec<Parent>,
+pub(crate) struct AppliedLimits {
+    parents: Vec<CgroupParent>,
     /// Bytes of data of each process, where memory has no group.
     pub(super) data_bytes: Option<u64>,
     /// For people: what holds, and what does not.
     pub(crate) words: Vec<String>,
 }
 
-impl Applied {
+impl AppliedLimits {
     /// Finds out how limits can be kept here, and makes ready for it. Without limits nothing is touched.
     pub(crate) fn of(limits: &JobLimits) -> Self {
         let settings = limits.settings();
@@ -85,7 +85,7 @@ impl Applied {
             return Self::default();
         }
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let places = Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let places = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
         let mut applied = Self::default();
         for setting in settings {
             let controller = setting.controller;
@@ -98,7 +98,7 @@ impl Applied {
                     let files = if version == 2 { vec![setting.unified] } else { setting.legacy };
                     match applied.parents.iter_mut().find(|parent| parent.dir == dir) {
                         Some(parent) => parent.files.extend(files),
-                        None => applied.parents.push(Parent { dir, files }),
+                        None => applied.parents.push(CgroupParent { dir, files }),
                     }
                     applied.words.push(format!("{controller}: control group of version {version}"));
                 }
@@ -125,7 +125,7 @@ impl Applied {
     }
 
     /// The groups of one job.
-    pub(crate) fn open(&self) -> std::io::Result<Groups> {
+    pub(crate) fn open(&self) -> std::io::Result<JobCgroups> {
         match self.make() {
             // A daemon that started at this moment took it for a dead one's.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.make(),
@@ -133,8 +133,8 @@ impl Applied {
         }
     }
 
-    fn make(&self) -> std::io::Result<Groups> {
-        let mut groups = Groups::default();
+    fn make(&self) -> std::io::Result<JobCgroups> {
+        let mut groups = JobCgroups::default();
         let name = format!("{PREFIX}{}", Uuid::new_v4());
         for parent in &self.parents {
             let dir = parent.dir.join(&name);
@@ -149,12 +149,12 @@ impl Applied {
 
 /// The groups that this process is in.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Places {
+struct CgroupPaths {
     unified: Option<PathBuf>,
     legacy: Vec<(String, PathBuf)>,
 }
 
-impl Places {
+impl CgroupPaths {
     /// From the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
     fn read(groups: &str, mounts: &str) -> Self {
         let mut places = Self::default();
@@ -242,7 +242,7 @@ mod tests {
                       31 25 0:27 /a /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
                       32 25 0:28 / /sys/fs/cgroup/pids rw shared:1 - cgroup cgroup rw,pids\n\
                       33 25 0:29 / /proc rw - proc proc rw\n";
-        let places = Places::read(groups, mounts);
+        let places = CgroupPaths::read(groups, mounts);
         assert_eq!(places.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/user.slice/x")));
         let legacy: Vec<_> =
             places.legacy.iter().map(|(name, dir)| (name.as_str(), dir.to_str().unwrap())).collect();
@@ -258,7 +258,7 @@ mod tests {
             .map(|setting| format!("{} {}", setting.unified.0, setting.unified.1))
             .collect();
         assert_eq!(files, ["memory.max 1073741824", "pids.max 100", "cpu.max 150000 100000"]);
-        assert_eq!(Applied::of(&JobLimits::default()), Applied::default());
+        assert_eq!(AppliedLimits::of(&JobLimits::default()), AppliedLimits::default());
     }
 
     /// Names the group in which the test below goes on in a process of its own.
@@ -287,7 +287,7 @@ mod tests {
     fn a_group_of_version_1_ends_with_what_is_in_it() {
         use std::os::unix::process::ExitStatusExt as _;
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let places = Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let places = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
         let Some(dir) = ["pids", "memory", "cpu"].iter().find_map(|name| places.legacy(name)) else {
             eprintln!("SKIPPED: control groups of version 1 cannot be made here");
             return;
@@ -295,8 +295,8 @@ mod tests {
         // In a folder of its own: other tests look for what earlier daemons left.
         let base = dir.join(format!("coder-test-{}", Uuid::new_v4()));
         std::fs::create_dir(&base).unwrap();
-        let parent = Parent { dir: base.clone(), files: Vec::new() };
-        let groups = Applied { parents: vec![parent], ..Applied::default() }.open().unwrap();
+        let parent = CgroupParent { dir: base.clone(), files: Vec::new() };
+        let groups = AppliedLimits { parents: vec![parent], ..AppliedLimits::default() }.open().unwrap();
         let mut job = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         for entrance in groups.entrances() {
             std::fs::write(entrance, job.id().to_string()).unwrap();
@@ -315,7 +315,7 @@ mod tests {
             return inside(Path::new(&base));
         }
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let places = Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let places = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
         let root = places.unified.filter(|dir| can_make(dir));
         let Some((root, (controller, ..))) = root.and_then(|root| Some((root.clone(), offered(&root)?)))
         else {
@@ -353,15 +353,15 @@ mod tests {
         let (controller, file, content) = offered(base).unwrap();
         let places = || {
             let read = |path: &str| std::fs::read_to_string(path).unwrap();
-            Places::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+            CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
         };
         assert_eq!(places().unified.as_deref(), Some(base));
         assert_eq!(places().unified(controller).as_deref(), Some(base));
         assert_eq!(places().unified, Some(base.join(OWN)), "the daemon has moved aside");
         // A second look, as another daemon of this process has it, finds the same.
         assert_eq!(places().unified(controller).as_deref(), Some(base));
-        let parent = Parent { dir: base.to_owned(), files: vec![(file, content.to_owned())] };
-        let applied = Applied { parents: vec![parent], ..Applied::default() };
+        let parent = CgroupParent { dir: base.to_owned(), files: vec![(file, content.to_owned())] };
+        let applied = AppliedLimits { parents: vec![parent], ..AppliedLimits::default() };
         let groups = applied.open().unwrap();
         let dir = groups.dirs()[0].clone();
         assert_eq!(std::fs::read_to_string(dir.join(file)).unwrap().trim(), content);

@@ -21,12 +21,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub(crate) use groups::Groups;
-pub(crate) use home::Home;
-pub(crate) use limits::Applied;
+pub(crate) use groups::JobCgroups;
+pub(crate) use home::JobHome;
+pub(crate) use limits::AppliedLimits;
 pub use limits::JobLimits;
 pub(crate) use process::{Process, spawn};
-pub(crate) use registry::Registry;
+pub(crate) use registry::DaemonRegistry;
 
 /// Whether jobs are kept apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl fmt::Display for IsolationLevel {
 
 /// What a daemon has found out about isolation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct IsolationSupport {
     /// What holds.
     pub level: IsolationLevel,
     /// Why it is not more; none when it is all, or when nobody asked for it.
@@ -104,7 +104,7 @@ pub(crate) struct Found {
     own_users: bool,
 }
 
-impl Found {
+impl IsolationSupport {
     /// Tries what the kernel allows, once per process; the answer does not change while it runs.
     pub(crate) fn of(wanted: IsolationMode) -> Self {
         if wanted == IsolationMode::None { Self::default() } else { probe().clone() }
@@ -112,34 +112,35 @@ impl Found {
 }
 
 #[cfg(target_os = "linux")]
-fn probe() -> &'static Found {
-    static FOUND: std::sync::OnceLock<Found> = std::sync::OnceLock::new();
+fn probe() -> &'static IsolationSupport {
+    static FOUND: std::sync::OnceLock<IsolationSupport> = std::sync::OnceLock::new();
     FOUND.get_or_init(process::probe)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn probe() -> &'static Found {
-    const FOUND: &Found = &Found { level: IsolationLevel::None, why: None, own_users: false };
+fn probe() -> &'static IsolationSupport {
+    const FOUND: &IsolationSupport =
+        &IsolationSupport { level: IsolationLevel::None, why: None, own_users: false };
     FOUND
 }
 
 /// How a daemon starts the programs of its jobs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Confinement {
-    pub(crate) found: Found,
+pub(crate) struct SandboxConfig {
+    pub(crate) found: IsolationSupport,
     /// The daemon's cache, of which jobs see only what they run.
     pub(crate) cache: PathBuf,
     /// Files and directories that jobs must not see.
     pub(crate) hidden: Vec<PathBuf>,
     /// Programs and directories of them, which jobs see wherever they are, and do not change.
     pub(crate) programs: Vec<PathBuf>,
-    pub(crate) home: Home,
+    pub(crate) home: JobHome,
     /// What the daemons of this user have.
-    pub(crate) registry: Registry,
-    pub(crate) limits: Applied,
+    pub(crate) registry: DaemonRegistry,
+    pub(crate) limits: AppliedLimits,
 }
 
-impl Confinement {
+impl SandboxConfig {
     /// The number by which a job's Terraform knows a process that lives as long as the daemon: it looks whether the
     /// process of a provider is alive, and sees only its own.
     pub(crate) const fn living_process(&self) -> Option<u32> {
@@ -151,23 +152,23 @@ impl Confinement {
     }
 
     /// How the commands of one job are started.
-    pub(crate) fn of_job<'a>(&'a self, job: &'a Path, groups: &'a Groups) -> Cell<'a> {
-        Cell { confinement: self, job, groups, filled: None }
+    pub(crate) fn of_job<'a>(&'a self, job: &'a Path, groups: &'a JobCgroups) -> Sandbox<'a> {
+        Sandbox { confinement: self, job, groups, filled: None }
     }
 }
 
 /// The place of one job.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cell<'a> {
-    pub(crate) confinement: &'a Confinement,
+pub(crate) struct Sandbox<'a> {
+    pub(crate) confinement: &'a SandboxConfig,
     /// The job's directory: all it sees of the directories of jobs.
     pub(crate) job: &'a Path,
-    pub(crate) groups: &'a Groups,
+    pub(crate) groups: &'a JobCgroups,
     /// The directory of the cache that may be written to.
     pub(crate) filled: Option<&'a Path>,
 }
 
-impl<'a> Cell<'a> {
+impl<'a> Sandbox<'a> {
     /// For a command that fills a directory of the daemon's cache.
     pub(crate) const fn filling(self, dir: &'a Path) -> Self {
         Self { filled: Some(dir), ..self }

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-use super::Cell;
+use super::Sandbox;
 
 /// A running program; dropping it kills it with everything that it started.
 pub(crate) struct Process {
@@ -14,12 +14,12 @@ pub(crate) struct Process {
     group: Option<Pid>,
     /// The first process of a namespace, which is no child that the runtime knows.
     #[cfg(target_os = "linux")]
-    first: Option<linux::First>,
+    first: Option<linux::InitProcess>,
 }
 
 /// Starts a program, without a cell as the daemon itself runs. It leads a process group of its own, so that everything
 /// below it can be ended together.
-pub(crate) fn spawn(command: &mut Command, cell: Option<Cell<'_>>) -> io::Result<Process> {
+pub(crate) fn spawn(command: &mut Command, cell: Option<Sandbox<'_>>) -> io::Result<Process> {
     command.process_group(0).kill_on_drop(true);
     #[cfg(target_os = "linux")]
     {
@@ -60,11 +60,11 @@ impl Process {
     }
 
     /// How to signal it while somebody waits for it.
-    pub(crate) fn reins(&self) -> Reins {
-        Reins {
+    pub(crate) fn reins(&self) -> SignalForwarder {
+        SignalForwarder {
             group: self.group,
             #[cfg(target_os = "linux")]
-            first: self.first.as_ref().and_then(linux::First::handle),
+            first: self.first.as_ref().and_then(linux::InitProcess::handle),
         }
     }
 }
@@ -76,13 +76,13 @@ impl Drop for Process {
 }
 
 /// Signals a program. One that has ended is left in peace.
-pub(crate) struct Reins {
+pub(crate) struct SignalForwarder {
     group: Option<Pid>,
     #[cfg(target_os = "linux")]
     first: Option<std::os::fd::OwnedFd>,
 }
 
-impl Reins {
+impl SignalForwarder {
     /// Asks the program alone to end: it passes the wish on in its own order.
     pub(crate) fn interrupt(&self) {
         #[cfg(target_os = "linux")]
@@ -125,30 +125,30 @@ mod linux {
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
-    use super::{Cell, Command, ExitStatus, Pid, Process, io};
-    use crate::isolation::enter::{Entry, Identity, Stage, TRIED, Walls};
-    use crate::isolation::view::{Place, Step, View, c_string};
-    use crate::isolation::{Found, IsolationLevel};
+    use super::{Command, ExitStatus, Pid, Process, Sandbox, io};
+    use crate::isolation::enter::{Namespaces, ProcessSetup, SetupStage, TRIED, UserMapping};
+    use crate::isolation::view::{MountPlan, MountStep, MountTarget, c_string};
+    use crate::isolation::{IsolationLevel, IsolationSupport};
 
     const LIMITED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
 
     /// A process that is waited for by a descriptor of its own.
-    pub(super) struct First {
+    pub(super) struct InitProcess {
         fd: Option<AsyncFd<OwnedFd>>,
     }
 
-    pub(super) fn spawn(command: &mut Command, cell: Option<Cell<'_>>) -> io::Result<Process> {
+    pub(super) fn spawn(command: &mut Command, cell: Option<Sandbox<'_>>) -> io::Result<Process> {
         // Core dumps would hold the secrets of a job, and may be large.
         let mut limits = vec![(Resource::Core, 0)];
         limits.extend(
             cell.and_then(|cell| cell.confinement.limits.data_bytes).map(|bytes| (Resource::Data, bytes)),
         );
         let groups = cell.into_iter().flat_map(|cell| cell.groups.entrances());
-        let entry = Entry {
+        let entry = ProcessSetup {
             limits,
             groups: groups.filter_map(|path| c_string(&path)).collect(),
             cell: cell.and_then(|cell| walls(cell, command.as_std().get_current_dir())),
-            ..Entry::default()
+            ..ProcessSetup::default()
         };
         let has_first = entry.cell.as_ref().is_some_and(|walls| walls.processes);
         let reported = enter(command, entry)?;
@@ -156,40 +156,40 @@ mod linux {
             Ok(child) => {
                 let mut process = Process::new(child);
                 if has_first {
-                    let pid = Report::read(&reported).first.ok_or(io::ErrorKind::UnexpectedEof)?;
-                    process.first = Some(First::new(pid)?);
+                    let pid = EntryReport::read(&reported).first.ok_or(io::ErrorKind::UnexpectedEof)?;
+                    process.first = Some(InitProcess::new(pid)?);
                 }
                 Ok(process)
             }
-            Err(error) => Err(explain(error, Report::read(&reported))),
+            Err(error) => Err(explain(error, EntryReport::read(&reported))),
         }
     }
 
-    fn walls(cell: Cell<'_>, dir: Option<&Path>) -> Option<Walls> {
+    fn walls(cell: Sandbox<'_>, dir: Option<&Path>) -> Option<Namespaces> {
         let found = &cell.confinement.found;
         let dir = c_string(dir.unwrap_or(Path::new("/")))?;
         let as_root = rustix::process::geteuid().is_root();
-        (found.level != IsolationLevel::None).then(|| Walls {
+        (found.level != IsolationLevel::None).then(|| Namespaces {
             identity: found.own_users.then(identity),
             processes: found.level == IsolationLevel::Full,
             guards_kernel: as_root,
-            view: View::of(cell, as_root, &cell.confinement.registry.read()),
+            view: MountPlan::of(cell, as_root, &cell.confinement.registry.read()),
             dir,
         })
     }
 
-    fn identity() -> Identity {
+    fn identity() -> UserMapping {
         let line = |id: u32| CString::new(format!("{id} {id} 1")).expect("digits and blanks");
-        Identity {
+        UserMapping {
             users: line(rustix::process::geteuid().as_raw()),
             groups: line(rustix::process::getegid().as_raw()),
         }
     }
 
     /// Has the command's process do this before it runs its program. Returns where it reports to.
-    fn enter(command: &mut Command, mut entry: Entry) -> io::Result<OwnedFd> {
+    fn enter(command: &mut Command, mut entry: ProcessSetup) -> io::Result<OwnedFd> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // SAFETY: `Entry::enter` makes system calls only; what it uses was made before.
+        // SAFETY: `ProcessSetup::enter` makes system calls only; what it uses was made before.
         #[expect(unsafe_code, reason = "there is no other way to namespaces for a child")]
         unsafe {
             command.as_std_mut().pre_exec(move || entry.enter(writes.as_fd()));
@@ -199,12 +199,12 @@ mod linux {
 
     /// What a process said of itself on its way.
     #[derive(Default)]
-    struct Report {
+    struct EntryReport {
         first: Option<Pid>,
         failed: Option<i32>,
     }
 
-    impl Report {
+    impl EntryReport {
         /// Both writers are past their words when a start has succeeded or failed.
         fn read(reported: &OwnedFd) -> Self {
             let mut report = Self::default();
@@ -222,7 +222,7 @@ mod linux {
     }
 
     /// Why a start failed; what was left of it is waited for.
-    fn explain(error: io::Error, report: Report) -> io::Error {
+    fn explain(error: io::Error, report: EntryReport) -> io::Error {
         if let Some(pid) = report.first {
             // It has said all and is about to end.
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
@@ -230,16 +230,17 @@ mod linux {
         match report.failed {
             // The kernel's name for it is that of a full disk.
             Some(code)
-                if code == Stage::Namespaces as i32 && Errno::from_io_error(&error) == Some(Errno::NOSPC) =>
+                if code == SetupStage::Namespaces as i32
+                    && Errno::from_io_error(&error) == Some(Errno::NOSPC) =>
             {
                 io::Error::new(io::ErrorKind::QuotaExceeded, LIMITED)
             }
-            Some(code) => io::Error::new(error.kind(), format!("{}: {error}", Stage::words(code))),
+            Some(code) => io::Error::new(error.kind(), format!("{}: {error}", SetupStage::words(code))),
             None => error,
         }
     }
 
-    impl First {
+    impl InitProcess {
         fn new(pid: Pid) -> io::Result<Self> {
             // It is our child and nobody has waited for it, so the number is still its own. No flag, as kernels before 5.10
             // know none; nothing here waits in a system call.
@@ -266,7 +267,7 @@ mod linux {
         }
     }
 
-    impl Drop for First {
+    impl Drop for InitProcess {
         fn drop(&mut self) {
             let Some(fd) = self.fd.take() else { return };
             let _ = rustix::process::pidfd_send_signal(fd.get_ref(), rustix::process::Signal::KILL);
@@ -301,7 +302,7 @@ mod linux {
     }
 
     /// Tries what the kernel allows, the best first.
-    pub(in crate::isolation) fn probe() -> Found {
+    pub(in crate::isolation) fn probe() -> IsolationSupport {
         let mut why = None;
         for (level, own_users) in
             [(IsolationLevel::Full, false), (IsolationLevel::Full, true), (IsolationLevel::Directories, true)]
@@ -309,7 +310,7 @@ mod linux {
             match attempt(level, own_users) {
                 Ok(()) => {
                     let why = why.filter(|_| level != IsolationLevel::Full);
-                    return Found { level, why, own_users };
+                    return IsolationSupport { level, why, own_users };
                 }
                 // Ordinary users never have the right to namespaces without one of users.
                 Err(_) if !own_users => {}
@@ -317,10 +318,10 @@ mod linux {
                 Err(words) => why = Some(words),
             }
         }
-        Found { level: IsolationLevel::None, why, own_users: false }
+        IsolationSupport { level: IsolationLevel::None, why, own_users: false }
     }
 
-    /// Whether the kernel lets somebody wait for a process by its descriptor, as [`First`] does: 5.4 and newer, unless a filter
+    /// Whether the kernel lets somebody wait for a process by its descriptor, as [`InitProcess`] does: 5.4 and newer, unless a filter
     /// of system calls forbids it.
     fn can_wait() -> rustix::io::Result<()> {
         let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
@@ -336,20 +337,20 @@ mod linux {
             can_wait().map_err(|error| format!("processes cannot be waited for: {error}"))?;
         }
         let devices = CString::new("/dev").expect("no zero in it");
-        let place = Place { base: devices.clone(), below: Vec::new(), is_dir: true };
+        let place = MountTarget { base: devices.clone(), below: Vec::new(), is_dir: true };
         let steps = vec![
-            Step::Take { path: devices.clone(), must: true },
-            Step::Cover(devices),
-            Step::Attach { tree: 0, place, read_only: false },
+            MountStep::Take { path: devices.clone(), must: true },
+            MountStep::Cover(devices),
+            MountStep::Attach { tree: 0, place, read_only: false },
         ];
-        let walls = Walls {
+        let walls = Namespaces {
             identity: own_users.then(identity),
             processes: level == IsolationLevel::Full,
             guards_kernel: rustix::process::geteuid().is_root(),
-            view: View { steps, trees: vec![None] },
+            view: MountPlan { steps, trees: vec![None] },
             dir: CString::new("/").expect("no zero in it"),
         };
-        let entry = Entry { cell: Some(walls), only_tries: true, ..Entry::default() };
+        let entry = ProcessSetup { cell: Some(walls), only_tries: true, ..ProcessSetup::default() };
         let mut command = Command::new("/proc/self/exe");
         let reported = enter(&mut command, entry).map_err(|error| error.to_string())?;
         let error = match command.as_std_mut().spawn() {
@@ -362,7 +363,7 @@ mod linux {
             }
         };
         let tried = error.raw_os_error() == Some(TRIED.raw_os_error());
-        let error = explain(error, Report::read(&reported));
+        let error = explain(error, EntryReport::read(&reported));
         if tried { Ok(()) } else { Err(error.to_string()) }
     }
 
@@ -372,14 +373,14 @@ mod linux {
 
         #[test]
         fn too_many_namespaces_are_no_full_disk() {
-            let failed = |stage: Stage| {
-                let report = Report { first: None, failed: Some(stage as i32) };
+            let failed = |stage: SetupStage| {
+                let report = EntryReport { first: None, failed: Some(stage as i32) };
                 explain(Errno::NOSPC.into(), report)
             };
-            let error = failed(Stage::Namespaces);
+            let error = failed(SetupStage::Namespaces);
             assert_ne!(error.kind(), io::ErrorKind::StorageFull);
             assert!(error.to_string().contains("max_user_namespaces"), "{error}");
-            assert_eq!(failed(Stage::Mounts).kind(), io::ErrorKind::StorageFull);
+            assert_eq!(failed(SetupStage::Mounts).kind(), io::ErrorKind::StorageFull);
         }
     }
 }

@@ -20,21 +20,21 @@ const PROGRAM: &str = "program-";
 
 /// Where the lists of this user are.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Registry {
+pub(crate) struct DaemonRegistry {
     /// All that can be used are written, so that daemons to which one of them is read-only still know each other.
     places: Vec<PathBuf>,
 }
 
 /// What the daemons of this user have written down.
 #[derive(Debug, Default)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredPaths {
     /// What no job sees: directories of daemons, and the lists themselves.
     pub(super) hidden: BTreeSet<PathBuf>,
     /// What no job changes: programs that daemons run.
     pub(super) programs: BTreeSet<PathBuf>,
 }
 
-impl Registered {
+impl RegisteredPaths {
     /// What no job sees.
     pub(crate) fn into_hidden(self) -> impl Iterator<Item = PathBuf> {
         self.hidden.into_iter()
@@ -44,14 +44,14 @@ impl Registered {
 /// Why a list is of no use.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", place.display())]
-pub(crate) struct Untrusted {
+pub(crate) struct RegistryError {
     place: PathBuf,
     reason: String,
     /// It is there, but somebody else may write to it.
     is_there: bool,
 }
 
-impl Registry {
+impl DaemonRegistry {
     /// At a place that was given, or at those of this user.
     pub(crate) fn locate(given: Option<&Path>) -> Self {
         if let Some(given) = given {
@@ -77,7 +77,7 @@ impl Registry {
     ///
     /// # Errors
     /// There is none that only this user can write to, or one is there that others can write to.
-    pub(crate) fn prepare(&self) -> Result<(), Untrusted> {
+    pub(crate) fn prepare(&self) -> Result<(), RegistryError> {
         let mut failed = None;
         let mut is_usable = false;
         for place in &self.places {
@@ -89,7 +89,7 @@ impl Registry {
         }
         match failed {
             Some(error) if !is_usable => Err(error),
-            None if !is_usable => Err(Untrusted {
+            None if !is_usable => Err(RegistryError {
                 place: PathBuf::from(NAME),
                 reason: "this user has neither a home directory nor one below /run/user".to_owned(),
                 is_there: false,
@@ -117,8 +117,8 @@ impl Registry {
     }
 
     /// All that is written down by now.
-    pub(crate) fn read(&self) -> Registered {
-        let mut registered = Registered::default();
+    pub(crate) fn read(&self) -> RegisteredPaths {
+        let mut registered = RegisteredPaths::default();
         for place in self.trusted() {
             registered.hidden.insert(place.clone());
             for entry in place.read_dir().into_iter().flatten().flatten() {
@@ -157,17 +157,17 @@ fn forget(place: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn prepare(place: &Path) -> Result<(), Untrusted> {
+fn prepare(place: &Path) -> Result<(), RegistryError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(place);
     check(place).map_err(|error| match made {
-        Err(reason) if !error.is_there => Untrusted { reason: reason.to_string(), ..error },
+        Err(reason) if !error.is_there => RegistryError { reason: reason.to_string(), ..error },
         _ => error,
     })
 }
 
 /// Nobody but this user and the administrator can have put something there, or can put something else in its place.
-fn check(place: &Path) -> Result<(), Untrusted> {
-    let failed = |is_there, reason: String| Untrusted { place: place.to_owned(), reason, is_there };
+fn check(place: &Path) -> Result<(), RegistryError> {
+    let failed = |is_there, reason: String| RegistryError { place: place.to_owned(), reason, is_there };
     let user = rustix::process::geteuid().as_raw();
     let dir = place.symlink_metadata().map_err(|error| failed(false, error.to_string()))?;
     if !dir.is_dir() {
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn daemons_know_of_each_other_while_their_directories_last() {
         let dir = tempfile::tempdir().unwrap();
-        let registry = Registry::locate(Some(&dir.path().join("list")));
+        let registry = DaemonRegistry::locate(Some(&dir.path().join("list")));
         registry.prepare().unwrap();
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         for path in [&one, &two] {
@@ -231,7 +231,7 @@ mod tests {
     fn list_that_others_can_write_to_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("above/list");
-        let registry = Registry::locate(Some(&place));
+        let registry = DaemonRegistry::locate(Some(&place));
         registry.prepare().unwrap();
         registry.register(&[dir.path().to_owned()], &[]).unwrap();
         let refused = |words: &str| {
@@ -267,13 +267,13 @@ mod tests {
         std::fs::create_dir(&place).unwrap();
         set_mode(&place, 0o700);
         std::os::unix::fs::chown(&place, Some(12345), None).unwrap();
-        let error = Registry::locate(Some(&place)).prepare().unwrap_err().to_string();
+        let error = DaemonRegistry::locate(Some(&place)).prepare().unwrap_err().to_string();
         assert!(error.contains("belongs to the user 12345"), "{error}");
     }
 
     #[test]
     fn places_do_not_depend_on_the_environment_and_are_not_shared_with_others() {
-        let registry = Registry::locate(None);
+        let registry = DaemonRegistry::locate(None);
         assert!(!registry.places.is_empty());
         let temporary = std::env::temp_dir();
         assert!(registry.places.iter().all(|place| !place.starts_with(&temporary)), "{registry:?}");

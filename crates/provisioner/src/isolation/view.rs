@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::mount::MountFlags;
 
-use super::Cell;
+use super::Sandbox;
 use super::mounts::Mounts;
-use super::registry::Registered;
+use super::registry::RegisteredPaths;
 use crate::cache_dir::resolve;
 
 const SSH_INCLUDED: &str = "/etc/ssh/ssh_config.d";
@@ -30,7 +30,7 @@ const MANAGERS_OF_USER: [&str; 2] = ["bus", "systemd"];
 
 /// One change of what is seen.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum MountStep {
     /// This directory keeps its name: with a directory above it under another name, what lies below would be seen there.
     Pin(CString),
     /// An empty directory lies over this one.
@@ -42,7 +42,7 @@ pub(super) enum Step {
     /// What is at this path now is kept, to be attached. It may be gone unless it `must` be there.
     Take { path: CString, must: bool },
     /// What was taken as this one of all is seen here.
-    Attach { tree: usize, place: Place, read_only: bool },
+    Attach { tree: usize, place: MountTarget, read_only: bool },
     /// The empty directory stays empty.
     Seal(CString),
 }
@@ -50,7 +50,7 @@ pub(super) enum Step {
 /// Where something is attached: each step down from `base` is made where it is missing, and no link is followed, as the job
 /// may have put one there.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MountTarget {
     pub(super) base: CString,
     pub(super) below: Vec<CString>,
     pub(super) is_dir: bool,
@@ -58,22 +58,22 @@ pub(super) struct Place {
 
 /// Everything that a job's process changes before it runs a program.
 #[derive(Debug, Default)]
-pub(super) struct View {
-    pub(super) steps: Vec<Step>,
+pub(super) struct MountPlan {
+    pub(super) steps: Vec<MountStep>,
     /// Room for what is taken.
     pub(super) trees: Vec<Option<OwnedFd>>,
 }
 
 /// Something that a job sees although what it lies in may be covered.
 #[derive(Debug)]
-struct Show {
+struct VisiblePath {
     source: PathBuf,
     at: PathBuf,
     read_only: bool,
     must: bool,
 }
 
-impl Show {
+impl VisiblePath {
     fn own(path: PathBuf) -> Self {
         Self { source: path.clone(), at: path, read_only: false, must: true }
     }
@@ -83,10 +83,10 @@ impl Show {
     }
 }
 
-impl View {
+impl MountPlan {
     /// What a job is to see, with the directories that `registered` daemons have. Reads the file system, so that what is not
     /// there is not covered.
-    pub(super) fn of(cell: Cell<'_>, as_root: bool, registered: &Registered) -> Self {
+    pub(super) fn of(cell: Sandbox<'_>, as_root: bool, registered: &RegisteredPaths) -> Self {
         let confinement = cell.confinement;
         let cache = resolve(&confinement.cache);
         let hidden = confinement.hidden.iter().chain(&registered.hidden).filter(|path| path.is_absolute());
@@ -114,7 +114,7 @@ impl View {
         view
     }
 
-    fn arrange(&mut self, hidden: &BTreeSet<PathBuf>, homes: &BTreeSet<PathBuf>, shows: Vec<Show>) {
+    fn arrange(&mut self, hidden: &BTreeSet<PathBuf>, homes: &BTreeSet<PathBuf>, shows: Vec<VisiblePath>) {
         let is_below = |path: &Path, set: &BTreeSet<PathBuf>| set.iter().any(|above| path.starts_with(above));
         let has_show = |path: &&PathBuf| shows.iter().any(|show| show.at.starts_with(path));
         let (late, early): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) = hidden.iter().partition(has_show);
@@ -127,19 +127,19 @@ impl View {
 
         let read_only = shows.iter().filter(|show| show.read_only).map(|show| &show.at);
         for path in pinned(hidden.iter().chain(read_only).filter(|path| !is_below(path, homes))) {
-            self.steps.extend(c_string(&path).map(Step::Pin));
+            self.steps.extend(c_string(&path).map(MountStep::Pin));
         }
         for path in early {
             self.cover(path);
             if path.is_dir() {
-                self.steps.extend(c_string(path).map(Step::Seal));
+                self.steps.extend(c_string(path).map(MountStep::Seal));
             }
         }
         // The number of each tree that is taken, from outside to inside, so that what lies in another is attached after it.
-        let mut attached: BTreeMap<(usize, usize), (usize, Show)> = BTreeMap::new();
+        let mut attached: BTreeMap<(usize, usize), (usize, VisiblePath)> = BTreeMap::new();
         for (number, show) in shows.into_iter().enumerate() {
             let Some(path) = c_string(&show.source) else { continue };
-            self.steps.push(Step::Take { path, must: show.must });
+            self.steps.push(MountStep::Take { path, must: show.must });
             attached.insert((show.at.components().count(), number), (number, show));
         }
         self.trees.resize_with(attached.len(), || None);
@@ -154,7 +154,7 @@ impl View {
             }
             let base = base.cloned().unwrap_or_else(|| show.at.clone());
             let below = show.at.strip_prefix(&base).unwrap_or(Path::new(""));
-            let place = Place {
+            let place = MountTarget {
                 below: below.components().filter_map(|part| c_string(Path::new(part.as_os_str()))).collect(),
                 is_dir: show.source.is_dir(),
                 base: match c_string(&base) {
@@ -162,23 +162,23 @@ impl View {
                     None => continue,
                 },
             };
-            self.steps.push(Step::Attach { tree, place, read_only: show.read_only });
+            self.steps.push(MountStep::Attach { tree, place, read_only: show.read_only });
         }
         for path in late.into_iter().filter(|path| path.is_dir()) {
-            self.steps.extend(c_string(path).map(Step::Seal));
+            self.steps.extend(c_string(path).map(MountStep::Seal));
         }
     }
 
     fn cover(&mut self, path: &Path) {
         let Ok(kind) = path.symlink_metadata() else { return };
-        let step = if kind.is_dir() { Step::Cover } else { Step::CoverFile };
+        let step = if kind.is_dir() { MountStep::Cover } else { MountStep::CoverFile };
         self.steps.extend(c_string(path).map(step));
     }
 
     fn read_only(&mut self, path: &Path) {
         let Ok(now) = statvfs(path) else { return };
         let flags = read_only_as(now.f_flag);
-        self.steps.extend(c_string(path).map(|path| Step::ReadOnly { path, flags }));
+        self.steps.extend(c_string(path).map(|path| MountStep::ReadOnly { path, flags }));
     }
 
     /// The administrator could ask the kernel itself for what is covered.
@@ -187,12 +187,12 @@ impl View {
         for path in ["/sys/kernel/debug", "/sys/kernel/tracing"].map(Path::new) {
             if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
                 self.cover(path);
-                self.steps.extend(c_string(path).map(Step::Seal));
+                self.steps.extend(c_string(path).map(MountStep::Seal));
             }
         }
         for entry in std::fs::read_dir("/dev").into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
-                self.steps.extend(c_string(&entry.path()).map(Step::CoverFile));
+                self.steps.extend(c_string(&entry.path()).map(MountStep::CoverFile));
             }
         }
     }
@@ -203,7 +203,7 @@ impl View {
         let path = Path::new(SSH_INCLUDED);
         if path.is_dir() {
             self.cover(path);
-            self.steps.extend(c_string(path).map(Step::Seal));
+            self.steps.extend(c_string(path).map(MountStep::Seal));
         }
     }
 
@@ -241,28 +241,28 @@ pub(super) fn read_only_as(now: StatVfsMountFlags) -> MountFlags {
 
 /// What a job is to see of what is covered.
 fn shows(
-    cell: Cell<'_>,
-    registered: &Registered,
+    cell: Sandbox<'_>,
+    registered: &RegisteredPaths,
     cache: &Path,
     homes: &BTreeMap<PathBuf, PathBuf>,
     hidden: &BTreeSet<PathBuf>,
-) -> Vec<Show> {
+) -> Vec<VisiblePath> {
     let confinement = cell.confinement;
     let job = resolve(cell.job);
-    let mut shows: BTreeMap<PathBuf, Show> = BTreeMap::new();
-    let mut add = |show: Show| {
+    let mut shows: BTreeMap<PathBuf, VisiblePath> = BTreeMap::new();
+    let mut add = |show: VisiblePath| {
         shows.entry(show.at.clone()).or_insert(show);
     };
     for (at, folder) in homes {
-        add(Show { source: folder.clone(), at: at.clone(), read_only: false, must: true });
+        add(VisiblePath { source: folder.clone(), at: at.clone(), read_only: false, must: true });
     }
-    add(Show::own(job));
+    add(VisiblePath::own(job));
     if let Some(filled) = cell.filled {
-        add(Show::own(resolve(filled)));
+        add(VisiblePath::own(resolve(filled)));
     }
     let temporary = resolve(&std::env::temp_dir());
     if homes.keys().any(|home| temporary.starts_with(home)) {
-        add(Show { must: false, ..Show::own(temporary) });
+        add(VisiblePath { must: false, ..VisiblePath::own(temporary) });
     }
     let of_cache = USED_OF_CACHE.map(|name| cache.join(name));
     let programs = confinement.programs.iter().chain(registered.programs.iter());
@@ -278,9 +278,9 @@ fn shows(
         let link = name.map(|(name, parent)| resolve(parent).join(name));
         let link = link.filter(|link| *link != source && homes.keys().any(|home| link.starts_with(home)));
         if let Some(at) = link {
-            add(Show::read_only(source.clone(), at));
+            add(VisiblePath::read_only(source.clone(), at));
         }
-        add(Show::read_only(source.clone(), source));
+        add(VisiblePath::read_only(source.clone(), source));
     }
     shows.into_values().collect()
 }
@@ -319,33 +319,33 @@ pub(super) fn c_string(path: &Path) -> Option<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isolation::{Confinement, Groups};
+    use crate::isolation::{JobCgroups, SandboxConfig};
 
-    fn shown(step: &Step) -> String {
+    fn shown(step: &MountStep) -> String {
         let text = |path: &CString| path.to_string_lossy().into_owned();
         match step {
-            Step::Pin(path) => format!("pin {}", text(path)),
-            Step::Cover(path) => format!("cover {}", text(path)),
-            Step::CoverFile(path) => format!("cover file {}", text(path)),
-            Step::ReadOnly { path, .. } => format!("read-only {}", text(path)),
-            Step::Take { path, .. } => format!("take {}", text(path)),
-            Step::Attach { tree, place, read_only } => {
+            MountStep::Pin(path) => format!("pin {}", text(path)),
+            MountStep::Cover(path) => format!("cover {}", text(path)),
+            MountStep::CoverFile(path) => format!("cover file {}", text(path)),
+            MountStep::ReadOnly { path, .. } => format!("read-only {}", text(path)),
+            MountStep::Take { path, .. } => format!("take {}", text(path)),
+            MountStep::Attach { tree, place, read_only } => {
                 let below: Vec<String> = place.below.iter().map(text).collect();
                 let kind = if *read_only { "read-only " } else { "" };
                 format!("attach {kind}{tree} {} {}", text(&place.base), below.join("/"))
             }
-            Step::Seal(path) => format!("seal {}", text(path)),
+            MountStep::Seal(path) => format!("seal {}", text(path)),
         }
     }
 
     /// The steps that concern this directory, with paths below it.
-    fn steps(cell: Cell<'_>, root: &Path, registered: &[&str]) -> Vec<String> {
+    fn steps(cell: Sandbox<'_>, root: &Path, registered: &[&str]) -> Vec<String> {
         let hidden = registered.iter().map(|name| root.join(name)).collect();
-        let registered = Registered { hidden, ..Registered::default() };
+        let registered = RegisteredPaths { hidden, ..RegisteredPaths::default() };
         let at = root.display().to_string();
-        let view = View::of(cell, false, &registered);
+        let view = MountPlan::of(cell, false, &registered);
         // What else is covered depends on the machine.
-        let steps = view.steps.iter().filter(|step| !matches!(step, Step::Pin(_))).map(shown);
+        let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::Pin(_))).map(shown);
         steps.filter(|step| step.contains(&at)).map(|step| step.replace(&at, "").replace(" /", " ")).collect()
     }
 
@@ -370,13 +370,13 @@ mod tests {
         ];
         let (_dir, root) = machine(&dirs);
         std::fs::write(root.join("database"), "").unwrap();
-        let confinement = Confinement {
+        let confinement = SandboxConfig {
             cache: root.join("cache"),
             hidden: ["config", "config/below", "database", "missing"].map(|name| root.join(name)).to_vec(),
             programs: vec![root.join("cache/terraform"), root.join("missing")],
-            ..Confinement::default()
+            ..SandboxConfig::default()
         };
-        let (job, groups) = (root.join("cache/work/Session1"), Groups::default());
+        let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
         let cell = confinement.of_job(&job, &groups);
         let wanted = [
             "cover config",
@@ -409,8 +409,8 @@ mod tests {
     fn command_that_fills_a_directory_sees_that_one() {
         let (_dir, root) =
             machine(&["cache/work/Session1/home", "cache/installing/one", "cache/installing/two"]);
-        let confinement = Confinement { cache: root.join("cache"), ..Confinement::default() };
-        let (job, groups) = (root.join("cache/work/Session1"), Groups::default());
+        let confinement = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
+        let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
         let filled = root.join("cache/installing/one");
         let steps = steps(confinement.of_job(&job, &groups).filling(&filled), &root, &[]);
         assert!(steps.contains(&"attach 0 cache installing/one".to_owned()), "{steps:#?}");
@@ -421,8 +421,8 @@ mod tests {
     fn links_to_directories_are_followed() {
         let (_dir, root) = machine(&["real/other", "cache/work/Session1/home"]);
         std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
-        let confinement = Confinement { cache: root.join("cache"), ..Confinement::default() };
-        let (job, groups) = (root.join("cache/work/Session1"), Groups::default());
+        let confinement = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
+        let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
         let steps = steps(confinement.of_job(&job, &groups), &root, &["link/other"]);
         assert_eq!(steps[0], "cover real/other");
     }

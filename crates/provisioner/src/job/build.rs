@@ -5,7 +5,7 @@ use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
 use sdk::{LogLevel, WorkspaceTransition};
 
-use super::{Bench, Failure, Finished, metadata_of};
+use super::{JobFailure, JobResult, PhaseContext, metadata_of};
 use crate::terraform::environment::StepInput;
 use crate::terraform::steps::{PlanRequest, StepError};
 
@@ -13,13 +13,14 @@ const PLAN_STAGE: &str = "Planning Infrastructure";
 const QUOTA_STAGE: &str = "Commit quota";
 
 pub(super) async fn run(
-    mut bench: Bench<'_>,
+    mut bench: PhaseContext<'_>,
     build: &pb::acquired_job::WorkspaceBuild,
     archive: Bytes,
-) -> Result<Finished, Failure> {
+) -> Result<JobResult, JobFailure> {
     let metadata = metadata_of(build.metadata.as_ref())?;
     let transition = metadata.workspace_transition();
-    let empty_arm = |message: String| Failure::of_build(message, pb::failed_job::WorkspaceBuild::default());
+    let empty_arm =
+        |message: String| JobFailure::of_build(message, pb::failed_job::WorkspaceBuild::default());
     let modules = bench.module_files(metadata).await.map_err(empty_arm)?;
 
     let initialized = bench.steps.init(archive, modules, false).await.map_err(|error| {
@@ -53,7 +54,7 @@ pub(super) async fn run(
             "only one coder_ai_task resource can be provisioned per workspace, found {}",
             summary.ai_task_count
         );
-        return Err(Failure::of_build(message, pb::failed_job::WorkspaceBuild::default()));
+        return Err(JobFailure::of_build(message, pb::failed_job::WorkspaceBuild::default()));
     }
     if summary.daily_cost != 0 && transition != WorkspaceTransition::Destroy {
         commit_quota(&bench, summary.daily_cost).await?;
@@ -77,7 +78,7 @@ pub(super) async fn run(
         Err(error) => return Err(failure(StepError { state: applied.state, ..error }, timings)),
     };
     timings.extend(graphed.timings);
-    Ok(Finished::WorkspaceBuild(pb::completed_job::WorkspaceBuild {
+    Ok(JobResult::WorkspaceBuild(pb::completed_job::WorkspaceBuild {
         state: applied.state,
         resources: graphed.converted.resources,
         timings,
@@ -88,15 +89,16 @@ pub(super) async fn run(
 }
 
 /// A failed step, with the times of everything before it.
-fn failure(error: StepError, mut timings: Vec<sdk::Timing>) -> Failure {
+fn failure(error: StepError, mut timings: Vec<sdk::Timing>) -> JobFailure {
     timings.extend(error.timings);
-    Failure::of_build(error.message, pb::failed_job::WorkspaceBuild { state: error.state, timings })
+    JobFailure::of_build(error.message, pb::failed_job::WorkspaceBuild { state: error.state, timings })
 }
 
-async fn commit_quota(bench: &Bench<'_>, daily_cost: i32) -> Result<(), Failure> {
+async fn commit_quota(bench: &PhaseContext<'_>, daily_cost: i32) -> Result<(), JobFailure> {
     let log = bench.reporter.of_stage(QUOTA_STAGE, LogLevel::Trace);
     let request = pb::CommitQuotaRequest { job_id: bench.job_id.to_owned(), daily_cost };
-    let empty_arm = |message: String| Failure::of_build(message, pb::failed_job::WorkspaceBuild::default());
+    let empty_arm =
+        |message: String| JobFailure::of_build(message, pb::failed_job::WorkspaceBuild::default());
     let answer = match bench.unless_canceled(bench.link.commit_quota(&request)).await {
         Ok(answer) => answer,
         Err(error) => {

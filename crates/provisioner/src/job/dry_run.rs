@@ -5,25 +5,25 @@ use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
 use uuid::Uuid;
 
-use super::{Bench, Failure, Finished, metadata_of};
+use super::{JobFailure, JobResult, PhaseContext, metadata_of};
 use crate::terraform::environment::StepInput;
 use crate::terraform::steps::PlanRequest;
 
 const STAGE: &str = "Detecting persistent resources";
 
 pub(super) async fn run(
-    mut bench: Bench<'_>,
+    mut bench: PhaseContext<'_>,
     dry_run: &pb::acquired_job::TemplateDryRun,
     user_name: &str,
     archive: Bytes,
-) -> Result<Finished, Failure> {
+) -> Result<JobResult, JobFailure> {
     let metadata = filled_in(metadata_of(dry_run.metadata.as_ref())?, user_name);
-    let modules = bench.module_files(&metadata).await.map_err(Failure::from_message)?;
+    let modules = bench.module_files(&metadata).await.map_err(JobFailure::from_message)?;
     let initialized = bench
         .steps
         .init(archive, modules, false)
         .await
-        .map_err(|error| Failure::from_step("template dry-run init error: ", error))?;
+        .map_err(|error| JobFailure::from_step("template dry-run init error: ", error))?;
     let input = StepInput {
         metadata: &metadata,
         parameters: &dry_run.rich_parameter_values,
@@ -37,11 +37,11 @@ pub(super) async fn run(
         state: &[],
         wants_plan: true,
     };
-    let failed = |error| Failure::from_step("run dry-run provision job: ", error);
+    let failed = |error| JobFailure::from_step("run dry-run provision job: ", error);
     let planned = bench.steps.plan(request).await.map_err(failed)?;
     bench.reporter.flush().await;
     let graphed = bench.steps.graph_of_plan(planned).map_err(failed)?;
-    Ok(Finished::TemplateDryRun(pb::completed_job::TemplateDryRun {
+    Ok(JobResult::TemplateDryRun(pb::completed_job::TemplateDryRun {
         resources: graphed.converted.resources,
         modules: initialized.modules.list,
     }))

@@ -5,27 +5,30 @@ use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
 use sdk::WorkspaceTransition;
 
-use super::{Bench, Failure, Finished, metadata_of, secrets};
+use super::{JobFailure, JobResult, PhaseContext, metadata_of, secrets};
 use crate::session::CallError;
 use crate::terraform::environment::StepInput;
-use crate::terraform::steps::{Graphed, PlanRequest, StepError};
+use crate::terraform::steps::{GraphOutput, PlanRequest, StepError};
 
 pub(super) async fn run(
-    mut bench: Bench<'_>,
+    mut bench: PhaseContext<'_>,
     import: &pb::acquired_job::TemplateImport,
     archive: Bytes,
-) -> Result<Finished, Failure> {
+) -> Result<JobResult, JobFailure> {
     let metadata = metadata_of(import.metadata.as_ref())?;
-    let modules = bench.module_files(metadata).await.map_err(Failure::from_message)?;
+    let modules = bench.module_files(metadata).await.map_err(JobFailure::from_message)?;
     let initialized = bench
         .steps
         .init(archive, modules, true)
         .await
-        .map_err(|error| Failure::from_step("template import init error: ", error))?;
+        .map_err(|error| JobFailure::from_step("template import init error: ", error))?;
 
     bench.reporter.stage("Parsing template parameters").await;
-    let root =
-        bench.steps.parse().await.map_err(|error| Failure::from_step("run parse: parse error: ", error))?;
+    let root = bench
+        .steps
+        .parse()
+        .await
+        .map_err(|error| JobFailure::from_step("run parse: parse error: ", error))?;
     bench.reporter.secrets().add(secrets::of_declared(&root.variables, &import.user_variable_values));
     let declared = root.variables.clone();
     let request = pb::UpdateJobRequest {
@@ -36,21 +39,21 @@ pub(super) async fn run(
         ..pb::UpdateJobRequest::default()
     };
     let answer = bench.reporter.update(request).await.map_err(|error| match error {
-        CallError::Refused(text) => Failure::from_message(format!("update job: {text}")),
-        other => Failure::from_message(format!("update job: {other}")),
+        CallError::Refused(text) => JobFailure::from_message(format!("update job: {text}")),
+        other => JobFailure::from_message(format!("update job: {other}")),
     })?;
 
     // Values that the server kept from before.
     bench.reporter.secrets().add(secrets::of_declared(&declared, &answer.variable_values));
     let start = plan(&mut bench, metadata, WorkspaceTransition::Start, &answer.variable_values)
         .await
-        .map_err(|error| Failure::from_step("template import provision for start: ", error))?;
+        .map_err(|error| JobFailure::from_step("template import provision for start: ", error))?;
     let stop = plan(&mut bench, metadata, WorkspaceTransition::Stop, &answer.variable_values)
         .await
-        .map_err(|error| Failure::from_step("template import provision for stop: ", error))?;
+        .map_err(|error| JobFailure::from_step("template import provision for stop: ", error))?;
 
     let (start, plan) = start;
-    Ok(Finished::TemplateImport(pb::completed_job::TemplateImport {
+    Ok(JobResult::TemplateImport(pb::completed_job::TemplateImport {
         start_resources: start.converted.resources,
         stop_resources: stop.0.converted.resources,
         rich_parameters: start.converted.parameters,
@@ -74,11 +77,11 @@ pub(super) async fn run(
 
 /// One of the two plans, with the metadata an import has.
 async fn plan(
-    bench: &mut Bench<'_>,
+    bench: &mut PhaseContext<'_>,
     job: &sdk::Metadata,
     transition: WorkspaceTransition,
     variables: &[sdk::VariableValue],
-) -> Result<(Graphed, Bytes), StepError> {
+) -> Result<(GraphOutput, Bytes), StepError> {
     let stage = match transition {
         WorkspaceTransition::Start => "Detecting persistent resources",
         _ => "Detecting ephemeral resources",

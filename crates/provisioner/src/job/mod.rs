@@ -18,19 +18,19 @@ use coder_wire::messages::provisionerd as pb;
 use futures_util::FutureExt as _;
 use pb::acquired_job::Type;
 
-pub(crate) use self::outcome::{Failure, Finished, fail_now};
+pub(crate) use self::outcome::{JobFailure, JobResult, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
-use crate::hand::{InHand, Over};
-use crate::isolation::{Confinement, IsolationLevel};
-use crate::kept_files::KeptFiles;
-use crate::left::Left;
-use crate::logs::{Pace, Reporter};
+use crate::hand::{JobEnd, RunningJob};
+use crate::isolation::{IsolationLevel, SandboxConfig};
+use crate::kept_files::FileCache;
+use crate::left::SalvagedState;
+use crate::logs::{Reporter, UpdateSchedule};
 use crate::mask::Secrets;
 use crate::metrics::Metrics;
 use crate::program::ProgramReport;
-use crate::session::{CallError, JobLink, Link};
+use crate::session::{CallError, ConnectionHandle, JobClient};
 use crate::terraform::binary::Finder;
-use crate::terraform::cache::Cache;
+use crate::terraform::cache::TerraformCache;
 use crate::terraform::environment::Environment;
 use crate::terraform::journal::Journal;
 use crate::terraform::steps::{Steps, Tools};
@@ -39,14 +39,14 @@ use crate::workdir::{self, WorkDir};
 const PROVISIONER: &str = "terraform";
 
 /// What all jobs of a daemon share.
-pub(crate) struct Workshop {
+pub(crate) struct JobContext {
     pub(crate) finder: Arc<Finder>,
     pub(crate) environment: Environment,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work_dir: PathBuf,
-    pub(crate) cache: Cache,
-    pub(crate) files: KeptFiles,
-    pub(crate) pace: Pace,
+    pub(crate) cache: TerraformCache,
+    pub(crate) files: FileCache,
+    pub(crate) pace: UpdateSchedule,
     pub(crate) metrics: Metrics,
     /// A job that goes on after it was asked to end is given up after this time.
     pub(crate) force_cancel_after: Duration,
@@ -55,21 +55,21 @@ pub(crate) struct Workshop {
     /// Before `init` is run a second time.
     pub(crate) init_retry: Duration,
     /// What keeps jobs apart.
-    pub(crate) confinement: Confinement,
+    pub(crate) confinement: SandboxConfig,
 }
 
 /// The parts of a running job that its phases work with.
-struct Bench<'a> {
+struct PhaseContext<'a> {
     steps: Steps<'a>,
     reporter: &'a Reporter,
-    link: &'a JobLink,
+    link: &'a JobClient,
     cancel: &'a Cancel,
     job_id: &'a str,
-    files: &'a KeptFiles,
+    files: &'a FileCache,
     clock: &'a dyn Clock,
 }
 
-impl Bench<'_> {
+impl PhaseContext<'_> {
     /// A call between two steps, which a canceled job does not wait for.
     async fn unless_canceled<T>(
         &self,
@@ -109,41 +109,41 @@ impl Bench<'_> {
 }
 
 /// What the server hears of a running job beside its log.
-struct Told {
+struct JobReports {
     journal: Journal,
     program: ProgramReport,
 }
 
 /// Why a job was ended from outside before it could end by itself.
-enum GivenUp {
+enum AbortReason {
     CancelTimedOut,
     Shutdown,
 }
 
 /// How a job's work ended.
-struct Ended {
-    result: Result<Finished, Failure>,
+struct WorkOutcome {
+    result: Result<JobResult, JobFailure>,
     /// The state on the disk, until the server has it.
-    left: Option<Left>,
+    left: Option<SalvagedState>,
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Self {
+impl From<JobFailure> for WorkOutcome {
+    fn from(failure: JobFailure) -> Self {
         Self { result: Err(failure), left: None }
     }
 }
 
 /// Runs a job and reports how it ended. Nothing a job does can end the daemon.
 pub(crate) async fn run(
-    workshop: &Workshop,
-    link: &Link,
-    in_hand: &InHand,
+    workshop: &JobContext,
+    link: &ConnectionHandle,
+    in_hand: &RunningJob,
     job: pb::AcquiredJob,
     cancel: Cancel,
     shutdown: &Shutdown,
 ) {
     let held = &in_hand.held;
-    let link = JobLink::new(link.clone(), Arc::clone(held));
+    let link = JobClient::new(link.clone(), Arc::clone(held));
     let job_id = link.job_id();
     if job.provisioner != PROVISIONER {
         let reason =
@@ -161,16 +161,16 @@ pub(crate) async fn run(
         Arc::clone(&workshop.clock),
         secrets.clone(),
     );
-    let told = Told { journal: Journal::new(link.clone()), program: ProgramReport::new(link.clone()) };
+    let told = JobReports { journal: Journal::new(link.clone()), program: ProgramReport::new(link.clone()) };
 
     let working = work(workshop, &link, job, &reporter, &cancel, &told);
     let result = tokio::select! {
         result = AssertUnwindSafe(working).catch_unwind() => Ok(result.unwrap_or_else(|_| {
-            Failure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()).into()
+            JobFailure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()).into()
         })),
         given_up = give_up(workshop, &cancel, shutdown) => Err(given_up),
     };
-    let Ended { result, left } = match result {
+    let WorkOutcome { result, left } = match result {
         Ok(ended) => {
             reporter.stage("Cleaning Up").await;
             reporter.flush().await;
@@ -178,11 +178,11 @@ pub(crate) async fn run(
             ended
         }
         // No further updates once a job was given up (wire-protocol 5.11).
-        Err(GivenUp::CancelTimedOut) => {
+        Err(AbortReason::CancelTimedOut) => {
             reports.abort();
             given_up("Cancel timed out", &told.journal).into()
         }
-        Err(GivenUp::Shutdown) => {
+        Err(AbortReason::Shutdown) => {
             reports.abort();
             given_up("the provisioner daemon was shut down before the job ended", &told.journal).into()
         }
@@ -209,9 +209,9 @@ pub(crate) async fn run(
 }
 
 /// What becomes of the state on the disk: the server has it with the result, or gets it by itself, or it stays here.
-async fn let_go(link: &JobLink, left: Left, told: bool) {
+async fn let_go(link: &JobClient, left: SalvagedState, told: bool) {
     let (job_id, state) = (link.job_id(), left.state.path());
-    if matches!(link.held().over(), Some(Over::Lost(_))) {
+    if matches!(link.held().over(), Some(JobEnd::Lost(_))) {
         tracing::warn!(%job_id, state = %state.display(), "the server has let go of the job; its state is kept here for a week");
         link.hand_over(left).await;
     } else if told {
@@ -222,7 +222,7 @@ async fn let_go(link: &JobLink, left: Left, told: bool) {
 }
 
 /// Keeps a state that could not be reported, for the next process of this daemon.
-async fn keep(link: &JobLink, work_dir: PathBuf, state: Bytes) {
+async fn keep(link: &JobClient, work_dir: PathBuf, state: Bytes) {
     let job_id = link.job_id();
     match tokio::task::spawn_blocking(move || workdir::keep_state(&work_dir, &state)).await {
         Ok(Ok(left)) => {
@@ -237,17 +237,17 @@ async fn keep(link: &JobLink, work_dir: PathBuf, state: Bytes) {
 }
 
 /// A job that had no time to end, with what is known of its state.
-fn given_up(message: &str, journal: &Journal) -> Failure {
+fn given_up(message: &str, journal: &Journal) -> JobFailure {
     match journal.newest() {
         Some(state) => {
             let build = pb::failed_job::WorkspaceBuild { state, timings: Vec::new() };
-            Failure::of_build(message.to_owned(), build)
+            JobFailure::of_build(message.to_owned(), build)
         }
-        None => Failure::from_message(message.to_owned()),
+        None => JobFailure::from_message(message.to_owned()),
     }
 }
 
-async fn give_up(workshop: &Workshop, cancel: &Cancel, shutdown: &Shutdown) -> GivenUp {
+async fn give_up(workshop: &JobContext, cancel: &Cancel, shutdown: &Shutdown) -> AbortReason {
     let passed_on = async {
         shutdown.reached(Stop::Cancel).await;
         cancel.request(Urgency::Graceful);
@@ -258,23 +258,23 @@ async fn give_up(workshop: &Workshop, cancel: &Cancel, shutdown: &Shutdown) -> G
         tokio::time::sleep(workshop.force_cancel_after).await;
     };
     tokio::select! {
-        () = passed_on => GivenUp::Shutdown,
-        () = timed_out => GivenUp::CancelTimedOut,
-        () = shutdown.reached(Stop::Force) => GivenUp::Shutdown,
+        () = passed_on => AbortReason::Shutdown,
+        () = timed_out => AbortReason::CancelTimedOut,
+        () = shutdown.reached(Stop::Force) => AbortReason::Shutdown,
     }
 }
 
 async fn work(
-    workshop: &Workshop,
-    link: &JobLink,
+    workshop: &JobContext,
+    link: &JobClient,
     job: pb::AcquiredJob,
     reporter: &Reporter,
     cancel: &Cancel,
-    told: &Told,
-) -> Ended {
+    told: &JobReports,
+) -> WorkOutcome {
     reporter.stage("Setting up").await;
     let Some(kind) = job.r#type else {
-        return Failure::from_message("the job has no type; the server sent an incomplete job".to_owned())
+        return JobFailure::from_message("the job has no type; the server sent an incomplete job".to_owned())
             .into();
     };
     let (parent, now) = (workshop.work_dir.clone(), SystemTime::from(workshop.clock.now()));
@@ -287,13 +287,15 @@ async fn work(
     .await;
     let work_dir = match made {
         Ok(Ok(dir)) => dir,
-        Ok(Err(error)) => return Failure::from_message(format!("make the job's directory: {error}")).into(),
-        Err(error) => return Failure::from_message(format!("internal error: {error}")).into(),
+        Ok(Err(error)) => {
+            return JobFailure::from_message(format!("make the job's directory: {error}")).into();
+        }
+        Err(error) => return JobFailure::from_message(format!("internal error: {error}")).into(),
     };
     // They go when the directory is gone: then all processes of the job have ended.
     let groups = match workshop.confinement.limits.open() {
         Ok(groups) => groups,
-        Err(error) => return Failure::from_message(format!("limit the job: {error}")).into(),
+        Err(error) => return JobFailure::from_message(format!("limit the job: {error}")).into(),
     };
     let tools = Tools {
         finder: &workshop.finder,
@@ -314,7 +316,7 @@ async fn work(
     };
     let steps = Steps::new(tools, &work_dir, reporter, cancel, log_level);
     let (files, clock) = (&workshop.files, &*workshop.clock);
-    let bench = Bench { steps, reporter, link, cancel, job_id: &job.job_id, files, clock };
+    let bench = PhaseContext { steps, reporter, link, cancel, job_id: &job.job_id, files, clock };
     let result = match &kind {
         Type::TemplateImport(import) => import::run(bench, import, job.template_source_archive).await,
         Type::TemplateDryRun(dry_run) => {
@@ -329,11 +331,11 @@ async fn work(
     if let Some(left) = &left {
         link.held().keep_record(left.record.clone());
     }
-    Ended { result, left }
+    WorkOutcome { result, left }
 }
 
-fn metadata_of(metadata: Option<&sdk::Metadata>) -> Result<&sdk::Metadata, Failure> {
+fn metadata_of(metadata: Option<&sdk::Metadata>) -> Result<&sdk::Metadata, JobFailure> {
     metadata.ok_or_else(|| {
-        Failure::from_message("the job has no metadata; the server sent an incomplete job".to_owned())
+        JobFailure::from_message("the job has no metadata; the server sent an incomplete job".to_owned())
     })
 }

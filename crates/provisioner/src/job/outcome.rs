@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cancel::{Shutdown, Stop};
 use crate::mask::Masker;
-use crate::session::{CallError, JobLink};
+use crate::session::{CallError, JobClient};
 use crate::start_failure;
 use crate::terraform::steps::StepError;
 
@@ -21,16 +21,16 @@ pub(crate) const MESSAGE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A job's result.
-pub(crate) type Finished = pb::completed_job::Type;
+pub(crate) type JobResult = pb::completed_job::Type;
 
 /// A job's failure.
 #[derive(Debug, Default)]
-pub(crate) struct Failure {
+pub(crate) struct JobFailure {
     message: String,
     arm: Option<pb::failed_job::Type>,
 }
 
-impl Failure {
+impl JobFailure {
     pub(crate) fn from_message(message: String) -> Self {
         Self { message, arm: None }
     }
@@ -99,22 +99,26 @@ fn error_code(message: &str) -> &'static str {
 }
 
 /// Fails a job that was never started.
-pub(crate) async fn fail_now(link: &JobLink, shutdown: &Shutdown, reason: &str) {
+pub(crate) async fn fail_now(link: &JobClient, shutdown: &Shutdown, reason: &str) {
     // Nothing was begun, so nothing is lost with it.
-    let _ = report(link, shutdown, Err(Failure::from_message(reason.to_owned()))).await;
+    let _ = report(link, shutdown, Err(JobFailure::from_message(reason.to_owned()))).await;
 }
 
 /// The state in a result.
-pub(super) fn state_of(result: &Result<Finished, Failure>) -> Bytes {
+pub(super) fn state_of(result: &Result<JobResult, JobFailure>) -> Bytes {
     match result {
-        Ok(Finished::WorkspaceBuild(build)) => build.state.clone(),
-        Err(Failure { arm: Some(pb::failed_job::Type::WorkspaceBuild(build)), .. }) => build.state.clone(),
+        Ok(JobResult::WorkspaceBuild(build)) => build.state.clone(),
+        Err(JobFailure { arm: Some(pb::failed_job::Type::WorkspaceBuild(build)), .. }) => build.state.clone(),
         _ => Bytes::new(),
     }
 }
 
 /// Reports until the server has answered, or the daemon has to end. False when the server may not know the result.
-pub(crate) async fn report(link: &JobLink, shutdown: &Shutdown, result: Result<Finished, Failure>) -> bool {
+pub(crate) async fn report(
+    link: &JobClient,
+    shutdown: &Shutdown,
+    result: Result<JobResult, JobFailure>,
+) -> bool {
     let job_id = link.job_id();
     let last_word = async {
         shutdown.reached(Stop::Force).await;
@@ -133,7 +137,7 @@ pub(crate) async fn report(link: &JobLink, shutdown: &Shutdown, result: Result<F
     }
 }
 
-async fn tell(link: &JobLink, job_id: &str, result: Result<Finished, Failure>) -> bool {
+async fn tell(link: &JobClient, job_id: &str, result: Result<JobResult, JobFailure>) -> bool {
     let failure = match result {
         Ok(finished) => match complete(link, job_id, finished).await {
             Ok(()) => {
@@ -163,7 +167,7 @@ async fn tell(link: &JobLink, job_id: &str, result: Result<Finished, Failure>) -
     told
 }
 
-async fn complete(link: &JobLink, job_id: &str, finished: Finished) -> Result<(), Failure> {
+async fn complete(link: &JobClient, job_id: &str, finished: JobResult) -> Result<(), JobFailure> {
     let leftovers = leftovers(&finished);
     let mut request = pb::CompletedJob { job_id: job_id.to_owned(), r#type: Some(finished) };
     if request.encoded_len() > MESSAGE_LIMIT_BYTES {
@@ -171,7 +175,7 @@ async fn complete(link: &JobLink, job_id: &str, finished: Finished) -> Result<()
     }
     let size = request.encoded_len();
     if size > MESSAGE_LIMIT_BYTES {
-        return Err(Failure {
+        return Err(JobFailure {
             message: format!(
                 "the job's result is {size} bytes long and cannot be sent; the limit is {MESSAGE_LIMIT_BYTES} bytes, so the template has to become smaller"
             ),
@@ -183,14 +187,14 @@ async fn complete(link: &JobLink, job_id: &str, finished: Finished) -> Result<()
             CallError::Refused(text) => format!("internal provisionerserver error: {text}"),
             other => other.to_string(),
         };
-        Failure { message, arm: leftovers }
+        JobFailure { message, arm: leftovers }
     })
 }
 
 /// What the server must keep of a build even when it does not take the result: the state of what exists now.
-fn leftovers(finished: &Finished) -> Option<pb::failed_job::Type> {
+fn leftovers(finished: &JobResult) -> Option<pb::failed_job::Type> {
     match finished {
-        Finished::WorkspaceBuild(build) => {
+        JobResult::WorkspaceBuild(build) => {
             Some(pb::failed_job::Type::WorkspaceBuild(pb::failed_job::WorkspaceBuild {
                 state: build.state.clone(),
                 timings: build.timings.clone(),
@@ -201,15 +205,15 @@ fn leftovers(finished: &Finished) -> Option<pb::failed_job::Type> {
 }
 
 /// Sends the modules of an import ahead when the result would be too large with them (wire-protocol 5.9).
-async fn upload_modules(link: &JobLink, request: &mut pb::CompletedJob) -> Result<(), Failure> {
-    let Some(Finished::TemplateImport(import)) = &mut request.r#type else { return Ok(()) };
+async fn upload_modules(link: &JobClient, request: &mut pb::CompletedJob) -> Result<(), JobFailure> {
+    let Some(JobResult::TemplateImport(import)) = &mut request.r#type else { return Ok(()) };
     let files = std::mem::take(&mut import.module_files);
     if files.is_empty() {
         return Ok(());
     }
     link.upload_modules(&files)
         .await
-        .map_err(|error| Failure::from_message(format!("upload the template's modules: {error}")))?;
+        .map_err(|error| JobFailure::from_message(format!("upload the template's modules: {error}")))?;
     import.module_files_hash = Sha256::digest(&files).to_vec();
     Ok(())
 }
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn codes_follow_the_text_and_an_error_is_never_empty() {
-        let message = |text: &str| Failure::from_message(text.to_owned()).into_message("j");
+        let message = |text: &str| JobFailure::from_message(text.to_owned()).into_message("j");
         assert_eq!(
             message("x: required template variables need values").error_code,
             "REQUIRED_TEMPLATE_VARIABLES"

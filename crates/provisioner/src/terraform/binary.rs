@@ -57,7 +57,7 @@ impl fmt::Display for Product {
 
 /// How a program came here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
+pub(crate) enum BinaryOrigin {
     /// People put it there.
     Given,
     /// A daemon downloaded it.
@@ -109,7 +109,7 @@ pub struct Binary {
     pub(crate) path: PathBuf,
     pub(crate) version: Version,
     pub(crate) product: Product,
-    pub(crate) origin: Origin,
+    pub(crate) origin: BinaryOrigin,
 }
 
 impl Binary {
@@ -158,7 +158,7 @@ mod tests {
             path: "/bin/terraform".into(),
             version: Version::parse(version).unwrap(),
             product,
-            origin: Origin::Given,
+            origin: BinaryOrigin::Given,
         };
         for (product, version, json, types) in [
             (Product::Terraform, "1.6.6", false, false),

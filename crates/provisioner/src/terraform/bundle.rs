@@ -64,7 +64,7 @@ pub(crate) enum BundleError {
 
 /// What a job has of a bundle.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Bundled {
+pub(crate) enum BundleStatus {
     /// The template is no bundle.
     No,
     /// Terraform has to be run with this configuration.
@@ -91,10 +91,10 @@ pub fn platform() -> String {
 
 /// Looks whether the template unpacked at `dir` is a bundle, and writes the configuration for it into `private`.
 /// Blocks, so call it off the async threads.
-pub(crate) fn prepare(dir: &Path, private: &Path) -> Result<Bundled, BundleError> {
-    let Some(bundle) = Bundle::of(dir)? else { return Ok(Bundled::No) };
+pub(crate) fn prepare(dir: &Path, private: &Path) -> Result<BundleStatus, BundleError> {
+    let Some(bundle) = Bundle::of(dir)? else { return Ok(BundleStatus::No) };
     if !bundle.platforms.contains(&platform()) {
-        return Ok(Bundled::Elsewhere { platforms: bundle.platforms });
+        return Ok(BundleStatus::Elsewhere { platforms: bundle.platforms });
     }
     let mirror = dir.join(Bundle::PROVIDERS);
     // A template whose only provider is our own has none in its bundle, and a mirror must be there.
@@ -105,14 +105,14 @@ pub(crate) fn prepare(dir: &Path, private: &Path) -> Result<Bundled, BundleError
         "disable_checkpoint = true\nprovider_installation {{\n  filesystem_mirror {{\n    path = \"{quoted}\"\n  }}\n}}\n"
     );
     std::fs::write(&config, text).map_err(BundleError::Write)?;
-    Ok(Bundled::Config(config))
+    Ok(BundleStatus::Config(config))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn prepared(marker: Option<&str>) -> (tempfile::TempDir, Result<Bundled, BundleError>) {
+    fn prepared(marker: Option<&str>) -> (tempfile::TempDir, Result<BundleStatus, BundleError>) {
         let dir = tempfile::tempdir().unwrap();
         if let Some(marker) = marker {
             std::fs::write(dir.path().join(Bundle::MARKER), marker).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     fn a_bundle_for_this_platform_knows_one_place_for_providers() {
         let marker = format!("{{\"format\":1,\"platforms\":[\"plan9_mips\",{:?}]}}", platform());
         let (dir, result) = prepared(Some(&marker));
-        let Ok(Bundled::Config(config)) = result else { panic!("{result:?}") };
+        let Ok(BundleStatus::Config(config)) = result else { panic!("{result:?}") };
         let text = std::fs::read_to_string(config).unwrap();
         assert!(text.contains(&format!("path = {:?}", dir.path().join("terraform.d/plugins"))), "{text}");
         assert!(!text.contains("direct"), "{text}");
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn others_leave_terraform_alone_or_are_refused() {
-        assert_eq!(prepared(None).1.unwrap(), Bundled::No);
+        assert_eq!(prepared(None).1.unwrap(), BundleStatus::No);
         let elsewhere = prepared(Some(r#"{"format":1,"platforms":["plan9_mips"]}"#)).1.unwrap();
-        assert_eq!(elsewhere, Bundled::Elsewhere { platforms: vec!["plan9_mips".to_owned()] });
+        assert_eq!(elsewhere, BundleStatus::Elsewhere { platforms: vec!["plan9_mips".to_owned()] });
         let error = |marker: &str| prepared(Some(marker)).1.unwrap_err().to_string();
         assert!(error(r#"{"format":2,"platforms":[]}"#).contains("update the daemon"));
         assert!(error("[]").contains("cannot be read"));

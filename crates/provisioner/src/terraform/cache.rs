@@ -2,29 +2,29 @@
 
 use std::path::Path;
 
-use super::filling::Fillings;
-use super::kept_modules::KeptModules;
-use super::plugins::Plugins;
-use super::prepared::Prepared;
+use super::filling::ScratchDirs;
+use super::kept_modules::ModuleCache;
+use super::plugins::PluginCache;
+use super::prepared::InitCache;
 use super::seal::Seals;
 
 /// All of it; a clone is the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Cache {
-    pub(crate) prepared: Prepared,
-    pub(crate) plugins: Plugins,
-    pub(crate) modules: KeptModules,
-    pub(crate) fillings: Fillings,
+pub(crate) struct TerraformCache {
+    pub(crate) prepared: InitCache,
+    pub(crate) plugins: PluginCache,
+    pub(crate) modules: ModuleCache,
+    pub(crate) fillings: ScratchDirs,
 }
 
-impl Cache {
+impl TerraformCache {
     pub(crate) fn at(dir: &Path) -> Self {
         let seals = Seals::of(dir);
         Self {
-            prepared: Prepared::new(dir.join("init"), seals.clone()),
-            plugins: Plugins::of_all(dir, seals.clone()),
-            modules: KeptModules::new(dir.join("modules"), seals),
-            fillings: Fillings::of(dir),
+            prepared: InitCache::new(dir.join("init"), seals.clone()),
+            plugins: PluginCache::of_all(dir, seals.clone()),
+            modules: ModuleCache::new(dir.join("modules"), seals),
+            fillings: ScratchDirs::of(dir),
         }
     }
 }

@@ -4,12 +4,12 @@ use std::io;
 use std::path::Path;
 
 /// Changes of one file.
-pub(crate) struct Changes(imp::Watch);
+pub(crate) struct FileWatcher(imp::Watcher);
 
-impl Changes {
+impl FileWatcher {
     /// Watches from now on. The file need not exist, its directory must.
     pub(crate) fn of(file: &Path) -> io::Result<Self> {
-        imp::Watch::of(file).map(Self)
+        imp::Watcher::of(file).map(Self)
     }
 
     /// Waits for the next change, or what may be one. Nothing is lost between two calls, or when the future is dropped.
@@ -33,13 +33,13 @@ mod imp {
     /// Bytes of an event before its name: watch, mask, cookie, and length of the name, of four bytes each.
     const HEADER: usize = 16;
 
-    pub(super) struct Watch {
+    pub(super) struct Watcher {
         /// Not a pipe, but as readable as one.
         events: Receiver,
         name: OsString,
     }
 
-    impl Watch {
+    impl Watcher {
         pub(super) fn of(file: &Path) -> io::Result<Self> {
             let (dir, name) = match (file.parent(), file.file_name()) {
                 (Some(dir), Some(name)) => (dir, name.to_owned()),
@@ -92,12 +92,12 @@ mod imp {
 
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    pub(super) struct Watch {
+    pub(super) struct Watcher {
         file: PathBuf,
         seen: Option<(SystemTime, u64)>,
     }
 
-    impl Watch {
+    impl Watcher {
         pub(super) fn of(file: &Path) -> io::Result<Self> {
             Ok(Self { file: file.to_owned(), seen: look(file) })
         }
@@ -130,7 +130,7 @@ mod tests {
     async fn writes_are_told_and_those_of_other_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state");
-        let mut changes = Changes::of(&file).unwrap();
+        let mut changes = FileWatcher::of(&file).unwrap();
         let soon = Duration::from_secs(10);
         std::fs::write(&file, "a").unwrap();
         tokio::time::timeout(soon, changes.next()).await.unwrap();

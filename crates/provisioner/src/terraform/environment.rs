@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 
 use super::bootstrap;
-use crate::isolation::Home;
+use crate::isolation::JobHome;
 
 /// Values of these are harmless to show; all others may hold credentials (terraform 1.6).
 const SHOWN: [&str; 10] = [
@@ -52,7 +52,7 @@ pub(crate) struct Environment {
     variables: Vec<(OsString, OsString)>,
     missing_config: Option<PathBuf>,
     /// What jobs see of the home directory; none before that is known.
-    home: Option<Home>,
+    home: Option<JobHome>,
 }
 
 impl Environment {
@@ -118,7 +118,7 @@ impl Environment {
     }
 
     /// From now on only what jobs see of the home directory counts as configuration.
-    pub(crate) fn set_home(&mut self, home: Home) {
+    pub(crate) fn set_home(&mut self, home: JobHome) {
         self.home = Some(home);
     }
 
@@ -218,10 +218,10 @@ struct Role<'a> {
     org_id: &'a str,
 }
 
-pub(crate) type Variables = Vec<(String, String)>;
+pub(crate) type EnvVars = Vec<(String, String)>;
 
 /// The variables of a plan: those of an apply, and the choices of the user.
-pub(crate) fn for_plan(input: StepInput<'_>) -> Variables {
+pub(crate) fn for_plan(input: StepInput<'_>) -> EnvVars {
     let mut variables = for_apply(input.metadata);
     let mut set = |name: String, value: &str| variables.push((name, value.replace('\0', "")));
     for parameter in input.parameters {
@@ -242,8 +242,8 @@ pub(crate) fn for_plan(input: StepInput<'_>) -> Variables {
 }
 
 /// The variables of an apply.
-pub(crate) fn for_apply(metadata: &pb::Metadata) -> Variables {
-    let mut variables = Variables::new();
+pub(crate) fn for_apply(metadata: &pb::Metadata) -> EnvVars {
+    let mut variables = EnvVars::new();
     let mut set = |name: &str, value: &str| variables.push((name.to_owned(), value.replace('\0', "")));
     let transition = match metadata.workspace_transition() {
         pb::WorkspaceTransition::Start => "start",
@@ -317,7 +317,7 @@ mod tests {
         Environment::from_variables(variables.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
-    fn value<'v>(variables: &'v Variables, name: &str) -> Option<&'v str> {
+    fn value<'v>(variables: &'v EnvVars, name: &str) -> Option<&'v str> {
         variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
@@ -350,10 +350,10 @@ mod tests {
         assert!(environment.variables().all(|(name, _)| name != "XDG_CONFIG_HOME"));
         assert!(environment.knows_host("x.example") && !environment.cli_config().is_empty());
         let listed = [PathBuf::from(".terraformrc")];
-        let passed = Home::of(environment.variables(), &listed, true);
+        let passed = JobHome::of(environment.variables(), &listed, true);
         environment.set_home(passed);
         assert!(environment.knows_host("x.example") && !environment.cli_config().is_empty());
-        let none = Home::of(environment.variables(), &[], true);
+        let none = JobHome::of(environment.variables(), &[], true);
         environment.set_home(none);
         assert!(!environment.knows_host("x.example") && environment.cli_config().is_empty());
     }

@@ -18,7 +18,7 @@ pub(crate) struct Event {
     #[serde(default)]
     pub(crate) hook: Option<Hook>,
     #[serde(default)]
-    pub(crate) change: Option<Change>,
+    pub(crate) change: Option<PlannedChange>,
     #[serde(default)]
     diagnostic: Option<Diagnostic>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Hook {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Change {
+pub(crate) struct PlannedChange {
     #[serde(default)]
     pub(crate) action: String,
     #[serde(default)]
@@ -98,7 +98,7 @@ struct SnippetValue {
 }
 
 /// A level and a text that may span lines.
-pub(crate) type Line = (LogLevel, String);
+pub(crate) type LogLine = (LogLevel, String);
 
 impl Event {
     /// The event on a line, or `None` when the line is not a JSON object.
@@ -107,7 +107,7 @@ impl Event {
     }
 
     /// The log lines of an event on standard output.
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<LogLine> {
         let mut lines = Vec::new();
         let level = level(&self.level).unwrap_or_else(|| {
             lines.push((LogLevel::Warn, format!("unknown log level {:?} in Terraform's output", self.level)));
@@ -122,7 +122,7 @@ impl Event {
     }
 
     /// The log line of an event on standard error, where only debug output appears as JSON.
-    pub(crate) fn stderr_line(&self) -> Option<Line> {
+    pub(crate) fn stderr_line(&self) -> Option<LogLine> {
         match level(&self.level) {
             Some(LogLevel::Trace) => None,
             Some(LogLevel::Info) => Some((LogLevel::Debug, self.message.clone())),

@@ -11,7 +11,7 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// What may be in a template's root folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct TemplateFeatures {
     /// Modules: those from elsewhere are fetched by git and other programs.
     pub(super) modules: bool,
     /// A place for the state, some of which run what the template names to sign in.
@@ -20,7 +20,7 @@ pub(super) struct Facts {
     pub(super) encryption: bool,
 }
 
-impl Facts {
+impl TemplateFeatures {
     const ALL: Self = Self { modules: true, backend: true, encryption: true };
 
     /// Looks into all files that Terraform or OpenTofu could read. Blocks.
@@ -89,17 +89,17 @@ fn find<'t>(text: &'t [u8], wanted: &'t [u8]) -> impl Iterator<Item = usize> + '
 mod tests {
     use super::*;
 
-    fn facts(name: &str, text: &str) -> Facts {
+    fn facts(name: &str, text: &str) -> TemplateFeatures {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(name), text).unwrap();
-        Facts::read(dir.path()).unwrap()
+        TemplateFeatures::read(dir.path()).unwrap()
     }
 
     #[test]
     fn what_init_may_run_is_found() {
-        let modules = Facts { modules: true, ..Facts::default() };
-        let backend = Facts { backend: true, ..Facts::default() };
-        let encryption = Facts { encryption: true, ..Facts::default() };
+        let modules = TemplateFeatures { modules: true, ..TemplateFeatures::default() };
+        let backend = TemplateFeatures { backend: true, ..TemplateFeatures::default() };
+        let encryption = TemplateFeatures { encryption: true, ..TemplateFeatures::default() };
         for (name, text, wanted) in [
             ("main.tf", "module \"m\" {\n  source = \"git::x\"\n}\n", modules),
             ("main.tf", "\u{feff}module\t/* odd */ m {}", modules),
@@ -111,7 +111,7 @@ mod tests {
             ("main.tofu", "terraform {\n  encryption {}\n}", encryption),
             ("main.tofu.json", r#"{"terraform":{"encryption":{}}}"#, encryption),
             (".main.tf", "module \"m\" {}", modules),
-            ("main.tf.json", r#"{"\u006dodule":{}}"#, Facts::ALL),
+            ("main.tf.json", r#"{"\u006dodule":{}}"#, TemplateFeatures::ALL),
         ] {
             assert_eq!(facts(name, text), wanted, "{name} {text}");
         }
@@ -126,7 +126,7 @@ mod tests {
             ("README.md", "module \"m\" {}"),
             ("main.tf.json", r#"{"resource":{"modules":{}}}"#),
         ] {
-            assert_eq!(facts(name, text), Facts::default(), "{name} {text}");
+            assert_eq!(facts(name, text), TemplateFeatures::default(), "{name} {text}");
         }
     }
 
@@ -134,6 +134,6 @@ mod tests {
     fn what_is_no_file_may_be_anything() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/zero", dir.path().join("main.tf")).unwrap();
-        assert_eq!(Facts::read(dir.path()).unwrap(), Facts::ALL);
+        assert_eq!(TemplateFeatures::read(dir.path()).unwrap(), TemplateFeatures::ALL);
     }
 }

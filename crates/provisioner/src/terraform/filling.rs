@@ -10,19 +10,19 @@ use uuid::Uuid;
 
 /// Where they are.
 #[derive(Debug, Clone)]
-pub(crate) struct Fillings {
+pub(crate) struct ScratchDirs {
     root: PathBuf,
     locks: PathBuf,
 }
 
 /// One of them; removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub(crate) struct ScratchDir {
     dir: PathBuf,
     _lock: File,
 }
 
-impl Fillings {
+impl ScratchDirs {
     /// Those of a cache directory.
     pub(crate) fn of(cache: &Path) -> Self {
         Self { root: cache.join("installing"), locks: cache.join("init") }
@@ -40,7 +40,7 @@ impl Fillings {
     }
 
     /// A new, empty one. Blocks.
-    pub(crate) fn make(&self) -> Result<Filling> {
+    pub(crate) fn make(&self) -> Result<ScratchDir> {
         self.prepare()?;
         let dir = self.root.join(Uuid::new_v4().to_string());
         let making = File::create(self.lock("installing"))?;
@@ -49,7 +49,7 @@ impl Fillings {
         fs::create_dir(&dir)?;
         let lock = File::open(&dir)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Filling { dir, _lock: lock })
+        Ok(ScratchDir { dir, _lock: lock })
     }
 
     /// Only the holder of the lock may call it.
@@ -67,13 +67,13 @@ impl Fillings {
     }
 }
 
-impl Filling {
+impl ScratchDir {
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 }
 
-impl Drop for Filling {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             tracing::warn!(dir = %self.dir.display(), %error, "a directory for downloads could not be removed");

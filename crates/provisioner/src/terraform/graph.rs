@@ -31,7 +31,7 @@ impl Graph {
     pub(crate) fn parse(text: &str) -> Result<Self, GraphError> {
         let tokens = tokenize(text)?;
         let mut graph = Self::default();
-        Parser { tokens: &tokens, at: 0, end: text.len() }.document(&mut graph)?;
+        DotParser { tokens: &tokens, at: 0, end: text.len() }.document(&mut graph)?;
         Ok(graph)
     }
 
@@ -106,14 +106,14 @@ impl Graph {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Token {
+enum DotToken {
     /// An identifier, or a quoted string with its escapes left in place.
     Word(String),
     Arrow,
     Punct(char),
 }
 
-fn tokenize(text: &str) -> Result<Vec<(Token, usize)>, GraphError> {
+fn tokenize(text: &str) -> Result<Vec<(DotToken, usize)>, GraphError> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -134,11 +134,11 @@ fn tokenize(text: &str) -> Result<Vec<(Token, usize)>, GraphError> {
                 let inner = text
                     .get(start + 1..at)
                     .ok_or(GraphError { what: "broken escape in a string", offset: start })?;
-                tokens.push((Token::Word(inner.to_owned()), start));
+                tokens.push((DotToken::Word(inner.to_owned()), start));
                 at += 1;
             }
             b'-' if bytes.get(at + 1) == Some(&b'>') => {
-                tokens.push((Token::Arrow, start));
+                tokens.push((DotToken::Arrow, start));
                 at += 2;
             }
             b'/' if bytes.get(at + 1) == Some(&b'/') => {
@@ -147,7 +147,7 @@ fn tokenize(text: &str) -> Result<Vec<(Token, usize)>, GraphError> {
                 }
             }
             punct @ (b'{' | b'}' | b'[' | b']' | b'=' | b',' | b';') => {
-                tokens.push((Token::Punct(char::from(punct)), start));
+                tokens.push((DotToken::Punct(char::from(punct)), start));
                 at += 1;
             }
             byte if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-') => {
@@ -156,7 +156,7 @@ fn tokenize(text: &str) -> Result<Vec<(Token, usize)>, GraphError> {
                 {
                     at += 1;
                 }
-                tokens.push((Token::Word(text[start..at].to_owned()), start));
+                tokens.push((DotToken::Word(text[start..at].to_owned()), start));
             }
             _ => return Err(GraphError { what: "unexpected character", offset: start }),
         }
@@ -164,18 +164,18 @@ fn tokenize(text: &str) -> Result<Vec<(Token, usize)>, GraphError> {
     Ok(tokens)
 }
 
-struct Parser<'t> {
-    tokens: &'t [(Token, usize)],
+struct DotParser<'t> {
+    tokens: &'t [(DotToken, usize)],
     at: usize,
     end: usize,
 }
 
-impl<'t> Parser<'t> {
-    fn peek(&self) -> Option<&'t Token> {
+impl<'t> DotParser<'t> {
+    fn peek(&self) -> Option<&'t DotToken> {
         self.tokens.get(self.at).map(|(token, _)| token)
     }
 
-    fn next(&mut self) -> Option<&'t Token> {
+    fn next(&mut self) -> Option<&'t DotToken> {
         let token = self.peek();
         self.at += 1;
         token
@@ -187,7 +187,7 @@ impl<'t> Parser<'t> {
     }
 
     fn accept(&mut self, punct: char) -> bool {
-        let found = self.peek() == Some(&Token::Punct(punct));
+        let found = self.peek() == Some(&DotToken::Punct(punct));
         if found {
             self.at += 1;
         }
@@ -196,7 +196,7 @@ impl<'t> Parser<'t> {
 
     fn word(&mut self) -> Result<&'t str, GraphError> {
         match self.peek() {
-            Some(Token::Word(word)) => {
+            Some(DotToken::Word(word)) => {
                 self.at += 1;
                 Ok(word)
             }
@@ -209,7 +209,7 @@ impl<'t> Parser<'t> {
             self.at -= 1;
             return self.fail("expected digraph");
         }
-        if let Some(Token::Word(_)) = self.peek() {
+        if let Some(DotToken::Word(_)) = self.peek() {
             self.at += 1;
         }
         if !self.accept('{') {
@@ -237,7 +237,7 @@ impl<'t> Parser<'t> {
     fn statement(&mut self, graph: &mut Graph) -> Result<bool, GraphError> {
         let first = self.word()?;
         if first == "subgraph" {
-            if let Some(Token::Word(_)) = self.peek() {
+            if let Some(DotToken::Word(_)) = self.peek() {
                 self.at += 1;
             }
             return if self.accept('{') { Ok(true) } else { self.fail("expected an opening brace") };
@@ -246,13 +246,13 @@ impl<'t> Parser<'t> {
             self.word()?;
             return Ok(false);
         }
-        if matches!(first, "node" | "edge" | "graph") && self.peek() == Some(&Token::Punct('[')) {
+        if matches!(first, "node" | "edge" | "graph") && self.peek() == Some(&DotToken::Punct('[')) {
             self.attributes()?;
             return Ok(false);
         }
         let mut from = graph.node(first);
         let mut edges = false;
-        while self.peek() == Some(&Token::Arrow) {
+        while self.peek() == Some(&DotToken::Arrow) {
             self.at += 1;
             let to = graph.node(self.word()?);
             graph.dependencies[from].push(to);

@@ -18,12 +18,12 @@ use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
-use self::fetch::Remote;
+use self::fetch::ReleaseServer;
 use self::openpgp::Keys;
 use self::release::Release;
 use super::binary::choose::choose;
-use super::binary::required::Required;
-use super::binary::{Binary, BinaryError, Origin, Product, Version};
+use super::binary::required::TemplateRequirements;
+use super::binary::{Binary, BinaryError, BinaryOrigin, Product, Version};
 use crate::logs::StageLog;
 
 /// Where Terraform's makers publish it.
@@ -114,9 +114,9 @@ pub(crate) enum InstallError {
 }
 
 /// Says how far it is: in the log of the job that waits, and in the daemon's.
-pub(crate) struct Progress<'a>(Option<&'a StageLog>);
+pub(crate) struct InstallProgress<'a>(Option<&'a StageLog>);
 
-impl<'a> Progress<'a> {
+impl<'a> InstallProgress<'a> {
     pub(crate) fn of_job(log: &'a StageLog) -> Self {
         Self(Some(log))
     }
@@ -138,7 +138,7 @@ impl<'a> Progress<'a> {
 #[derive(Debug)]
 pub(crate) struct Installer {
     settings: InstallConfig,
-    failed: Mutex<Option<(Instant, Required, String)>>,
+    failed: Mutex<Option<(Instant, TemplateRequirements, String)>>,
 }
 
 impl Installer {
@@ -156,9 +156,9 @@ impl Installer {
     /// Whatever keeps it from being there whole and genuine; then nothing is.
     pub(crate) async fn install(
         &self,
-        required: &Required,
+        required: &TemplateRequirements,
         because: &BinaryError,
-        progress: &Progress<'_>,
+        progress: &InstallProgress<'_>,
     ) -> Result<PathBuf, InstallError> {
         if let Some(reason) = self.failed_recently(required) {
             return Err(InstallError::Recently(reason));
@@ -179,7 +179,7 @@ impl Installer {
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn failed_recently(&self, required: &Required) -> Option<String> {
+    fn failed_recently(&self, required: &TemplateRequirements) -> Option<String> {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, of, reason) = failed.as_ref()?;
         (of == required && at.elapsed() < REMEMBERED).then(|| reason.clone())
@@ -187,8 +187,8 @@ impl Installer {
 
     async fn install_in_turn(
         &self,
-        required: &Required,
-        progress: &Progress<'_>,
+        required: &TemplateRequirements,
+        progress: &InstallProgress<'_>,
     ) -> Result<PathBuf, InstallError> {
         let dir = &self.settings.dir;
         let disk = |reason| InstallError::Disk { path: dir.clone(), reason };
@@ -203,7 +203,7 @@ impl Installer {
             file: "the list of trusted keys".to_owned(),
             reason,
         })?;
-        let remote = Remote::new(self.settings.mirror.clone(), self.settings.read_timeout)?;
+        let remote = ReleaseServer::new(self.settings.mirror.clone(), self.settings.read_timeout)?;
         let release = release::newest(&remote.get("index.json", fetch::INDEX_LIMIT).await?, required)?;
         let archive = release.archive();
         progress.say(&format!("Installing Terraform {} from {}", release.version, remote.shown())).await;
@@ -211,7 +211,7 @@ impl Installer {
 
         let new = dir.join(format!("{NEW}{}", Uuid::new_v4()));
         std::fs::create_dir_all(&new).map_err(disk)?;
-        let _cleared = Cleared(new.clone());
+        let _cleared = RemoveDirOnDrop(new.clone());
         let (zip, program) = (new.join("archive.zip"), new.join("terraform"));
         let found = remote.download(&release.path(&archive), &zip, progress).await?;
         if found != wanted {
@@ -231,7 +231,7 @@ impl Installer {
     /// What the signed list says of the archive.
     async fn checksum(
         &self,
-        remote: &Remote,
+        remote: &ReleaseServer,
         keys: &Keys,
         release: &Release,
     ) -> Result<String, InstallError> {
@@ -249,7 +249,7 @@ fn remove(path: &Path) -> Result<(), InstallError> {
 }
 
 /// An installed version that fits, by the name of its directory.
-fn installed(dir: &Path, required: &Required) -> Option<PathBuf> {
+fn installed(dir: &Path, required: &TemplateRequirements) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dir).ok()?.flatten();
     let binaries = entries.filter_map(|entry| {
         let version = Version::parse(entry.file_name().to_str()?)?;
@@ -258,7 +258,7 @@ fn installed(dir: &Path, required: &Required) -> Option<PathBuf> {
             path,
             version,
             product: Product::Terraform,
-            origin: Origin::Installed,
+            origin: BinaryOrigin::Installed,
         })
     });
     choose(&binaries.collect::<Vec<_>>(), required).map(|binary| binary.path.clone())
@@ -276,7 +276,7 @@ fn remove_unfinished(dir: &Path) {
 }
 
 /// Holds the directory; the system gives it up with the process.
-async fn wait_for_turn(path: &Path, progress: &Progress<'_>) -> std::io::Result<std::fs::File> {
+async fn wait_for_turn(path: &Path, progress: &InstallProgress<'_>) -> std::io::Result<std::fs::File> {
     let mut said = false;
     loop {
         let lock = std::fs::File::create(path)?;
@@ -294,9 +294,9 @@ async fn wait_for_turn(path: &Path, progress: &Progress<'_>) -> std::io::Result<
 }
 
 /// Removes a directory when it is given up; one that was moved to its place is no longer there.
-struct Cleared(PathBuf);
+struct RemoveDirOnDrop(PathBuf);
 
-impl Drop for Cleared {
+impl Drop for RemoveDirOnDrop {
     fn drop(&mut self) {
         match std::fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -10,21 +10,21 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::changes::Changes;
+use super::changes::FileWatcher;
 use crate::job_files::JobFile;
-use crate::session::{CallError, JobLink};
+use crate::session::{CallError, JobClient};
 
 /// Terraform empties the file before it writes, so a torn state is looked at again after this time if nothing else calls.
 const SECOND_LOOK: Duration = Duration::from_millis(20);
 
 /// Which state a state file holds.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Stamp {
+pub(crate) struct StateVersion {
     pub(crate) serial: u64,
     pub(crate) lineage: String,
 }
 
-impl Stamp {
+impl StateVersion {
     /// Reads a state to its end; `None` when it is torn or no state.
     pub(crate) fn of(state: &[u8]) -> Option<Self> {
         serde_json::from_slice(state).ok()
@@ -33,29 +33,29 @@ impl Stamp {
 
 /// A state that was read as a whole.
 #[derive(Clone, PartialEq, Eq)]
-struct Whole {
-    stamp: Stamp,
+struct StateSnapshot {
+    stamp: StateVersion,
     bytes: Bytes,
 }
 
-type Newest = Arc<Mutex<Option<Whole>>>;
+type LatestState = Arc<Mutex<Option<StateSnapshot>>>;
 
 /// Keeps the states of one job; what still runs ends when it is dropped.
 pub(crate) struct Journal {
-    job: JobLink,
+    job: JobClient,
     tasks: Mutex<JoinSet<()>>,
-    newest: Newest,
+    newest: LatestState,
 }
 
 impl Journal {
-    pub(crate) fn new(job: JobLink) -> Self {
-        Self { job, tasks: Mutex::default(), newest: Newest::default() }
+    pub(crate) fn new(job: JobClient) -> Self {
+        Self { job, tasks: Mutex::default(), newest: LatestState::default() }
     }
 
     /// Follows the state file until the token fires; what was read by then is still sent. Must be called before
     /// Terraform starts.
     pub(crate) fn follow(&self, file: JobFile, ended: CancellationToken) {
-        let changes = match Changes::of(&file.path()) {
+        let changes = match FileWatcher::of(&file.path()) {
             Ok(changes) => changes,
             Err(error) => {
                 tracing::warn!(job_id = self.job.job_id(), %error, "the state cannot be followed; it is sent at the job's end");
@@ -74,7 +74,7 @@ impl Journal {
 
     /// The state after Terraform's end: what is in the file, or what was there last before its writer was killed.
     pub(crate) fn settled(&self, file: Bytes) -> Bytes {
-        if Stamp::of(&file).is_some() {
+        if StateVersion::of(&file).is_some() {
             return file;
         }
         match &*self.newest.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -92,17 +92,17 @@ impl Journal {
 }
 
 struct Follower {
-    job: JobLink,
+    job: JobClient,
     file: JobFile,
-    newest: Newest,
+    newest: LatestState,
 }
 
 impl Follower {
-    async fn run(self, mut changes: Changes, ended: CancellationToken) {
+    async fn run(self, mut changes: FileWatcher, ended: CancellationToken) {
         // What the job came with is with the server already.
         let mut sent = self.read().await;
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&sent);
-        let mut pending: Option<Whole> = None;
+        let mut pending: Option<StateSnapshot> = None;
         let mut sending = None;
         let mut over = false;
         loop {
@@ -150,7 +150,7 @@ impl Follower {
     }
 
     /// Looks whether there is a new state; true when it is not whole yet.
-    async fn look(&self, sent: &mut Option<Whole>, pending: &mut Option<Whole>) -> bool {
+    async fn look(&self, sent: &mut Option<StateSnapshot>, pending: &mut Option<StateSnapshot>) -> bool {
         let found = self.read().await;
         if found.is_none() {
             return true;
@@ -163,11 +163,11 @@ impl Follower {
         false
     }
 
-    async fn read(&self) -> Option<Whole> {
+    async fn read(&self) -> Option<StateSnapshot> {
         let file = self.file.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let bytes = Bytes::from(file.read(MAX_STATE_SIZE as u64).ok()?);
-            Some(Whole { stamp: Stamp::of(&bytes)?, bytes })
+            let bytes = Bytes::from(file.read(STATE as u64).ok()?);
+            Some(StateSnapshot { stamp: StateVersion::of(&bytes)?, bytes })
         });
         reading.await.ok().flatten()
     }
@@ -180,9 +180,9 @@ mod tests {
     #[test]
     fn only_a_whole_state_has_a_stamp() {
         let text = br#"{"version":4,"serial":12,"lineage":"x-y","resources":[{"a":[1,2]}]}"#;
-        assert_eq!(Stamp::of(text), Some(Stamp { serial: 12, lineage: "x-y".to_owned() }));
+        assert_eq!(StateVersion::of(text), Some(StateVersion { serial: 12, lineage: "x-y".to_owned() }));
         for end in 0..text.len() {
-            assert_eq!(Stamp::of(&text[..end]), None, "{end}");
+            assert_eq!(StateVersion::of(&text[..end]), None, "{end}");
         }
     }
 }

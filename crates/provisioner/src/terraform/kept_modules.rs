@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::binary::Product;
-use super::modules::{Entry, MODULES};
+use super::modules::{MODULES, ModuleEntry};
 use super::prepared::{LARGEST, copy_tree, own_bytes};
 use super::seal::Seals;
 use crate::job_files::is_plain_dir;
@@ -37,16 +37,16 @@ const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The modules of a machine; daemons may share them. All methods block.
 #[derive(Debug, Clone)]
-pub(crate) struct KeptModules {
+pub(crate) struct ModuleCache {
     root: PathBuf,
     seals: Seals,
 }
 
 /// The name of one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name(String);
+pub(crate) struct ModuleKey(String);
 
-impl Name {
+impl ModuleKey {
     /// `pin` says which of all that the source has stood for.
     pub(crate) fn of(product: Product, source: &str, pin: &str) -> Self {
         let mut sum = Sha256::new();
@@ -64,7 +64,7 @@ impl Name {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct ModuleRecord {
     /// As Terraform writes them into its list of modules.
     source: String,
     version: String,
@@ -73,14 +73,14 @@ struct Record {
     seal: String,
 }
 
-impl Record {
+impl ModuleRecord {
     /// What the seal is about, beside the files.
     fn known(&self) -> Result<Vec<u8>> {
         Ok(serde_json::to_vec(&(&self.source, &self.version, &self.folder))?)
     }
 }
 
-impl KeptModules {
+impl ModuleCache {
     pub(crate) const fn new(root: PathBuf, seals: Seals) -> Self {
         Self { root, seals }
     }
@@ -89,11 +89,11 @@ impl KeptModules {
     /// know of it; none when there is no such module here, or it is not what was fetched.
     pub(crate) fn restore(
         &self,
-        name: &Name,
+        name: &ModuleKey,
         key: &str,
         template: &Path,
         now: SystemTime,
-    ) -> Result<Option<Entry>> {
+    ) -> Result<Option<ModuleEntry>> {
         let Some(record) = self.record(name) else { return Ok(None) };
         let package = self.root.join(&name.0);
         if !self.seals.holds(&package, &record.known()?, &record.seal) {
@@ -114,12 +114,18 @@ impl KeptModules {
         self.used(name, now);
         let dir = relative.join(&record.folder);
         let dir = dir.to_str().ok_or(ErrorKind::InvalidData)?.trim_end_matches('/').to_owned();
-        Ok(Some(Entry { key: key.to_owned(), source: record.source, version: record.version, dir }))
+        Ok(Some(ModuleEntry { key: key.to_owned(), source: record.source, version: record.version, dir }))
     }
 
     /// Takes a module out of the folder `fetched`, where Terraform has put it and noted `entry`, after all programs that
     /// were at work there have ended. It is whole from the moment it is there.
-    pub(crate) fn store(&self, name: &Name, fetched: &Path, entry: &Entry, now: SystemTime) -> Result<()> {
+    pub(crate) fn store(
+        &self,
+        name: &ModuleKey,
+        fetched: &Path,
+        entry: &ModuleEntry,
+        now: SystemTime,
+    ) -> Result<()> {
         if self.record(name).is_some() {
             // Another daemon was faster.
             return Ok(());
@@ -142,7 +148,7 @@ impl KeptModules {
         self.remove(name)?;
         let place = self.root.join(&name.0);
         fs::rename(&package, &place)?;
-        let mut record = Record {
+        let mut record = ModuleRecord {
             source: entry.source.clone(),
             version: entry.version.clone(),
             folder: folder.to_owned(),
@@ -157,23 +163,23 @@ impl KeptModules {
     }
 
     /// For the removal of what nobody uses.
-    fn used(&self, name: &Name, now: SystemTime) {
+    fn used(&self, name: &ModuleKey, now: SystemTime) {
         let record = fs::File::options().write(true).open(self.record_file(name));
         if let Err(error) = record.and_then(|record| record.set_modified(now)) {
             tracing::debug!(%error, "a module's time cannot be set");
         }
     }
 
-    fn record_file(&self, name: &Name) -> PathBuf {
+    fn record_file(&self, name: &ModuleKey) -> PathBuf {
         self.root.join(format!("{}.json", name.0))
     }
 
-    fn record(&self, name: &Name) -> Option<Record> {
+    fn record(&self, name: &ModuleKey) -> Option<ModuleRecord> {
         serde_json::from_slice(&fs::read(self.record_file(name)).ok()?).ok()
     }
 
     /// The record first: without it the rest is nothing.
-    fn remove(&self, name: &Name) -> Result<()> {
+    fn remove(&self, name: &ModuleKey) -> Result<()> {
         let missing = |result: Result<()>| match result {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -191,7 +197,7 @@ impl KeptModules {
             let age = modified.and_then(|at| now.duration_since(at).ok());
             if let Some(name) = name
                 && age.is_some_and(|age| age > STALE_AFTER)
-                && let Err(error) = self.remove(&Name(name.to_owned()))
+                && let Err(error) = self.remove(&ModuleKey(name.to_owned()))
             {
                 tracing::debug!(%error, "an unused module could not be removed");
             }
@@ -205,19 +211,19 @@ mod tests {
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn name(source: &str) -> Name {
-        Name::of(Product::Terraform, source, "1.0.0")
+    fn name(source: &str) -> ModuleKey {
+        ModuleKey::of(Product::Terraform, source, "1.0.0")
     }
 
     /// A folder as `terraform get` leaves it.
-    fn fetched(root: &Path) -> (PathBuf, Entry) {
+    fn fetched(root: &Path) -> (PathBuf, ModuleEntry) {
         let dir = root.join("fetched");
         let package = dir.join(MODULES).join("m");
         fs::create_dir_all(package.join("sub")).unwrap();
         fs::create_dir_all(package.join(".git")).unwrap();
         fs::write(package.join(".git/config"), "url = https://token@example.test").unwrap();
         fs::write(package.join("sub/main.tf"), "module").unwrap();
-        let entry = Entry {
+        let entry = ModuleEntry {
             key: "m".to_owned(),
             source: "registry.terraform.io/a/b/c".to_owned(),
             version: "1.0.0".to_owned(),
@@ -226,9 +232,9 @@ mod tests {
         (dir, entry)
     }
 
-    fn kept(root: &Path) -> KeptModules {
+    fn kept(root: &Path) -> ModuleCache {
         let (dir, entry) = fetched(root);
-        let kept = KeptModules::new(root.join("modules"), Seals::of(root));
+        let kept = ModuleCache::new(root.join("modules"), Seals::of(root));
         kept.store(&name("a"), &dir, &entry, NOW).unwrap();
         kept
     }
@@ -268,12 +274,12 @@ mod tests {
     fn links_lead_nowhere() {
         let root = tempfile::tempdir().unwrap();
         let (dir, entry) = fetched(root.path());
-        let kept = KeptModules::new(root.path().join("modules"), Seals::of(root.path()));
+        let kept = ModuleCache::new(root.path().join("modules"), Seals::of(root.path()));
         let package = dir.join(MODULES).join("m");
         fs::rename(&package, root.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink(root.path().join("elsewhere"), &package).unwrap();
         kept.store(&name("a"), &dir, &entry, NOW).unwrap_err();
-        kept.store(&name("a"), &dir, &Entry { dir: "/etc".to_owned(), ..entry }, NOW).unwrap_err();
+        kept.store(&name("a"), &dir, &ModuleEntry { dir: "/etc".to_owned(), ..entry }, NOW).unwrap_err();
         assert!(kept.restore(&name("a"), "m", &root.path().join("one"), NOW).unwrap().is_none());
     }
 

@@ -20,12 +20,12 @@ impl Piece {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct LineSplitter {
     open: Vec<u8>,
     too_long: bool,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Takes what was read and gives the pieces that are complete.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<Piece> {
         let mut pieces = Vec::new();
@@ -76,7 +76,7 @@ mod tests {
     fn lines_may_arrive_in_any_portions() {
         let text = b"one\n\ntwo\r\nlast";
         for size in 1..=text.len() {
-            let mut lines = Lines::default();
+            let mut lines = LineSplitter::default();
             let mut seen: Vec<String> =
                 text.chunks(size).flat_map(|chunk| lines.push(chunk)).map(|piece| piece.text()).collect();
             seen.extend(lines.finish().map(|piece| piece.text()));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn endless_lines_come_in_parts_and_nothing_is_lost() {
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         let mut total = 0;
         for _ in 0..40 {
             for piece in lines.push(&[b'x'; 64 * 1024]) {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn bad_bytes_become_readable() {
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         let pieces = lines.push(b"a\xff\0b\n");
         assert_eq!(pieces.first().unwrap().text(), "a\u{fffd}b");
     }

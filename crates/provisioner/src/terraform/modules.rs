@@ -21,14 +21,14 @@ const RESERVED_BYTES: u64 = 1024;
 
 /// Terraform's list of modules.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Manifest {
+pub(crate) struct ModuleManifest {
     #[serde(rename = "Modules", default)]
-    pub(crate) modules: Vec<Entry>,
+    pub(crate) modules: Vec<ModuleEntry>,
 }
 
 /// One of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct ModuleEntry {
     /// The names of the calls that lead to it, with dots in between; empty for the template itself.
     #[serde(rename = "Key", default)]
     pub(crate) key: String,
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) dir: String,
 }
 
-impl Manifest {
+impl ModuleManifest {
     /// The list in a template's folder, with its text. Blocks.
     pub(crate) fn read(dir: &Path) -> std::io::Result<(Self, Vec<u8>)> {
         let text = JobFile::new(dir, MANIFEST).read(LARGEST_MANIFEST)?;
@@ -55,7 +55,7 @@ impl Manifest {
     }
 }
 
-impl Entry {
+impl ModuleEntry {
     /// Whether it came from elsewhere.
     pub(crate) fn is_fetched(&self) -> bool {
         Path::new(&self.dir).starts_with(MODULES) && !self.dir.split('/').any(|part| part == "..")
@@ -74,7 +74,7 @@ pub(crate) struct Modules {
 
 /// Reads the modules of a directory after init. Blocks, so call it off the async threads.
 pub(crate) fn read(dir: &Path, with_archive: bool) -> std::io::Result<Modules> {
-    let (manifest, text) = match Manifest::read(dir) {
+    let (manifest, text) = match ModuleManifest::read(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Modules::default()),
         other => other?,
     };
@@ -103,7 +103,11 @@ struct File {
     mode: u32,
 }
 
-fn archive(dir: &Path, manifest: &Manifest, manifest_text: &[u8]) -> std::io::Result<(Vec<u8>, Vec<String>)> {
+fn archive(
+    dir: &Path,
+    manifest: &ModuleManifest,
+    manifest_text: &[u8],
+) -> std::io::Result<(Vec<u8>, Vec<String>)> {
     let mut trees = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for entry in &manifest.modules {

@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use super::convert::address::without_keys;
 use super::convert::attributes::{Attributes, DecodeError};
-use super::state::{Module, Resource, ShownState, Values};
+use super::state::{Module, Resource, ShowOutput, StateValues};
 
 /// The parts of `terraform show -json PLAN` that are read.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Plan {
     #[serde(default)]
-    planned_values: Values,
+    planned_values: StateValues,
     #[serde(default)]
-    prior_state: Option<ShownState>,
+    prior_state: Option<ShowOutput>,
     #[serde(default)]
     resource_changes: Vec<ResourceChange>,
     #[serde(default)]
@@ -35,11 +35,11 @@ struct ConfiguredModule {
     #[serde(default)]
     resources: Vec<ConfiguredResource>,
     #[serde(default)]
-    module_calls: BTreeMap<String, ModuleCall>,
+    module_calls: BTreeMap<String, ConfiguredCall>,
 }
 
 #[derive(Debug, Deserialize)]
-struct ModuleCall {
+struct ConfiguredCall {
     #[serde(default)]
     module: ConfiguredModule,
 }
@@ -82,11 +82,11 @@ struct ResourceChange {
     #[serde(rename = "type", default)]
     kind: String,
     #[serde(default)]
-    change: Option<Change>,
+    change: Option<ChangeActions>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Change {
+struct ChangeActions {
     #[serde(default)]
     actions: Vec<String>,
     #[serde(default)]
@@ -95,7 +95,7 @@ struct Change {
 
 /// Numbers of a plan that decide whether a build may go on (terraform 1.6).
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(crate) struct Summary {
+pub(crate) struct PlanSummary {
     pub(crate) daily_cost: i32,
     pub(crate) ai_task_count: i32,
     pub(crate) replacements: Vec<ResourceReplacement>,
@@ -125,7 +125,7 @@ impl Plan {
         modules
     }
 
-    pub(crate) fn summary(&self) -> Result<Summary, DecodeError> {
+    pub(crate) fn summary(&self) -> Result<PlanSummary, DecodeError> {
         let mut cost: i64 = 0;
         let mut ai_tasks: i32 = 0;
         let mut failure = None;
@@ -140,7 +140,7 @@ impl Plan {
         if let Some(error) = failure {
             return Err(error);
         }
-        Ok(Summary {
+        Ok(PlanSummary {
             daily_cost: i32::try_from(cost).unwrap_or(if cost < 0 { i32::MIN } else { i32::MAX }),
             ai_task_count: ai_tasks,
             replacements: self.replacements(),

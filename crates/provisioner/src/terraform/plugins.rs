@@ -20,10 +20,10 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use self::locked::Locked;
-pub(crate) use self::staging::Staging;
-use super::filling::Fillings;
-use super::prepared::{Key, Seen};
+use self::locked::LockedHashes;
+pub(crate) use self::staging::PluginStaging;
+use super::filling::ScratchDirs;
+use super::prepared::{FileStamp, InitKey};
 use super::seal::Seals;
 
 /// A provider that no job has used for so long is removed.
@@ -37,20 +37,20 @@ pub(super) const MOST_FILES: usize = 10_000;
 
 /// A place for providers.
 #[derive(Debug, Clone)]
-pub(crate) struct Plugins {
+pub(crate) struct PluginCache {
     root: PathBuf,
-    fillings: Fillings,
+    fillings: ScratchDirs,
     seals: Seals,
 }
 
-impl Plugins {
+impl PluginCache {
     /// Those of all jobs, which use this cache directory.
     pub(crate) fn of_all(cache: &Path, seals: Seals) -> Self {
-        Self { root: cache.join("plugins"), fillings: Fillings::of(cache), seals }
+        Self { root: cache.join("plugins"), fillings: ScratchDirs::of(cache), seals }
     }
 
     /// Those of one template, whose own code or files may have had a part in them.
-    pub(crate) fn of_template(&self, key: &Key) -> Self {
+    pub(crate) fn of_template(&self, key: &InitKey) -> Self {
         let root = self.root.with_file_name("bundles").join(key.as_str());
         Self { root, ..self.clone() }
     }
@@ -63,10 +63,10 @@ impl Plugins {
 
     /// A directory for one `init`, with links to the providers that are there and that the template's lock file allows, if
     /// it has one. Blocks.
-    pub(crate) fn stage(&self, lock_file: Option<&str>) -> Result<Staging> {
-        let locked = lock_file.map(Locked::read).unwrap_or_default();
+    pub(crate) fn stage(&self, lock_file: Option<&str>) -> Result<PluginStaging> {
+        let locked = lock_file.map(LockedHashes::read).unwrap_or_default();
         self.prepare()?;
-        let staging = Staging::new(self.fillings.make()?, self.root.clone(), self.seals.clone());
+        let staging = PluginStaging::new(self.fillings.make()?, self.root.clone(), self.seals.clone());
         for package in packages(&self.root) {
             if is_sealed(&self.seals, &package) {
                 let below = below(&package, &self.root)?;
@@ -197,12 +197,12 @@ mod tests {
 
     const PACKAGE: &str = "registry/ns/one/1.0.0/linux_amd64";
 
-    fn plugins(dir: &tempfile::TempDir) -> Plugins {
-        Plugins::of_all(dir.path(), Seals::of(dir.path()))
+    fn plugins(dir: &tempfile::TempDir) -> PluginCache {
+        PluginCache::of_all(dir.path(), Seals::of(dir.path()))
     }
 
     /// What `init` does: downloads a provider unless it is there, and links to it.
-    fn init(staging: &Staging, template: &Path, package: &str, content: &str) -> bool {
+    fn init(staging: &PluginStaging, template: &Path, package: &str, content: &str) -> bool {
         let (cached, link) =
             (staging.dir().join(package), template.join(".terraform/providers").join(package));
         let is_there = cached.join("provider").exists();
@@ -291,7 +291,7 @@ mod tests {
     fn a_template_of_its_own_changes_nothing_for_others() {
         let dir = tempfile::tempdir().unwrap();
         let (plugins, one) = (plugins(&dir), template(&dir));
-        let own = plugins.of_template(&Key::for_test("key"));
+        let own = plugins.of_template(&InitKey::for_test("key"));
         let staging = own.stage(None).unwrap();
         init(&staging, &one, PACKAGE, "hostile");
         staging.settle(&one, NOW).unwrap();

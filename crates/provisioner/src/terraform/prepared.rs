@@ -44,9 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Where a template version's directory is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key(String);
+pub(crate) struct InitKey(String);
 
-impl Key {
+impl InitKey {
     /// Everything that an `init` depends on and that is on this machine.
     pub(crate) fn of(
         template: &[u8],
@@ -85,7 +85,7 @@ impl Key {
 
 /// A file as it was; the kernel alone sets the time of its change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct FileStamp {
     path: PathBuf,
     size: u64,
     inode: u64,
@@ -93,7 +93,7 @@ pub(super) struct Seen {
     changed_ns: i64,
 }
 
-impl Seen {
+impl FileStamp {
     fn of(path: PathBuf) -> std::io::Result<Self> {
         let file = path.symlink_metadata()?;
         Ok(Self {
@@ -138,14 +138,14 @@ impl Seen {
 
 /// A provider of an entry.
 #[derive(Debug, Serialize, Deserialize)]
-struct Package {
+struct CachedProvider {
     path: PathBuf,
     seal: String,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Manifest {
-    packages: Vec<Package>,
+struct EntryManifest {
+    packages: Vec<CachedProvider>,
     /// Whether there is a provider or a remote module, of which there may be a newer one by now.
     fetched: bool,
     /// Of the entry, with all of this.
@@ -153,7 +153,7 @@ struct Manifest {
     seal: String,
 }
 
-impl Manifest {
+impl EntryManifest {
     /// What the seal is about, beside the files of the entry's directory.
     fn known(&self, entry: &Path) -> std::io::Result<Vec<u8>> {
         let lock = match JobFile::new(entry, LOCK_FILE).read(LARGEST_LOCK_FILE) {
@@ -167,7 +167,7 @@ impl Manifest {
 
 /// What an entry may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum InitPurpose {
     /// A build runs with what its template version was imported with.
     Build,
     /// An import takes the newest that its constraints allow, unless a lock file came with the template.
@@ -176,26 +176,26 @@ pub(crate) enum Purpose {
 
 /// The kept directories of a machine; daemons may share them. All methods block.
 #[derive(Debug, Clone)]
-pub(crate) struct Prepared {
+pub(crate) struct InitCache {
     root: PathBuf,
     seals: Seals,
 }
 
-impl Prepared {
+impl InitCache {
     pub(crate) const fn new(root: PathBuf, seals: Seals) -> Self {
         Self { root, seals }
     }
 
-    fn entry(&self, key: &Key) -> PathBuf {
+    fn entry(&self, key: &InitKey) -> PathBuf {
         self.root.join(&key.0)
     }
 
     /// Copies an entry into `dir`; false when there is none that may be used.
-    pub(crate) fn restore(&self, key: &Key, purpose: Purpose, dir: &Path, now: SystemTime) -> bool {
+    pub(crate) fn restore(&self, key: &InitKey, purpose: InitPurpose, dir: &Path, now: SystemTime) -> bool {
         let entry = self.entry(key);
         let Some(manifest) = std::fs::read(entry.join(MANIFEST)).ok() else { return false };
-        let Ok(manifest) = serde_json::from_slice::<Manifest>(&manifest) else { return false };
-        if manifest.fetched && purpose == (Purpose::Import { locked: false }) {
+        let Ok(manifest) = serde_json::from_slice::<EntryManifest>(&manifest) else { return false };
+        if manifest.fetched && purpose == (InitPurpose::Import { locked: false }) {
             return false;
         }
         if !self.is_sealed(&manifest, &entry) {
@@ -222,7 +222,7 @@ impl Prepared {
     }
 
     /// Whether an entry and its providers are what they were when it was kept.
-    fn is_sealed(&self, manifest: &Manifest, entry: &Path) -> bool {
+    fn is_sealed(&self, manifest: &EntryManifest, entry: &Path) -> bool {
         let is_own = || {
             let known = manifest.known(entry);
             known.is_ok_and(|known| self.seals.holds(&entry.join(DATA), &known, &manifest.seal))
@@ -232,7 +232,7 @@ impl Prepared {
     }
 
     /// Keeps what `init` has made in `dir`. It is whole from the moment it is there.
-    pub(crate) fn store(&self, key: &Key, dir: &Path, now: SystemTime) -> std::io::Result<()> {
+    pub(crate) fn store(&self, key: &InitKey, dir: &Path, now: SystemTime) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.root)?;
         self.remove_stale(now);
         let new = self.root.join(format!("new-{}", Uuid::new_v4()));
@@ -248,7 +248,7 @@ impl Prepared {
 
     fn fill(&self, new: &Path, entry: &Path, dir: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(new)?;
-        let mut manifest = Manifest::default();
+        let mut manifest = EntryManifest::default();
         let data = dir.join(DATA);
         if is_plain_dir(dir, Path::new(DATA)) {
             if own_bytes(&data)? > LARGEST {
@@ -259,7 +259,7 @@ impl Prepared {
             for link in plugins::links(&data.join(PROVIDERS)) {
                 let package = std::fs::canonicalize(link)?;
                 let seal = self.seals.make(&package, &[])?;
-                manifest.packages.push(Package { path: package, seal });
+                manifest.packages.push(CachedProvider { path: package, seal });
             }
         } else if data.symlink_metadata().is_ok() {
             return Err(std::io::Error::other(format!("{DATA} is no directory")));
@@ -292,11 +292,11 @@ impl Prepared {
 /// The right to do what must not be done twice at once: to initialise a template, to download providers. Processes of the machine share it; the
 /// system gives it back when its holder ends.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct FileLock {
     _lock: std::fs::File,
 }
 
-impl Turn {
+impl FileLock {
     /// Waits for the lock of this file; none when its holder takes too long.
     pub(crate) async fn wait(path: &Path) -> std::io::Result<Option<Self>> {
         let until = tokio::time::Instant::now() + PATIENCE;
@@ -346,14 +346,14 @@ pub(super) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 /// Bytes of the files in a directory, without what is linked.
 pub(super) fn own_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut files = Vec::new();
-    Seen::below(dir, MOST_FILES, &mut files)?;
+    FileStamp::below(dir, MOST_FILES, &mut files)?;
     Ok(files.iter().map(|file| file.size).sum())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terraform::binary::{Origin, Product, Version};
+    use crate::terraform::binary::{BinaryOrigin, Product, Version};
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -362,12 +362,12 @@ mod tests {
             path: "/bin/terraform".into(),
             version: Version::parse("1.11.4").unwrap(),
             product: Product::Terraform,
-            origin: Origin::Given,
+            origin: BinaryOrigin::Given,
         }
     }
 
-    fn key(template: &str) -> Key {
-        Key::of(template.as_bytes(), None, &binary(), &Environment::of_daemon())
+    fn key(template: &str) -> InitKey {
+        InitKey::of(template.as_bytes(), None, &binary(), &Environment::of_daemon())
     }
 
     /// A directory as init leaves it, with a provider in a plugin cache beside it.
@@ -384,8 +384,8 @@ mod tests {
         (dir, package.join("provider"))
     }
 
-    fn prepared(root: &Path) -> Prepared {
-        Prepared::new(root.join("init"), Seals::of(root))
+    fn prepared(root: &Path) -> InitCache {
+        InitCache::new(root.join("init"), Seals::of(root))
     }
 
     #[test]
@@ -399,7 +399,7 @@ mod tests {
         for name in ["one", "two"] {
             let job = root.path().join(name);
             std::fs::create_dir(&job).unwrap();
-            assert!(prepared.restore(&key("a"), Purpose::Build, &job, NOW));
+            assert!(prepared.restore(&key("a"), InitPurpose::Build, &job, NOW));
             assert_eq!(std::fs::read_to_string(module(&job)).unwrap(), "module");
             assert_eq!(std::fs::read_to_string(job.join(LOCK_FILE)).unwrap(), "lock");
             let provider = job.join(".terraform/providers/host/ns/type/1.0.0/linux_amd64/provider");
@@ -407,7 +407,7 @@ mod tests {
             std::fs::write(module(&job), "changed").unwrap();
             std::fs::remove_file(job.join(LOCK_FILE)).unwrap();
         }
-        assert!(!prepared.restore(&key("b"), Purpose::Build, &root.path().join("three"), NOW));
+        assert!(!prepared.restore(&key("b"), InitPurpose::Build, &root.path().join("three"), NOW));
     }
 
     #[test]
@@ -419,7 +419,7 @@ mod tests {
         let modified = provider.metadata().unwrap().modified().unwrap();
         std::fs::write(&provider, "PROGRAM").unwrap();
         std::fs::File::options().write(true).open(&provider).unwrap().set_modified(modified).unwrap();
-        assert!(!prepared.restore(&key("a"), Purpose::Build, &root.path().join("one"), NOW));
+        assert!(!prepared.restore(&key("a"), InitPurpose::Build, &root.path().join("one"), NOW));
         // Nor by a process that sees it for the first time, whatever somebody has written into the entry.
         std::fs::write(&provider, "program").unwrap();
         prepared.store(&key("a"), &dir, NOW).unwrap();
@@ -427,7 +427,7 @@ mod tests {
         let job = |name: &str| {
             let job = root.path().join(name);
             std::fs::create_dir(&job).unwrap();
-            of_later().restore(&key("a"), Purpose::Build, &job, NOW)
+            of_later().restore(&key("a"), InitPurpose::Build, &job, NOW)
         };
         assert!(job("two"));
         std::fs::write(&provider, "PROGRAM").unwrap();
@@ -458,10 +458,10 @@ mod tests {
             std::fs::create_dir(&job).unwrap();
             assert_eq!(prepared.restore(&key(name), purpose, &job, NOW), wanted, "{name} {purpose:?}");
         };
-        check("a", Purpose::Import { locked: false }, false);
-        check("a", Purpose::Import { locked: true }, true);
-        check("bare", Purpose::Import { locked: false }, true);
-        check("bare", Purpose::Build, true);
+        check("a", InitPurpose::Import { locked: false }, false);
+        check("a", InitPurpose::Import { locked: true }, true);
+        check("bare", InitPurpose::Import { locked: false }, true);
+        check("bare", InitPurpose::Build, true);
     }
 
     #[test]
@@ -477,14 +477,14 @@ mod tests {
         prepared.store(&key("a"), &dir, NOW).unwrap();
         let job = root.path().join("restored");
         std::fs::create_dir(&job).unwrap();
-        assert!(prepared.restore(&key("a"), Purpose::Build, &job, NOW));
+        assert!(prepared.restore(&key("a"), InitPurpose::Build, &job, NOW));
         assert!(job.join(".terraform/modules/m/link").is_symlink());
         for name in [DATA, LOCK_FILE] {
             let dir = root.path().join(format!("job of {name}"));
             std::fs::create_dir(&dir).unwrap();
             std::os::unix::fs::symlink(&other, dir.join(name)).unwrap();
             assert!(prepared.store(&key(name), &dir, NOW).is_err(), "{name}");
-            assert!(!prepared.restore(&key(name), Purpose::Build, &job, NOW));
+            assert!(!prepared.restore(&key(name), InitPurpose::Build, &job, NOW));
         }
     }
 
@@ -492,9 +492,9 @@ mod tests {
     async fn one_after_the_other_fills_the_plugin_cache() {
         let root = tempfile::tempdir().unwrap();
         let cache = root.path().join("plugins");
-        let turn = Turn::wait(&cache).await.unwrap().unwrap();
-        assert!(Turn::wait(&cache).await.unwrap().is_none(), "nobody waits for ever");
+        let turn = FileLock::wait(&cache).await.unwrap().unwrap();
+        assert!(FileLock::wait(&cache).await.unwrap().is_none(), "nobody waits for ever");
         drop(turn);
-        assert!(Turn::wait(&cache).await.unwrap().is_some());
+        assert!(FileLock::wait(&cache).await.unwrap().is_some());
     }
 }

@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::environment::{Environment, Variables};
+use super::environment::{EnvVars, Environment};
 use super::events::Event;
-use super::lines::{Lines, Piece};
+use super::lines::{LineSplitter, Piece};
 use super::passing;
-use super::stitch::Stitcher;
-use super::timings::{Step, Timings};
+use super::stitch::LineMasker;
+use super::timings::{TerraformStep, Timings};
 use crate::cancel::{Cancel, Urgency};
-use crate::isolation::{self, Cell, Process};
+use crate::isolation::{self, Process, Sandbox};
 use crate::logs::StageLog;
 use crate::start_failure;
 
@@ -37,7 +37,7 @@ const ERROR_BYTES: usize = 4 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
+pub(crate) enum CommandError {
     #[error("the job was canceled")]
     Canceled,
     #[error("cannot start {program}: {cause}")]
@@ -51,28 +51,28 @@ pub(crate) enum RunError {
 }
 
 /// What a command has said so far, beyond its log lines.
-pub(crate) struct Observer<'a> {
+pub(crate) struct EventObserver<'a> {
     clock: &'a dyn Clock,
     timings: Timings,
     errors: Vec<String>,
     /// One of the errors was about a remote that may do better in a moment.
     passing: bool,
-    pub(crate) planned: Planned,
+    pub(crate) planned: PlannedChanges,
 }
 
 /// What the events of a plan tell about its result.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedChanges {
     /// Something that is not of a `coder_` type is replaced.
     pub(crate) replaces: bool,
     /// A resource with a cost or an AI task changes.
     pub(crate) counted_types: bool,
 }
 
-impl<'a> Observer<'a> {
-    pub(crate) fn start(step: Step, clock: &'a dyn Clock) -> Self {
+impl<'a> EventObserver<'a> {
+    pub(crate) fn start(step: TerraformStep, clock: &'a dyn Clock) -> Self {
         let timings = Timings::start(step, clock.now());
-        Self { clock, timings, errors: Vec::new(), passing: false, planned: Planned::default() }
+        Self { clock, timings, errors: Vec::new(), passing: false, planned: PlannedChanges::default() }
     }
 
     /// The times of the step, which ends now.
@@ -118,7 +118,7 @@ pub(crate) struct Runner<'a> {
     /// An interrupted Terraform is killed after this time (terraform 1.2).
     pub(crate) exit_timeout: Duration,
     /// The place of what runs code of a template; none for commands that run none.
-    pub(crate) cell: Option<Cell<'a>>,
+    pub(crate) cell: Option<Sandbox<'a>>,
 }
 
 impl Runner<'_> {
@@ -126,10 +126,10 @@ impl Runner<'_> {
     pub(crate) async fn stream(
         &self,
         arguments: &[OsString],
-        variables: &Variables,
+        variables: &EnvVars,
         log: &StageLog,
-        observer: &mut Observer<'_>,
-    ) -> Result<(), RunError> {
+        observer: &mut EventObserver<'_>,
+    ) -> Result<(), CommandError> {
         let mut child = self.start(arguments, variables)?;
         let ended = CancellationToken::new();
         let (stdout, stderr) = pipes(&mut child, &ended);
@@ -151,9 +151,9 @@ impl Runner<'_> {
     pub(crate) async fn capture(
         &self,
         arguments: &[OsString],
-        variables: &Variables,
+        variables: &EnvVars,
         log: &StageLog,
-    ) -> Result<Vec<u8>, RunError> {
+    ) -> Result<Vec<u8>, CommandError> {
         let mut child = self.start(arguments, variables)?;
         let ended = CancellationToken::new();
         let (stdout, stderr) = pipes(&mut child, &ended);
@@ -167,9 +167,9 @@ impl Runner<'_> {
         Ok(output)
     }
 
-    fn start(&self, arguments: &[OsString], variables: &Variables) -> Result<Process, RunError> {
+    fn start(&self, arguments: &[OsString], variables: &EnvVars) -> Result<Process, CommandError> {
         if self.cancel.is_requested() {
-            return Err(RunError::Canceled);
+            return Err(CommandError::Canceled);
         }
         let mut command = Command::new(self.program);
         self.environment.apply_basic(&mut command);
@@ -183,13 +183,13 @@ impl Runner<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        isolation::spawn(&mut command, self.cell).map_err(|error| RunError::Start {
+        isolation::spawn(&mut command, self.cell).map_err(|error| CommandError::Start {
             program: self.program.display().to_string(),
             cause: start_failure::of_start(self.program, &error).text,
         })
     }
 
-    fn check(&self, status: ExitStatus, errors: &[String]) -> Result<(), RunError> {
+    fn check(&self, status: ExitStatus, errors: &[String]) -> Result<(), CommandError> {
         use std::os::unix::process::ExitStatusExt as _;
         if status.success() {
             return Ok(());
@@ -205,7 +205,7 @@ impl Runner<'_> {
         {
             shown = format!("{shown} ({})", cause.text);
         }
-        Err(RunError::Exit { status: shown, said: said(errors) })
+        Err(CommandError::Exit { status: shown, said: said(errors) })
     }
 
     /// Reads until the process ends. A cancel interrupts it once, and kills it after the exit time-out.
@@ -213,8 +213,8 @@ impl Runner<'_> {
         &self,
         child: &mut Process,
         ended: &CancellationToken,
-        reading: impl Future<Output = Result<(), RunError>>,
-    ) -> Result<ExitStatus, RunError> {
+        reading: impl Future<Output = Result<(), CommandError>>,
+    ) -> Result<ExitStatus, CommandError> {
         let reins = child.reins();
         let ending = async {
             self.cancel.reached(Urgency::Graceful).await;
@@ -244,7 +244,7 @@ impl Runner<'_> {
             }
         };
         let status = tokio::select! {
-            status = waiting => status.map_err(RunError::Read)?,
+            status = waiting => status.map_err(CommandError::Read)?,
             never = ending => match never {},
         };
         // Whatever Terraform left running must not outlive it, nor keep its output open.
@@ -288,14 +288,14 @@ struct Pipe<R> {
 }
 
 impl<R: AsyncRead + Unpin> Pipe<R> {
-    async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, RunError> {
+    async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, CommandError> {
         let silent = async {
             self.ended.cancelled().await;
             tokio::time::sleep(DRAIN_TIMEOUT).await;
         };
         tokio::select! {
             biased;
-            read = self.from.read_buf(buffer) => read.map_err(RunError::Read),
+            read = self.from.read_buf(buffer) => read.map_err(CommandError::Read),
             () = silent => Ok(0),
         }
     }
@@ -309,7 +309,7 @@ fn pipes(child: &mut Process, ended: &CancellationToken) -> (Pipe<ChildStdout>, 
 /// The lines of a pipe, one after the other.
 struct PieceReader<R> {
     pipe: Pipe<R>,
-    lines: Option<Lines>,
+    lines: Option<LineSplitter>,
     buffer: Vec<u8>,
     ready: VecDeque<Piece>,
 }
@@ -317,10 +317,10 @@ struct PieceReader<R> {
 impl<R: AsyncRead + Unpin> PieceReader<R> {
     fn new(pipe: Pipe<R>) -> Self {
         let buffer = Vec::with_capacity(READ_BUFFER_BYTES);
-        Self { pipe, lines: Some(Lines::default()), buffer, ready: VecDeque::new() }
+        Self { pipe, lines: Some(LineSplitter::default()), buffer, ready: VecDeque::new() }
     }
 
-    async fn next(&mut self) -> Result<Option<Piece>, RunError> {
+    async fn next(&mut self) -> Result<Option<Piece>, CommandError> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
                 return Ok(Some(piece));
@@ -330,7 +330,7 @@ impl<R: AsyncRead + Unpin> PieceReader<R> {
                 self.ready.extend(lines.push(&self.buffer));
                 self.buffer.clear();
             } else {
-                self.ready.extend(self.lines.take().and_then(Lines::finish));
+                self.ready.extend(self.lines.take().and_then(LineSplitter::finish));
             }
         }
     }
@@ -339,10 +339,10 @@ impl<R: AsyncRead + Unpin> PieceReader<R> {
 async fn read_events(
     from: Pipe<ChildStdout>,
     log: &StageLog,
-    observer: &mut Observer<'_>,
-) -> Result<(), RunError> {
+    observer: &mut EventObserver<'_>,
+) -> Result<(), CommandError> {
     let mut pieces = PieceReader::new(from);
-    let mut stitcher = Stitcher::new(log.secrets().clone());
+    let mut stitcher = LineMasker::new(log.secrets().clone());
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();
         let said = match Event::parse(&text) {
@@ -365,9 +365,9 @@ async fn read_errors(
     from: Pipe<ChildStderr>,
     log: &StageLog,
     plain: &mut Vec<String>,
-) -> Result<(), RunError> {
+) -> Result<(), CommandError> {
     let mut pieces = PieceReader::new(from);
-    let mut stitcher = Stitcher::new(log.secrets().clone());
+    let mut stitcher = LineMasker::new(log.secrets().clone());
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();
         if let Some(event) = Event::parse(&text) {
@@ -393,10 +393,10 @@ async fn show(lines: Vec<(LogLevel, String)>, log: &StageLog) {
     }
 }
 
-async fn read_all(mut from: Pipe<ChildStdout>, output: &mut Vec<u8>) -> Result<(), RunError> {
+async fn read_all(mut from: Pipe<ChildStdout>, output: &mut Vec<u8>) -> Result<(), CommandError> {
     while from.read(output).await? > 0 {
         if output.len() > CAPTURE_LIMIT_BYTES {
-            return Err(RunError::TooLong);
+            return Err(CommandError::TooLong);
         }
     }
     Ok(())

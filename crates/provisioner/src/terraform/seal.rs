@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ring::rand::SecureRandom as _;
 use ring::{digest, hmac, rand};
 
-use super::prepared::{MOST_FILES, Seen};
+use super::prepared::{FileStamp, MOST_FILES};
 
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
@@ -26,22 +26,22 @@ const MOST_KNOWN: usize = 4096;
 
 /// The seals of a cache directory; a clone is the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Seals(Arc<Shared>);
+pub(crate) struct Seals(Arc<SealState>);
 
-struct Shared {
+struct SealState {
     cache: PathBuf,
     key: OnceLock<hmac::Key>,
-    read: Mutex<HashMap<PathBuf, Content>>,
+    read: Mutex<HashMap<PathBuf, HashedDirectory>>,
 }
 
 /// What this process has read of a directory.
-struct Content {
+struct HashedDirectory {
     /// As they were before and after.
-    files: Vec<Seen>,
+    files: Vec<FileStamp>,
     hash: Vec<u8>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SealState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("cache", &self.cache).finish_non_exhaustive()
     }
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Shared {
 
 impl Seals {
     pub(crate) fn of(cache: &Path) -> Self {
-        let shared = Shared { cache: cache.to_owned(), key: OnceLock::new(), read: Mutex::default() };
+        let shared = SealState { cache: cache.to_owned(), key: OnceLock::new(), read: Mutex::default() };
         Self(Arc::new(shared))
     }
 
@@ -83,7 +83,7 @@ impl Seals {
     }
 
     fn content(&self, dir: &Path) -> Result<Vec<u8>> {
-        let before = Seen::sorted_below(dir, MOST_FILES)?;
+        let before = FileStamp::sorted_below(dir, MOST_FILES)?;
         let read = || self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(content) = read().get(dir)
             && content.files == before
@@ -91,14 +91,14 @@ impl Seals {
             return Ok(content.hash.clone());
         }
         let hash = content(dir, &before)?;
-        if Seen::sorted_below(dir, MOST_FILES)? != before {
+        if FileStamp::sorted_below(dir, MOST_FILES)? != before {
             return Err(Error::other("it is changed while it is read"));
         }
         let mut read = read();
         if read.len() >= MOST_KNOWN {
             read.clear();
         }
-        read.insert(dir.to_owned(), Content { files: before, hash: hash.clone() });
+        read.insert(dir.to_owned(), HashedDirectory { files: before, hash: hash.clone() });
         Ok(hash)
     }
 
@@ -148,7 +148,7 @@ fn read_key(file: &Path) -> Result<hmac::Key> {
 }
 
 /// A hash of names, links, rights and content of all files.
-fn content(dir: &Path, files: &[Seen]) -> Result<Vec<u8>> {
+fn content(dir: &Path, files: &[FileStamp]) -> Result<Vec<u8>> {
     let mut list = digest::Context::new(&digest::SHA256);
     let mut buffer = vec![0; READ_BYTES];
     for file in files {

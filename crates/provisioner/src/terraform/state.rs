@@ -23,7 +23,7 @@ pub(crate) struct Module {
 pub(crate) struct Resource {
     pub(crate) address: String,
     #[serde(default)]
-    pub(crate) mode: Mode,
+    pub(crate) mode: ResourceMode,
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) name: String,
@@ -33,7 +33,7 @@ pub(crate) struct Resource {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Mode {
+pub(crate) enum ResourceMode {
     #[default]
     Managed,
     Data,
@@ -54,7 +54,7 @@ impl Resource {
     }
 
     pub(crate) fn is_managed(&self) -> bool {
-        self.mode == Mode::Managed
+        self.mode == ResourceMode::Managed
     }
 }
 
@@ -78,22 +78,22 @@ impl Module {
     /// A copy that keeps only data sources, as the conversion of a plan wants its prior state (terraform 1.6).
     pub(crate) fn only_data(self) -> Module {
         Module {
-            resources: self.resources.into_iter().filter(|r| r.mode == Mode::Data).collect(),
+            resources: self.resources.into_iter().filter(|r| r.mode == ResourceMode::Data).collect(),
             child_modules: self.child_modules.into_iter().map(Module::only_data).collect(),
         }
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Values {
+pub(crate) struct StateValues {
     #[serde(default)]
     pub(crate) root_module: Module,
 }
 
 /// What `terraform show -json` prints for a state; without `values` nothing exists any more.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct ShownState {
-    pub(crate) values: Option<Values>,
+pub(crate) struct ShowOutput {
+    pub(crate) values: Option<StateValues>,
 }
 
 /// A state file of format 4, as far as the conversion needs it.
@@ -108,7 +108,7 @@ struct StateFile {
 struct StateResource {
     #[serde(default)]
     module: Option<String>,
-    mode: Mode,
+    mode: ResourceMode,
     #[serde(rename = "type")]
     kind: String,
     name: String,
@@ -131,12 +131,12 @@ struct StateInstance {
 #[error(
     "the workspace's state is no Terraform state ({0}): put a good one in its place with `coder state push`, or forget the workspace's resources with `coder delete --orphan`"
 )]
-pub(crate) struct Damaged(serde_json::Error);
+pub(crate) struct InvalidState(serde_json::Error);
 
 /// Whether this can be a state: a JSON object, of whatever format.
-pub(crate) fn check(state: &[u8]) -> Result<(), Damaged> {
+pub(crate) fn check(state: &[u8]) -> Result<(), InvalidState> {
     type Object = BTreeMap<String, IgnoredAny>;
-    serde_json::from_slice::<Object>(state).map(drop).map_err(Damaged)
+    serde_json::from_slice::<Object>(state).map(drop).map_err(InvalidState)
 }
 
 /// Reads a state file into a flat root module. `None` when the file is of a format this reader does not know;
@@ -153,7 +153,7 @@ pub(crate) fn from_state_file(bytes: &[u8]) -> Option<Module> {
             base.push_str(module);
             base.push('.');
         }
-        if resource.mode == Mode::Data {
+        if resource.mode == ResourceMode::Data {
             base.push_str("data.");
         }
         base.push_str(&resource.kind);

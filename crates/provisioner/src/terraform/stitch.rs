@@ -17,21 +17,21 @@ const WAITING: usize = 256;
 /// What separates the name of a provisioner from its words.
 const MARKS: [&str; 2] = [" (local-exec): ", " (remote-exec): "];
 
-struct Line {
+struct PendingLine {
     level: LogLevel,
     source: String,
     words: String,
     hidden: Vec<Range<usize>>,
 }
 
-impl Line {
+impl PendingLine {
     fn shown(self) -> (LogLevel, String) {
         (self.level, self.source + &without(&self.words, self.hidden))
     }
 }
 
 #[derive(Default)]
-struct Tail {
+struct SourceTail {
     /// Without line ends.
     words: String,
     /// So many of the last bytes may be the beginning of a secret.
@@ -39,15 +39,15 @@ struct Tail {
 }
 
 /// One stream of lines. A line whose end may be the beginning of a secret waits for the next of the same source.
-pub(crate) struct Stitcher {
+pub(crate) struct LineMasker {
     secrets: Secrets,
     masker: Arc<Masker>,
     /// The last words of each source.
-    tails: HashMap<String, Tail>,
-    waiting: VecDeque<Line>,
+    tails: HashMap<String, SourceTail>,
+    waiting: VecDeque<PendingLine>,
 }
 
-impl Stitcher {
+impl LineMasker {
     pub(crate) fn new(secrets: Secrets) -> Self {
         let masker = secrets.masker();
         Self { secrets, masker, tails: HashMap::new(), waiting: VecDeque::new() }
@@ -63,7 +63,8 @@ impl Stitcher {
         let tail = self.tails.remove(source).unwrap_or_default().words;
         let border = tail.len();
         let joined = tail + words;
-        let mut line = Line { level, source: source.to_owned(), words: words.to_owned(), hidden: Vec::new() };
+        let mut line =
+            PendingLine { level, source: source.to_owned(), words: words.to_owned(), hidden: Vec::new() };
         for found in self.masker.find(joined.as_bytes()) {
             if found.end <= border {
                 continue;
@@ -81,13 +82,13 @@ impl Stitcher {
         }
         let words = joined[keep..].to_owned();
         let open = self.masker.open_end(words.as_bytes());
-        self.tails.insert(source.to_owned(), Tail { words, open });
+        self.tails.insert(source.to_owned(), SourceTail { words, open });
         self.release()
     }
 
     /// What still waits, at the stream's end.
     pub(crate) fn finish(&mut self) -> Vec<(LogLevel, String)> {
-        self.waiting.drain(..).map(Line::shown).collect()
+        self.waiting.drain(..).map(PendingLine::shown).collect()
     }
 
     /// Hides the last bytes that a source has said, as far as they still wait.
@@ -118,7 +119,7 @@ impl Stitcher {
             }
         }
         let count = first_open.max(self.waiting.len().saturating_sub(WAITING));
-        self.waiting.drain(..count).map(Line::shown).collect()
+        self.waiting.drain(..count).map(PendingLine::shown).collect()
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
     fn run(secrets: &[&str], lines: &[&str]) -> Vec<String> {
         let known = Secrets::default();
         known.add(secrets.iter().copied());
-        let mut stitcher = Stitcher::new(known);
+        let mut stitcher = LineMasker::new(known);
         let mut shown: Vec<_> =
             lines.iter().flat_map(|line| stitcher.push(LogLevel::Info, line)).map(|(_, text)| text).collect();
         shown.extend(stitcher.finish().into_iter().map(|(_, text)| text));
@@ -170,7 +171,7 @@ mod tests {
     fn nothing_is_lost_or_held_without_need() {
         let known = Secrets::default();
         known.add(["correct-horse"]);
-        let mut stitcher = Stitcher::new(known);
+        let mut stitcher = LineMasker::new(known);
         let mut push = |text: &str| stitcher.push(LogLevel::Info, text).len();
         assert_eq!(push("plain"), 1);
         assert_eq!(push("it is correct"), 0);
@@ -200,12 +201,12 @@ mod tests {
 
     #[test]
     fn a_secret_over_the_border_of_two_parts_of_a_long_line_is_hidden() {
-        use crate::terraform::lines::{Lines, MAX_LINE_BYTES};
+        use crate::terraform::lines::{LineSplitter, MAX_LINE_BYTES};
         let secret = "correct-horse-battery";
         for before in [MAX_LINE_BYTES - 20, MAX_LINE_BYTES - 10, MAX_LINE_BYTES - 5] {
             let text = format!("{}{secret} end\n", "x".repeat(before));
             let pieces: Vec<String> =
-                Lines::default().push(text.as_bytes()).iter().map(|piece| piece.text()).collect();
+                LineSplitter::default().push(text.as_bytes()).iter().map(|piece| piece.text()).collect();
             assert_eq!(pieces.len(), 2);
             let shown = run(&[secret], &[&pieces[0], &pieces[1]]).concat();
             assert_eq!(shown.trim_start_matches('x').replace(crate::mask::MASK, ""), " end", "{before}");

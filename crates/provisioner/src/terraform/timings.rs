@@ -8,38 +8,38 @@ use jiff::Timestamp;
 use super::events::Event;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum TerraformStep {
     Init,
     Plan,
     Graph,
     Apply,
 }
 
-impl Step {
+impl TerraformStep {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Step::Init => "init",
-            Step::Plan => "plan",
-            Step::Graph => "graph",
-            Step::Apply => "apply",
+            TerraformStep::Init => "init",
+            TerraformStep::Plan => "plan",
+            TerraformStep::Graph => "graph",
+            TerraformStep::Apply => "apply",
         }
     }
 }
 
 /// Category, action, resource and provider name one span.
-type Key = (&'static str, String, String, String);
+type SpanKey = (&'static str, String, String, String);
 
 #[derive(Debug)]
 pub(crate) struct Timings {
-    step: Step,
+    step: TerraformStep,
     started_at: Timestamp,
-    open: HashMap<Key, Timestamp>,
+    open: HashMap<SpanKey, Timestamp>,
     init_part: Option<(&'static str, Timestamp)>,
     done: Vec<Timing>,
 }
 
 impl Timings {
-    pub(crate) fn start(step: Step, now: Timestamp) -> Self {
+    pub(crate) fn start(step: TerraformStep, now: Timestamp) -> Self {
         Self { step, started_at: now, open: HashMap::new(), init_part: None, done: Vec::new() }
     }
 
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn spans_need_both_ends_and_never_run_backwards() {
-        let mut timings = Timings::start(Step::Apply, at("2024-01-01T00:00:00Z"));
+        let mut timings = Timings::start(TerraformStep::Apply, at("2024-01-01T00:00:00Z"));
         let hook = r#""hook":{"action":"create","resource":{"addr":"a.b","implied_provider":"a"}}"#;
         observe(
             &mut timings,
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn init_parts_follow_each_other() {
-        let mut timings = Timings::start(Step::Init, at("2024-01-01T00:00:00Z"));
+        let mut timings = Timings::start(TerraformStep::Init, at("2024-01-01T00:00:00Z"));
         for code in [
             "initializing_backend_message",
             "initializing_modules_message",

@@ -7,7 +7,7 @@ use coder_api::client::{Proxies, TlsError, tls_config};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SetUpError {
+pub(crate) enum HttpClientError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("the download cannot be set up: {0}")]
@@ -15,7 +15,7 @@ pub(crate) enum SetUpError {
 }
 
 /// A client that gives up a server that says nothing for this long.
-pub(crate) fn client(read_timeout: Duration) -> Result<reqwest::Client, SetUpError> {
+pub(crate) fn client(read_timeout: Duration) -> Result<reqwest::Client, HttpClientError> {
     let proxies = Proxies::from_env();
     let proxy = reqwest::Proxy::custom(move |url| proxies.for_url(url).cloned());
     reqwest::Client::builder()
@@ -26,7 +26,7 @@ pub(crate) fn client(read_timeout: Duration) -> Result<reqwest::Client, SetUpErr
         .read_timeout(read_timeout)
         .user_agent(concat!("coder/", env!("CARGO_PKG_VERSION")))
         .build()
-        .map_err(SetUpError::Client)
+        .map_err(HttpClientError::Client)
 }
 
 /// The rest of an answer; none when it is longer than `limit` bytes.

@@ -8,14 +8,14 @@
 
 use coder_source::files::Reader;
 
-use super::required::{Required, Requirement};
-use super::{Binary, Origin, Product};
+use super::required::{TemplateRequirements, VersionRequirement};
+use super::{Binary, BinaryOrigin, Product};
 
 /// From here on OpenTofu passes over `required_version` in files that Terraform reads too.
 const TOFU_KNOWS_ITSELF: (u64, u64, u64) = (1, 12, 0);
 
 /// The one to run, or none that fits.
-pub(crate) fn choose<'a>(offered: &'a [Binary], required: &Required) -> Option<&'a Binary> {
+pub(crate) fn choose<'a>(offered: &'a [Binary], required: &TemplateRequirements) -> Option<&'a Binary> {
     let only_tofu = required.prefers_tofu || offered.iter().all(|binary| binary.product == Product::OpenTofu);
     offered
         .iter()
@@ -24,7 +24,7 @@ pub(crate) fn choose<'a>(offered: &'a [Binary], required: &Required) -> Option<&
         .min_by(|(place, one), (other_place, other)| {
             let rank = |binary: &Binary| {
                 let by_product = (binary.product == Product::OpenTofu) != required.prefers_tofu;
-                let by_origin = binary.origin == Origin::Installed;
+                let by_origin = binary.origin == BinaryOrigin::Installed;
                 (by_product, by_origin, !binary.version.is_release())
             };
             rank(one)
@@ -35,7 +35,7 @@ pub(crate) fn choose<'a>(offered: &'a [Binary], required: &Required) -> Option<&
         .map(|(_, binary)| binary)
 }
 
-fn fits(binary: &Binary, required: &Required, only_tofu: bool) -> bool {
+fn fits(binary: &Binary, required: &TemplateRequirements, only_tofu: bool) -> bool {
     if required.needs_tofu.is_some() && binary.reader() == Reader::Terraform {
         return false;
     }
@@ -48,7 +48,7 @@ fn fits(binary: &Binary, required: &Required, only_tofu: bool) -> bool {
 
 /// Numbers of the one product say little about the other, so what is written for Terraform binds OpenTofu only where
 /// OpenTofu itself would be bound, or while a Terraform could be meant.
-fn binds(requirement: &Requirement, binary: &Binary, only_tofu: bool) -> bool {
+fn binds(requirement: &VersionRequirement, binary: &Binary, only_tofu: bool) -> bool {
     match (binary.product, requirement.of_tofu) {
         (Product::Terraform, of_tofu) => !of_tofu,
         (Product::OpenTofu, true) => binary.reader() == Reader::OpenTofu,
@@ -70,17 +70,17 @@ mod tests {
             None => (Product::Terraform, text),
         };
         let (origin, text) = match text.strip_prefix("own ") {
-            Some(text) => (Origin::Installed, text),
-            None => (Origin::Given, text),
+            Some(text) => (BinaryOrigin::Installed, text),
+            None => (BinaryOrigin::Given, text),
         };
         Binary { path: text.into(), version: Version::parse(text).unwrap(), product, origin }
     }
 
     /// Conditions in Terraform's files; `tofu:` before one of a file of OpenTofu.
-    fn required(constraints: &[&str]) -> Required {
+    fn required(constraints: &[&str]) -> TemplateRequirements {
         let requirement = |text: &&str| {
             let (of_tofu, text) = text.strip_prefix("tofu:").map_or((false, *text), |text| (true, text));
-            Requirement {
+            VersionRequirement {
                 constraint: Constraint::parse(text).unwrap(),
                 place: "main.tf:2".to_owned(),
                 of_tofu,
@@ -90,7 +90,7 @@ mod tests {
         let requirements: Vec<_> = constraints.iter().map(requirement).collect();
         let prefers_tofu = requirements.iter().any(|requirement| requirement.of_tofu);
         let needs_tofu = prefers_tofu.then(|| "more.tofu".to_owned());
-        Required { requirements, prefers_tofu, needs_tofu }
+        TemplateRequirements { requirements, prefers_tofu, needs_tofu }
     }
 
     #[test]

@@ -13,11 +13,11 @@ use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
 use super::choose::choose;
-use super::required::Required;
-use super::{Binary, BinaryError, MINIMUM, Origin, Product, TerraformSource, Version};
-use crate::start_failure::{self, Cause};
+use super::required::TemplateRequirements;
+use super::{Binary, BinaryError, BinaryOrigin, MINIMUM, Product, TerraformSource, Version};
+use crate::start_failure::{self, StartFailure};
 use crate::terraform::environment::Environment;
-use crate::terraform::install::{Installer, Progress};
+use crate::terraform::install::{InstallProgress, Installer};
 
 /// How long `terraform version` may take; a healthy one needs a twentieth of a second.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,23 +32,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const MOST_PROGRAMS: usize = 256;
 
 /// A file as it was when it was asked.
-type Identity = (PathBuf, u64, Option<SystemTime>);
+type FileIdentity = (PathBuf, u64, Option<SystemTime>);
 
 /// What a program said of itself, or when and why it said nothing.
-type Said = Result<(Version, Product), (Instant, Failure)>;
+type ProbeResult = Result<(Version, Product), (Instant, ProbeError)>;
 
-type Asked = Arc<OnceCell<Said>>;
+type SharedProbe = Arc<OnceCell<ProbeResult>>;
 
 /// A program that is of no use is not asked again for so long, unless its file changes.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Why a program did not say its version.
 #[derive(Debug, Clone)]
-enum Failure {
+enum ProbeError {
     /// It is none, or none that can be used.
     Unusable(String),
     /// It could not do so.
-    Kept(Cause),
+    Kept(StartFailure),
 }
 
 /// Finds programs. Looks again for each job, so one that is put there later is found without a restart.
@@ -56,7 +56,7 @@ enum Failure {
 pub(crate) struct Finder {
     source: TerraformSource,
     installer: Option<Installer>,
-    known: Mutex<HashMap<Identity, Asked>>,
+    known: Mutex<HashMap<FileIdentity, SharedProbe>>,
     /// A job found no program that can run it.
     doubt: Notify,
 }
@@ -67,7 +67,7 @@ struct VersionOutput {
 }
 
 /// A program, or why a place has none.
-type Place = Result<(PathBuf, Origin), BinaryError>;
+type Candidate = Result<(PathBuf, BinaryOrigin), BinaryError>;
 
 impl Finder {
     pub(crate) fn new(source: TerraformSource, installer: Option<Installer>) -> Self {
@@ -96,7 +96,7 @@ impl Finder {
         if let Some(installer) = &self.installer {
             installer.forget_failure();
         }
-        self.choose(environment, &Required::default(), &Progress::silent()).await
+        self.choose(environment, &TemplateRequirements::default(), &InstallProgress::silent()).await
     }
 
     /// Waits until a job has found no program.
@@ -111,8 +111,8 @@ impl Finder {
     pub(crate) async fn find(
         &self,
         environment: &Environment,
-        required: &Required,
-        progress: &Progress<'_>,
+        required: &TemplateRequirements,
+        progress: &InstallProgress<'_>,
     ) -> Result<Binary, BinaryError> {
         let found = self.choose(environment, required, progress).await;
         if found.is_err() {
@@ -124,13 +124,14 @@ impl Finder {
     async fn choose(
         &self,
         environment: &Environment,
-        required: &Required,
-        progress: &Progress<'_>,
+        required: &TemplateRequirements,
+        progress: &InstallProgress<'_>,
     ) -> Result<Binary, BinaryError> {
         let (offered, mut troubles) = self.offered(environment).await;
         // Who names a program and errs must not get another one without a word.
         let named = self.source != TerraformSource::SearchPath;
-        if named && !troubles.is_empty() && !offered.iter().any(|binary| binary.origin == Origin::Given) {
+        if named && !troubles.is_empty() && !offered.iter().any(|binary| binary.origin == BinaryOrigin::Given)
+        {
             return Err(troubles.swap_remove(0));
         }
         if let Some(binary) = choose(&offered, required) {
@@ -148,7 +149,7 @@ impl Finder {
             .install(required, &without, progress)
             .await
             .map_err(|error| failed(error.to_string()))?;
-        self.ask(&path, Origin::Installed, environment).await.map_err(|error| failed(error.to_string()))
+        self.ask(&path, BinaryOrigin::Installed, environment).await.map_err(|error| failed(error.to_string()))
     }
 
     /// What can be run, and why other places have nothing that can.
@@ -167,14 +168,14 @@ impl Finder {
         (offered, troubles)
     }
 
-    async fn places(&self, environment: &Environment) -> Vec<Place> {
+    async fn places(&self, environment: &Environment) -> Vec<Candidate> {
         let source = self.source.clone();
         let path = environment.path().map(OsStr::to_owned);
         let installed = self.installer.as_ref().map(|installer| installer.dir().to_owned());
         let looked = tokio::task::spawn_blocking(move || {
             let mut places = given(&source, path.as_deref());
             let own = installed.iter().flat_map(|dir| programs_in(dir));
-            places.extend(own.map(|path| Ok((path, Origin::Installed))));
+            places.extend(own.map(|path| Ok((path, BinaryOrigin::Installed))));
             places
         });
         looked.await.unwrap_or_default()
@@ -183,7 +184,7 @@ impl Finder {
     async fn ask(
         &self,
         path: &Path,
-        origin: Origin,
+        origin: BinaryOrigin,
         environment: &Environment,
     ) -> Result<Binary, BinaryError> {
         let unusable = |reason: String| BinaryError::Unusable(path.to_owned(), reason);
@@ -196,11 +197,11 @@ impl Finder {
             known.retain(|other, _| other.0 != path || *other == identity);
             let asked = known.entry(identity).or_default();
             // A limit of the machine may be raised, or not be reached any more, at any time.
-            let is_over = |(at, failure): &(Instant, Failure)| {
-                matches!(failure, Failure::Kept(cause) if cause.may_pass) || at.elapsed() > ASK_AGAIN
+            let is_over = |(at, failure): &(Instant, ProbeError)| {
+                matches!(failure, ProbeError::Kept(cause) if cause.may_pass) || at.elapsed() > ASK_AGAIN
             };
             if asked.get().is_some_and(|said| said.as_ref().is_err_and(is_over)) {
-                *asked = Asked::default();
+                *asked = SharedProbe::default();
             }
             Arc::clone(asked)
         };
@@ -209,8 +210,8 @@ impl Finder {
             ask(&path, environment).await.map_err(|failure| (Instant::now(), failure))
         });
         let (version, product) = said.await.clone().map_err(|(_, failure)| match failure {
-            Failure::Unusable(reason) => unusable(reason),
-            Failure::Kept(cause) => BinaryError::CannotStart(path.clone(), cause.text),
+            ProbeError::Unusable(reason) => unusable(reason),
+            ProbeError::Kept(cause) => BinaryError::CannotStart(path.clone(), cause.text),
         })?;
         if version.numbers < MINIMUM {
             let path = path.display().to_string();
@@ -220,7 +221,7 @@ impl Finder {
     }
 }
 
-fn none_fits(required: &Required, offered: &[Binary], says_enough: bool) -> BinaryError {
+fn none_fits(required: &TemplateRequirements, offered: &[Binary], says_enough: bool) -> BinaryError {
     let offered: Vec<String> = offered.iter().map(ToString::to_string).collect();
     BinaryError::NoneFits {
         required: required.to_string(),
@@ -230,12 +231,12 @@ fn none_fits(required: &Required, offered: &[Binary], says_enough: bool) -> Bina
 }
 
 /// What people offer. Blocks.
-fn given(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Place> {
+fn given(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Candidate> {
     let missing = |path: &Path| BinaryError::Unusable(path.to_owned(), "no such file".to_owned());
     let places = match source {
         TerraformSource::SearchPath => {
             let found = ["terraform", "tofu"].iter().filter_map(|name| search(path, name));
-            let found: Vec<Place> = found.map(|path| Ok((path, Origin::Given))).collect();
+            let found: Vec<Candidate> = found.map(|path| Ok((path, BinaryOrigin::Given))).collect();
             return if found.is_empty() { vec![Err(BinaryError::NotInPath)] } else { found };
         }
         TerraformSource::File(path) => std::slice::from_ref(path),
@@ -248,9 +249,9 @@ fn given(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Place> {
             if programs.is_empty() {
                 found.push(Err(BinaryError::EmptyDirectory(place.clone())));
             }
-            found.extend(programs.into_iter().map(|path| Ok((path, Origin::Given))));
+            found.extend(programs.into_iter().map(|path| Ok((path, BinaryOrigin::Given))));
         } else if place.is_file() {
-            found.push(Ok((place.clone(), Origin::Given)));
+            found.push(Ok((place.clone(), BinaryOrigin::Given)));
         } else {
             found.push(Err(missing(place)));
         }
@@ -302,13 +303,13 @@ fn programs_in(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product), Failure> {
-    let unusable = |reason: &str| Failure::Unusable(reason.to_owned());
+async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product), ProbeError> {
+    let unusable = |reason: &str| ProbeError::Unusable(reason.to_owned());
     let bytes = run(path, &["version", "-json"], environment).await?;
     let output: VersionOutput =
         serde_json::from_slice(&bytes).map_err(|_| unusable("version -json printed no version"))?;
     let version = Version::parse(&output.terraform_version).ok_or_else(|| {
-        Failure::Unusable(format!("version -json printed {:?} as its version", output.terraform_version))
+        ProbeError::Unusable(format!("version -json printed {:?} as its version", output.terraform_version))
     })?;
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let product = if name.starts_with("terraform") {
@@ -325,7 +326,7 @@ async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product
 
 /// What a program prints. How it ends counts only when it was for a cause outside of it: old versions end with an error
 /// after they have said everything.
-async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Result<Vec<u8>, Failure> {
+async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Result<Vec<u8>, ProbeError> {
     let mut command = tokio::process::Command::new(path);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     environment.apply_basic(&mut command);
@@ -339,7 +340,7 @@ async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Resu
             {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
-            Err(error) => return Err(Failure::Kept(start_failure::of_start(path, &error))),
+            Err(error) => return Err(ProbeError::Kept(start_failure::of_start(path, &error))),
             Ok(child) => break child,
         }
     };
@@ -351,11 +352,11 @@ async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Resu
         tokio::try_join!(stdout.read_to_end(&mut bytes), stderr.read_to_end(&mut errors))?;
         Ok::<_, std::io::Error>((bytes, errors, child.wait().await?))
     });
-    let unusable = |reason: String| Failure::Unusable(reason);
+    let unusable = |reason: String| ProbeError::Unusable(reason);
     let answer = answer.await.map_err(|_| unusable("version did not answer in 30 s".to_owned()))?;
     let (bytes, errors, status) = answer.map_err(|error| unusable(error.to_string()))?;
     match start_failure::of_end(status, &String::from_utf8_lossy(&errors)) {
-        Some(cause) => Err(Failure::Kept(cause)),
+        Some(cause) => Err(ProbeError::Kept(cause)),
         None => Ok(bytes),
     }
 }
@@ -366,7 +367,7 @@ mod tests {
 
     use super::*;
     use crate::terraform::binary::constraint::Constraint;
-    use crate::terraform::binary::required::Requirement;
+    use crate::terraform::binary::required::VersionRequirement;
 
     fn script(path: &Path, version: &str) -> PathBuf {
         let dir = path.parent().unwrap();
@@ -380,15 +381,15 @@ mod tests {
         path.to_owned()
     }
 
-    fn required(constraint: &str) -> Required {
+    fn required(constraint: &str) -> TemplateRequirements {
         let constraint = Constraint::parse(constraint).unwrap();
         let place = "main.tf:3".to_owned();
-        let requirement = Requirement { constraint, place, of_tofu: false, replaced: false };
-        Required { requirements: vec![requirement], ..Required::default() }
+        let requirement = VersionRequirement { constraint, place, of_tofu: false, replaced: false };
+        TemplateRequirements { requirements: vec![requirement], ..TemplateRequirements::default() }
     }
 
-    async fn find(finder: &Finder, required: &Required) -> Result<String, String> {
-        let found = finder.find(&Environment::of_daemon(), required, &Progress::silent()).await;
+    async fn find(finder: &Finder, required: &TemplateRequirements) -> Result<String, String> {
+        let found = finder.find(&Environment::of_daemon(), required, &InstallProgress::silent()).await;
         found.map(|binary| binary.version.to_string()).map_err(|error| error.to_string())
     }
 
@@ -415,7 +416,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = script(&dir.path().join("terraform"), "1.4.2");
         let finder = Finder::new(TerraformSource::File(path.clone()), None);
-        let any = Required::default();
+        let any = TemplateRequirements::default();
         let (one, two, three) = tokio::join!(find(&finder, &any), find(&finder, &any), find(&finder, &any));
         assert!([one, two, three].iter().all(|found| found.as_deref() == Ok("1.4.2")));
         assert_eq!(std::fs::read_to_string(dir.path().join("calls")).unwrap(), "x\n");
@@ -430,7 +431,7 @@ mod tests {
         let good = script(&dir.path().join("good/terraform"), "1.9.8");
         let finder = Finder::new(TerraformSource::Paths(vec![broken, good]), None);
         for _ in 0..3 {
-            assert_eq!(find(&finder, &Required::default()).await.unwrap(), "1.9.8");
+            assert_eq!(find(&finder, &TemplateRequirements::default()).await.unwrap(), "1.9.8");
         }
         assert_eq!(std::fs::read_to_string(dir.path().join("broken/calls")).unwrap(), "x\n");
     }
@@ -438,7 +439,7 @@ mod tests {
     #[tokio::test]
     async fn missing_and_old_ones_say_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let any = Required::default();
+        let any = TemplateRequirements::default();
         let old = TerraformSource::File(script(&dir.path().join("terraform"), "1.0.11"));
         let error = find(&Finder::new(old, None), &any).await.unwrap_err();
         assert!(error.contains("terraform version \"1.0.11\" is too old. required >= \"1.1.0\""), "{error}");

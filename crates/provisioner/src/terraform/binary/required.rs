@@ -14,7 +14,7 @@ use hcl_edit::structure::Body;
 use serde_json::Value;
 
 use super::constraint::Constraint;
-use crate::terraform::kept_modules::calls::{self, Said, one_or_many};
+use crate::terraform::kept_modules::calls::{self, CallAttributes, one_or_many};
 use crate::terraform::kept_modules::origin::is_local;
 
 /// More folders of modules are not looked at.
@@ -24,7 +24,7 @@ const MODULES: &str = ".terraform/modules";
 
 /// One condition, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Requirement {
+pub(crate) struct VersionRequirement {
     pub(crate) constraint: Constraint,
     /// File and line, seen from the template's folder.
     pub(crate) place: String,
@@ -36,15 +36,15 @@ pub(crate) struct Requirement {
 
 /// Everything a template requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Required {
-    pub(crate) requirements: Vec<Requirement>,
+pub(crate) struct TemplateRequirements {
+    pub(crate) requirements: Vec<VersionRequirement>,
     /// There are files that only OpenTofu reads.
     pub(crate) prefers_tofu: bool,
     /// One of them that Terraform has nothing instead of.
     pub(crate) needs_tofu: Option<String>,
 }
 
-impl fmt::Display for Required {
+impl fmt::Display for TemplateRequirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> = self
             .requirements
@@ -56,7 +56,7 @@ impl fmt::Display for Required {
     }
 }
 
-impl Required {
+impl TemplateRequirements {
     /// Reads a template's folder. Blocks, so call it off the async threads.
     pub(crate) fn read(root: &Path) -> Self {
         let mut found = Self::default();
@@ -76,7 +76,7 @@ impl Required {
 
     fn read_folder(&mut self, root: &Path, dir: &Path, waiting: &mut Vec<PathBuf>) {
         let root = root.canonicalize().unwrap_or_default();
-        let mut here: Vec<Requirement> = Vec::new();
+        let mut here: Vec<VersionRequirement> = Vec::new();
         let files = files(dir);
         let replaced: Vec<bool> = files
             .iter()
@@ -105,7 +105,7 @@ impl Required {
             let requirements = read.constraints.into_iter().filter_map(|(line, text)| {
                 let constraint = Constraint::parse(&text)?;
                 let place = format!("{}:{line}", shown.display());
-                Some(Requirement { constraint, place, of_tofu: kind.of_tofu, replaced })
+                Some(VersionRequirement { constraint, place, of_tofu: kind.of_tofu, replaced })
             });
             let requirements: Vec<_> = requirements.collect();
             if kind.is_override && !requirements.is_empty() {
@@ -119,15 +119,15 @@ impl Required {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+struct SourceKind {
     of_tofu: bool,
     is_json: bool,
     is_override: bool,
 }
 
 /// Source files of a folder; those that override others last.
-fn files(dir: &Path) -> Vec<(String, Kind)> {
-    let mut files: Vec<(String, Kind)> = std::fs::read_dir(dir)
+fn files(dir: &Path) -> Vec<(String, SourceKind)> {
+    let mut files: Vec<(String, SourceKind)> = std::fs::read_dir(dir)
         .into_iter()
         .flatten()
         .flatten()
@@ -136,7 +136,7 @@ fn files(dir: &Path) -> Vec<(String, Kind)> {
             let name = entry.file_name().into_string().ok()?;
             let source = SourceName::parse(&name)?;
             let SourceName { of_tofu, is_json, .. } = source;
-            let kind = Kind { of_tofu, is_json, is_override: source.is_override() };
+            let kind = SourceKind { of_tofu, is_json, is_override: source.is_override() };
             Some((name, kind))
         })
         .collect();
@@ -156,22 +156,22 @@ fn fetched_modules(root: &Path) -> Vec<PathBuf> {
 }
 
 #[derive(Default)]
-struct Read {
+struct SourceContents {
     /// Lines and texts.
     constraints: Vec<(usize, String)>,
     /// Folders of local modules, seen from the file's.
     folders: Vec<String>,
 }
 
-impl Read {
-    fn add(&mut self, calls: Vec<(String, Said)>) {
+impl SourceContents {
+    fn add(&mut self, calls: Vec<(String, CallAttributes)>) {
         let sources = calls.into_iter().filter_map(|(_, said)| said.source?);
         self.folders.extend(sources.filter(|source| is_local(source)));
     }
 }
 
-fn read_hcl(text: &str) -> Read {
-    let mut read = Read::default();
+fn read_hcl(text: &str) -> SourceContents {
+    let mut read = SourceContents::default();
     let Ok(body) = text.parse::<Body>() else { return read };
     for block in body.get_blocks("terraform") {
         let Some(attribute) = block.body.get_attribute("required_version") else { continue };
@@ -189,8 +189,8 @@ fn literal(expression: &Expression) -> Option<String> {
     super::super::literal::text(expression)
 }
 
-fn read_json(text: &str) -> Read {
-    let mut read = Read::default();
+fn read_json(text: &str) -> SourceContents {
+    let mut read = SourceContents::default();
     let Ok(root) = serde_json::from_str::<Value>(text) else { return read };
     for root in one_or_many(Some(&root)) {
         for block in one_or_many(root.get("terraform")) {
@@ -207,14 +207,14 @@ fn read_json(text: &str) -> Read {
 mod tests {
     use super::*;
 
-    fn read(files: &[(&str, &str)]) -> Required {
+    fn read(files: &[(&str, &str)]) -> TemplateRequirements {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        Required::read(dir.path())
+        TemplateRequirements::read(dir.path())
     }
 
     fn block(constraint: &str) -> String {
@@ -237,7 +237,7 @@ mod tests {
             "\">= 1.2\" (main.tf:3) and \"< 2\" (main.tf:6) and \"~> 1.5\" (more.tf.json:2)"
         );
         assert!(required.needs_tofu.is_none() && !required.prefers_tofu);
-        assert_eq!(read(&[("main.tf", "variable \"a\" {}\n")]), Required::default());
+        assert_eq!(read(&[("main.tf", "variable \"a\" {}\n")]), TemplateRequirements::default());
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) fn without_keys(address: &str) -> Cow<'_, str> {
     text.into()
 }
 
-struct Step<'a> {
+struct ModuleStep<'a> {
     name: &'a str,
     /// What stands between the brackets; empty without any.
     key: &'a str,
@@ -59,18 +59,18 @@ struct Step<'a> {
     end: usize,
 }
 
-fn end(steps: &[Step<'_>]) -> usize {
+fn end(steps: &[ModuleStep<'_>]) -> usize {
     steps.last().map_or(0, |step| step.end)
 }
 
 /// The module steps of `[module.NAME[KEY].]…TYPE.NAME[KEY]`; `None` for anything else.
-fn parse(address: &str) -> Option<Vec<Step<'_>>> {
+fn parse(address: &str) -> Option<Vec<ModuleStep<'_>>> {
     let mut steps = Vec::new();
     let mut rest = address;
     while let Some(after) = rest.strip_prefix("module.") {
         let (name, after) = identifier(after)?;
         let (key, after) = key(after)?;
-        steps.push(Step { name, key, end: address.len() - after.len() });
+        steps.push(ModuleStep { name, key, end: address.len() - after.len() });
         rest = after.strip_prefix('.')?;
     }
     let rest = rest.strip_prefix("data.").unwrap_or(rest);

@@ -7,7 +7,7 @@ use coder_wire::messages::provisioner as pb;
 use pb::agent::Auth;
 
 use super::attributes::Attributes;
-use super::index::Index;
+use super::index::ResourceIndex;
 use super::{ConvertError, address, attached};
 use crate::terraform::graph::{Direction, Graph};
 use crate::terraform::state::Resource;
@@ -15,7 +15,7 @@ use crate::terraform::state::Resource;
 pub(super) const NAME_PATTERN: &str = "(?i)^[a-z0-9](-?[a-z0-9])*$";
 
 /// An agent that has an owner.
-struct Owned {
+struct OwnedAgent {
     /// The label of its owner.
     owner: String,
     /// The agent's own address, which tells the instances of modules it lies in.
@@ -23,13 +23,13 @@ struct Owned {
     agent: pb::Agent,
 }
 
-impl Owned {
+impl OwnedAgent {
     fn is_of(&self, label: &str, instance: &str) -> bool {
         self.owner == label && address::agree(&self.address, instance)
     }
 }
 
-pub(super) struct Agents(Vec<Owned>);
+pub(super) struct Agents(Vec<OwnedAgent>);
 
 impl Agents {
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut pb::Agent> {
@@ -57,7 +57,7 @@ impl Agents {
     }
 }
 
-pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Agents, ConvertError> {
+pub(super) fn collect(index: &ResourceIndex<'_>, graph: &Graph) -> Result<Agents, ConvertError> {
     // How many instances of modules a block is in; a block's own instances share a name and are duplicates.
     let mut modules: HashMap<Cow<'_, str>, HashSet<Vec<&str>>> = HashMap::new();
     for resource in index.managed("coder_agent") {
@@ -77,7 +77,7 @@ pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Agents, Conver
         let agent = agent(&name, Attributes::of(resource))?;
         let node = graph.find(&label).ok_or_else(|| ConvertError::NoNode(label.clone().into_owned()))?;
         if let Some(owner) = graph.nearest(node, Direction::Up, |label| index.is_owner(label)) {
-            agents.push(Owned { owner: owner.to_owned(), address: resource.address.clone(), agent });
+            agents.push(OwnedAgent { owner: owner.to_owned(), address: resource.address.clone(), agent });
         }
     }
     Ok(Agents(agents))

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::ConvertError;
 use super::agents::Agents;
 use super::attributes::Attributes;
-use super::index::Index;
+use super::index::ResourceIndex;
 use crate::terraform::graph::Graph;
 use crate::terraform::state::Resource;
 
@@ -22,7 +22,11 @@ pub(super) fn is_hyphenated(text: &str, any_case: bool) -> bool {
     !text.is_empty() && text.split('-').all(|part| !part.is_empty() && part.chars().all(letter))
 }
 
-pub(super) fn attach(index: &Index<'_>, graph: &Graph, agents: &mut Agents) -> Result<(), ConvertError> {
+pub(super) fn attach(
+    index: &ResourceIndex<'_>,
+    graph: &Graph,
+    agents: &mut Agents,
+) -> Result<(), ConvertError> {
     instances(index, agents);
     apps(index, graph, agents)?;
     for resource in index.managed("coder_env") {
@@ -67,7 +71,7 @@ fn each_owner(
     Ok(())
 }
 
-fn instances(index: &Index<'_>, agents: &mut Agents) {
+fn instances(index: &ResourceIndex<'_>, agents: &mut Agents) {
     for resource in index.managed("coder_agent_instance") {
         let from = Attributes::of(resource);
         let (Some(agent_id), Some(instance_id)) =
@@ -83,7 +87,7 @@ fn instances(index: &Index<'_>, agents: &mut Agents) {
     }
 }
 
-fn apps(index: &Index<'_>, graph: &Graph, agents: &mut Agents) -> Result<(), ConvertError> {
+fn apps(index: &ResourceIndex<'_>, graph: &Graph, agents: &mut Agents) -> Result<(), ConvertError> {
     let mut slugs = HashSet::new();
     for resource in index.managed("coder_app") {
         let app = app(&resource.name, Attributes::of(resource))?;

@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, HashSet};
 use super::address;
 use crate::terraform::state::{Module, Resource};
 
-pub(super) struct Index<'a> {
+pub(super) struct ResourceIndex<'a> {
     /// Address order makes every result independent of the order Terraform printed things in.
     by_address: BTreeMap<&'a str, &'a Resource>,
     owner_labels: HashSet<Cow<'a, str>>,
     /// Parameters, presets and AI tasks in the order they were met; duplicates stay (terraform 4.2).
     in_order: Vec<&'a Resource>,
-    labels: Labels,
+    labels: LabelRule,
 }
 
 /// How an address becomes a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Labels {
+enum LabelRule {
     /// Anything from the first instance key on is cut off (terraform 4.2), so that nothing in a module with `count` or
     /// `for_each` has a label of its own.
     CutAtKey,
@@ -26,13 +26,13 @@ enum Labels {
     WithoutKeys,
 }
 
-impl<'a> Index<'a> {
+impl<'a> ResourceIndex<'a> {
     pub(super) fn new(modules: &'a [Module]) -> Self {
         let mut index = Self {
             by_address: BTreeMap::new(),
             owner_labels: HashSet::new(),
             in_order: Vec::new(),
-            labels: Labels::CutAtKey,
+            labels: LabelRule::CutAtKey,
         };
         for module in modules {
             module.walk(&mut |resource| {
@@ -46,7 +46,7 @@ impl<'a> Index<'a> {
             });
         }
         if index.managed("coder_agent").any(|agent| address::is_in_keyed_module(&agent.address)) {
-            index.labels = Labels::WithoutKeys;
+            index.labels = LabelRule::WithoutKeys;
         }
         index.owner_labels = index
             .by_address
@@ -60,8 +60,8 @@ impl<'a> Index<'a> {
     /// The label of the block that an address is an instance of.
     pub(super) fn label<'t>(&self, address: &'t str) -> Cow<'t, str> {
         match self.labels {
-            Labels::CutAtKey => address.split_once('[').map_or(address, |(label, _)| label).into(),
-            Labels::WithoutKeys => address::without_keys(address),
+            LabelRule::CutAtKey => address.split_once('[').map_or(address, |(label, _)| label).into(),
+            LabelRule::WithoutKeys => address::without_keys(address),
         }
     }
 

@@ -4,9 +4,9 @@ use coder_wire::messages::provisioner as pb;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::Converted;
+use super::ConvertedResources;
 
-pub(super) fn of(converted: Converted) -> Value {
+pub(super) fn of(converted: ConvertedResources) -> Value {
     let mut resources = converted.resources;
     resources.sort_by(|a, b| (&a.name, &a.r#type).cmp(&(&b.name, &b.r#type)));
     let mut providers = converted.external_auth_providers;

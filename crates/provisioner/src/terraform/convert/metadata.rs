@@ -3,11 +3,11 @@
 use coder_wire::messages::provisioner as pb;
 
 use super::attributes::Attributes;
-use super::index::Index;
+use super::index::ResourceIndex;
 use super::{ConvertError, address};
 use crate::terraform::graph::{Direction, Graph};
 
-struct Described {
+struct DescribedResource {
     target: String,
     /// The address of the metadata, which tells the instances of modules it lies in.
     address: String,
@@ -17,9 +17,9 @@ struct Described {
     daily_cost: i32,
 }
 
-pub(super) struct Metadata(Vec<Described>);
+pub(super) struct MetadataIndex(Vec<DescribedResource>);
 
-impl Metadata {
+impl MetadataIndex {
     /// Applies to every instance of the label.
     pub(super) fn apply(&self, label: &str, instance: &str, resource: &mut pb::Resource) {
         let mut all = self.0.iter();
@@ -33,8 +33,8 @@ impl Metadata {
     }
 }
 
-pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Metadata, ConvertError> {
-    let mut described: Vec<Described> = Vec::new();
+pub(super) fn collect(index: &ResourceIndex<'_>, graph: &Graph) -> Result<MetadataIndex, ConvertError> {
+    let mut described: Vec<DescribedResource> = Vec::new();
     for resource in index.managed("coder_metadata") {
         let own = index.label(&resource.address);
         let Some(node) = graph.find(&own) else { continue };
@@ -57,7 +57,7 @@ pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Metadata, Conv
                 is_null: item.boolean("is_null")?,
             });
         }
-        described.push(Described {
+        described.push(DescribedResource {
             target: target.to_owned(),
             address: resource.address.clone(),
             items,
@@ -66,5 +66,5 @@ pub(super) fn collect(index: &Index<'_>, graph: &Graph) -> Result<Metadata, Conv
             daily_cost: from.small_integer("daily_cost")?,
         });
     }
-    Ok(Metadata(described))
+    Ok(MetadataIndex(described))
 }

@@ -14,13 +14,13 @@ pub(crate) mod text;
 use coder_wire::messages::provisioner as pb;
 
 use self::attributes::{Attributes, DecodeError};
-use self::index::Index;
+use self::index::ResourceIndex;
 use super::graph::{Graph, GraphError};
 use super::state::Module;
 
 /// Everything a graph step reports.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(crate) struct Converted {
+pub(crate) struct ConvertedResources {
     pub(crate) resources: Vec<pb::Resource>,
     pub(crate) parameters: Vec<pb::RichParameter>,
     pub(crate) presets: Vec<pb::Preset>,
@@ -66,8 +66,8 @@ pub(crate) enum ConvertError {
 }
 
 /// Converts module trees, in the order given, with the configuration graph they belong to.
-pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<Converted, ConvertError> {
-    let index = Index::new(modules);
+pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<ConvertedResources, ConvertError> {
+    let index = ResourceIndex::new(modules);
     let mut agents = agents::collect(&index, graph)?;
     attached::attach(&index, graph, &mut agents)?;
     let metadata = metadata::collect(&index, graph)?;
@@ -94,7 +94,7 @@ pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<Converted, Co
         resources.push(converted);
     }
 
-    Ok(Converted {
+    Ok(ConvertedResources {
         resources,
         parameters: parameters::convert(&index)?,
         presets: presets::convert(&index)?,
@@ -131,7 +131,7 @@ fn instance_id<'a>(kind: &str, attributes: Attributes<'a>) -> Option<&'a str> {
     attributes.string_if_any(attribute).filter(|id| !id.is_empty())
 }
 
-fn ai_tasks(index: &Index<'_>) -> Result<Vec<pb::AiTask>, ConvertError> {
+fn ai_tasks(index: &ResourceIndex<'_>) -> Result<Vec<pb::AiTask>, ConvertError> {
     let mut tasks = Vec::new();
     for resource in index.in_order("coder_ai_task") {
         let attributes = Attributes::of(resource);
@@ -151,7 +151,7 @@ fn ai_tasks(index: &Index<'_>) -> Result<Vec<pb::AiTask>, ConvertError> {
 }
 
 /// Providers by unique id, sorted by it; `coder_external_auth` wins over the older `coder_git_auth` (terraform 4.10).
-fn external_auth(index: &Index<'_>) -> Result<Vec<pb::ExternalAuthProviderResource>, ConvertError> {
+fn external_auth(index: &ResourceIndex<'_>) -> Result<Vec<pb::ExternalAuthProviderResource>, ConvertError> {
     let mut providers = std::collections::BTreeMap::new();
     for kind in ["coder_git_auth", "coder_external_auth"] {
         for resource in index.by_address().filter(|resource| resource.kind == kind) {

@@ -5,9 +5,9 @@ use pb::ParameterFormType as Form;
 
 use super::ConvertError;
 use super::attributes::Attributes;
-use super::index::Index;
+use super::index::ResourceIndex;
 
-pub(super) fn convert(index: &Index<'_>) -> Result<Vec<pb::RichParameter>, ConvertError> {
+pub(super) fn convert(index: &ResourceIndex<'_>) -> Result<Vec<pb::RichParameter>, ConvertError> {
     let mut parameters = Vec::new();
     for resource in index.in_order("coder_parameter") {
         parameters.push(parameter(Attributes::of(resource))?);

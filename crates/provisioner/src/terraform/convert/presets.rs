@@ -4,9 +4,9 @@ use coder_wire::messages::provisioner as pb;
 
 use super::ConvertError;
 use super::attributes::Attributes;
-use super::index::Index;
+use super::index::ResourceIndex;
 
-pub(super) fn convert(index: &Index<'_>) -> Result<Vec<pb::Preset>, ConvertError> {
+pub(super) fn convert(index: &ResourceIndex<'_>) -> Result<Vec<pb::Preset>, ConvertError> {
     let mut presets = Vec::new();
     for resource in index.in_order("coder_workspace_preset") {
         let from = Attributes::of(resource);

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::tests::{agent, graph, module, resource};
 use super::*;
 
-fn convert_all(resources: Value, edges: &[(&str, &str)]) -> Converted {
+fn convert_all(resources: Value, edges: &[(&str, &str)]) -> ConvertedResources {
     convert(&[module(resources)], &graph(edges)).unwrap()
 }
 
 /// The agents of the resource `terraform_data.<name>`.
-fn agents<'c>(converted: &'c Converted, name: &str) -> Vec<&'c pb::Agent> {
+fn agents<'c>(converted: &'c ConvertedResources, name: &str) -> Vec<&'c pb::Agent> {
     converted.resources.iter().filter(|r| r.name == name).flat_map(|r| &r.agents).collect()
 }
 

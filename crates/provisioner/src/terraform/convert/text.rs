@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{ConvertError, convert, json};
 use crate::terraform::graph::{Graph, GraphError};
 use crate::terraform::plan::Plan;
-use crate::terraform::state::{Module, ShownState};
+use crate::terraform::state::{Module, ShowOutput};
 
 /// What a text that Terraform printed is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl From<ConvertError> for TextError {
 
 /// What tells plans from states.
 #[derive(Default, Deserialize)]
-struct Parts {
+struct OutputMarkers {
     planned_values: Option<IgnoredAny>,
     values: Option<IgnoredAny>,
 }
@@ -70,10 +70,12 @@ pub fn convert_text(source: TextSource, shown: &[u8], graph: &str) -> Result<Val
     let unreadable = |what| move |reason| TextError::Json { what, reason };
     // Either would be read as the other with nothing in it.
     match (source, serde_json::from_slice(shown).unwrap_or_default()) {
-        (TextSource::Plan, Parts { planned_values: None, values: Some(_) }) => {
+        (TextSource::Plan, OutputMarkers { planned_values: None, values: Some(_) }) => {
             return Err(TextError::Source("state"));
         }
-        (TextSource::State, Parts { planned_values: Some(_), .. }) => return Err(TextError::Source("plan")),
+        (TextSource::State, OutputMarkers { planned_values: Some(_), .. }) => {
+            return Err(TextError::Source("plan"));
+        }
         _ => {}
     }
     let modules: Vec<Module> = match source {
@@ -82,7 +84,7 @@ pub fn convert_text(source: TextSource, shown: &[u8], graph: &str) -> Result<Val
             plan.into_modules()
         }
         TextSource::State => {
-            let state: ShownState = serde_json::from_slice(shown).map_err(unreadable("state"))?;
+            let state: ShowOutput = serde_json::from_slice(shown).map_err(unreadable("state"))?;
             state.values.map(|values| values.root_module).into_iter().collect()
         }
     };

@@ -9,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use url::Url;
 
-use super::Progress;
-use crate::terraform::web::{self, SetUpError};
+use super::InstallProgress;
+use crate::terraform::web::{self, HttpClientError};
 
 /// The index of all releases has some megabytes.
 pub(super) const INDEX_LIMIT: usize = 64 * 1024 * 1024;
@@ -29,7 +29,7 @@ const NEXT: &str = "name a mirror that can be reached with --terraform-mirror, o
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error(transparent)]
-    SetUp(#[from] SetUpError),
+    SetUp(#[from] HttpClientError),
     #[error("{0} is no address: {NEXT}")]
     Address(url::ParseError),
     #[error("{url} cannot be fetched: {reason}: {NEXT}")]
@@ -43,13 +43,13 @@ pub(crate) enum FetchError {
 }
 
 /// A server with releases.
-pub(super) struct Remote {
+pub(super) struct ReleaseServer {
     base: Url,
     http: reqwest::Client,
     read_timeout: Duration,
 }
 
-impl Remote {
+impl ReleaseServer {
     pub(super) fn new(base: Url, read_timeout: Duration) -> Result<Self, FetchError> {
         let http = web::client(read_timeout)?;
         Ok(Self { base, http, read_timeout })
@@ -72,7 +72,7 @@ impl Remote {
         &self,
         path: &str,
         to: &Path,
-        progress: &Progress<'_>,
+        progress: &InstallProgress<'_>,
     ) -> Result<String, FetchError> {
         let disk = |reason| FetchError::Disk { path: to.to_owned(), reason };
         let (url, mut response) = self.open(path).await?;

@@ -42,7 +42,7 @@ pub(crate) enum Error {
 
 /// A key, and when its signatures of data count.
 #[derive(Debug)]
-struct Trusted {
+struct TrustedKey {
     key: PublicKey,
     id: [u8; 8],
     /// Seconds since 1970, the second one exclusive.
@@ -51,7 +51,7 @@ struct Trusted {
 
 /// The keys whose signatures count.
 #[derive(Debug)]
-pub(super) struct Keys(Vec<Trusted>);
+pub(super) struct Keys(Vec<TrustedKey>);
 
 impl Keys {
     /// Reads blocks of public keys in ASCII armour. Subkeys count as far as their primary key says so.
@@ -103,7 +103,7 @@ impl Keys {
 }
 
 /// A key of a block, and what its primary key says of it.
-struct Said {
+struct KeyBindings {
     /// None when it is of a kind that is not supported.
     key: Option<PublicKey>,
     is_primary: bool,
@@ -113,7 +113,7 @@ struct Said {
     is_revoked: bool,
 }
 
-impl Said {
+impl KeyBindings {
     fn of(key: Option<PublicKey>, subject: Vec<u8>, is_primary: bool) -> Self {
         Self { key, is_primary, subject, newest: None, is_revoked: false }
     }
@@ -137,10 +137,10 @@ impl Said {
     }
 
     /// The key, if its signatures of data count.
-    fn trusted(self) -> Option<Trusted> {
+    fn trusted(self) -> Option<TrustedKey> {
         let (key, signature) = (self.key?, self.newest?);
         let may_sign = signature.flags.is_none_or(|flags| flags & MAY_SIGN != 0);
-        (may_sign && !self.is_revoked).then(|| Trusted {
+        (may_sign && !self.is_revoked).then(|| TrustedKey {
             id: id_of(&key),
             valid: validity(&key, &signature),
             key,
@@ -149,13 +149,13 @@ impl Said {
 }
 
 /// One primary key, its users and its subkeys. Signatures follow what they are about.
-fn read_block(block: &[u8], trusted: &mut Vec<Trusted>) -> Result<(), Error> {
+fn read_block(block: &[u8], trusted: &mut Vec<TrustedKey>) -> Result<(), Error> {
     let mut packets = packet::all(block)?.into_iter();
     let Some(Packet::PublicKey(primary)) = packets.next() else {
         return Err(Error::Malformed("a block of keys must begin with a primary key"));
     };
     let primary = primary?;
-    let mut said = Said::of(Some(primary.clone()), hashed_key(&primary), true);
+    let mut said = KeyBindings::of(Some(primary.clone()), hashed_key(&primary), true);
     for packet in packets {
         match packet {
             Packet::Signature(Ok(signature)) => said.take(signature, &primary),
@@ -169,7 +169,7 @@ fn read_block(block: &[u8], trusted: &mut Vec<Trusted>) -> Result<(), Error> {
                 let subkey = subkey.ok();
                 let mut subject = hashed_key(&primary);
                 subject.extend(subkey.as_ref().map(hashed_key).unwrap_or_default());
-                let before = std::mem::replace(&mut said, Said::of(subkey, subject, false));
+                let before = std::mem::replace(&mut said, KeyBindings::of(subkey, subject, false));
                 if before.is_primary && before.is_revoked {
                     // Nothing that a revoked key says counts.
                     return Ok(());

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::terraform::binary::choose::choose;
-use crate::terraform::binary::required::Required;
-use crate::terraform::binary::{Binary, MINIMUM, Origin, Product, Version};
+use crate::terraform::binary::required::TemplateRequirements;
+use crate::terraform::binary::{Binary, BinaryOrigin, MINIMUM, Product, Version};
 
 /// What comes after may print other things; people can still offer it themselves.
 const BELOW: (u64, u64, u64) = (2, 0, 0);
@@ -24,18 +24,18 @@ pub(crate) enum ReleaseError {
 
 /// The part of the index that is of interest. Names of files are not taken from it, since nobody signs it.
 #[derive(Deserialize)]
-struct Index {
-    versions: HashMap<String, Entry>,
+struct ReleaseIndex {
+    versions: HashMap<String, IndexEntry>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct IndexEntry {
     #[serde(default)]
-    builds: Vec<Build>,
+    builds: Vec<IndexBuild>,
 }
 
 #[derive(Deserialize)]
-struct Build {
+struct IndexBuild {
     #[serde(default)]
     os: String,
     #[serde(default)]
@@ -64,8 +64,8 @@ impl Release {
 }
 
 /// The newest release that fits. Versions before a release are never installed, only used where people offer them.
-pub(super) fn newest(index: &[u8], required: &Required) -> Result<Release, ReleaseError> {
-    let index: Index =
+pub(super) fn newest(index: &[u8], required: &TemplateRequirements) -> Result<Release, ReleaseError> {
+    let index: ReleaseIndex =
         serde_json::from_slice(index).map_err(|error| ReleaseError::Index(error.to_string()))?;
     let mut releases: Vec<Binary> = index
         .versions
@@ -81,7 +81,7 @@ pub(super) fn newest(index: &[u8], required: &Required) -> Result<Release, Relea
             path: version.to_string().into(),
             version,
             product: Product::Terraform,
-            origin: Origin::Installed,
+            origin: BinaryOrigin::Installed,
         })
         .collect();
     releases.sort_by(|one, other| match other.version.order(&one.version) {
@@ -128,7 +128,7 @@ fn arch() -> &'static str {
 mod tests {
     use super::*;
     use crate::terraform::binary::constraint::Constraint;
-    use crate::terraform::binary::required::Requirement;
+    use crate::terraform::binary::required::VersionRequirement;
 
     fn index(versions: &[&str]) -> Vec<u8> {
         let entry = |version: &&str| {
@@ -141,15 +141,15 @@ mod tests {
     }
 
     fn newest_of(versions: &[&str], constraint: Option<&str>) -> Result<String, String> {
-        let requirement = |text| Requirement {
+        let requirement = |text| VersionRequirement {
             constraint: Constraint::parse(text).unwrap(),
             place: "main.tf:1".to_owned(),
             of_tofu: false,
             replaced: false,
         };
-        let required = Required {
+        let required = TemplateRequirements {
             requirements: constraint.map(requirement).into_iter().collect(),
-            ..Required::default()
+            ..TemplateRequirements::default()
         };
         let found = newest(&index(versions), &required);
         found.map(|release| release.version.to_string()).map_err(|error| error.to_string())
@@ -166,7 +166,12 @@ mod tests {
             assert!(error.contains(&format!("none of the {count} releases")), "{error}");
             assert!(error.contains("main.tf:1"), "{error}");
         }
-        assert!(newest(b"<html>", &Required::default()).unwrap_err().to_string().contains("index.json"));
+        assert!(
+            newest(b"<html>", &TemplateRequirements::default())
+                .unwrap_err()
+                .to_string()
+                .contains("index.json")
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ const LONGEST_NAME: usize = 128;
 
 /// One call whose source, and version if it has one, are plain texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct ModuleCall {
     pub(crate) name: String,
     pub(crate) source: String,
     pub(crate) version: Option<String>,
@@ -26,19 +26,19 @@ pub(crate) struct Call {
 
 /// What one file says of a call. Of each: nothing, something that is no plain text, or a text.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct CallAttributes {
     pub(crate) source: Option<Option<String>>,
     version: Option<Option<String>>,
 }
 
 /// Those of one folder, by name. What cannot be read is passed over: Terraform says what is wrong with it. Blocks.
-pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<Call> {
+pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<ModuleCall> {
     let names = dir.read_dir().into_iter().flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let is_file = entry.metadata().is_ok_and(|file| file.is_file() && file.len() <= LARGEST);
         is_file.then_some(name)
     });
-    let mut calls: BTreeMap<String, Said> = BTreeMap::new();
+    let mut calls: BTreeMap<String, CallAttributes> = BTreeMap::new();
     let mut effort = Effort::default();
     for name in read_by(reader, names) {
         let Ok(text) = std::fs::read_to_string(dir.join(&name)) else { continue };
@@ -58,12 +58,12 @@ pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<Call> {
             call.version = said.version.or(call.version.take());
         }
     }
-    let plain = |(name, said): (String, Said)| {
+    let plain = |(name, said): (String, CallAttributes)| {
         let version = match said.version {
             None => None,
             Some(version) => Some(version?),
         };
-        is_name(&name).then_some(Call { name, source: said.source??, version })
+        is_name(&name).then_some(ModuleCall { name, source: said.source??, version })
     };
     calls.into_iter().filter_map(plain).collect()
 }
@@ -75,27 +75,27 @@ fn is_name(name: &str) -> bool {
 }
 
 /// The calls of one file, with the names of the modules.
-pub(crate) fn in_body(body: &Body) -> Vec<(String, Said)> {
+pub(crate) fn in_body(body: &Body) -> Vec<(String, CallAttributes)> {
     let call = |block: &Block| {
         let name = match block.labels.first()? {
             BlockLabel::String(name) => name.value().clone(),
             BlockLabel::Ident(name) => name.to_string(),
         };
         let of = |name: &str| block.body.get_attribute(name).map(|attribute| literal::text(&attribute.value));
-        Some((name, Said { source: of("source"), version: of("version") }))
+        Some((name, CallAttributes { source: of("source"), version: of("version") }))
     };
     body.get_blocks("module").filter_map(call).collect()
 }
 
 /// The same of a file in JSON.
-pub(crate) fn in_json(root: &Value) -> Vec<(String, Said)> {
+pub(crate) fn in_json(root: &Value) -> Vec<(String, CallAttributes)> {
     let blocks = one_or_many(Some(root)).into_iter().flat_map(|root| one_or_many(root.get("module")));
     let calls = blocks.filter_map(Value::as_object).flatten();
     let bodies =
         calls.flat_map(|(name, call)| one_or_many(Some(call)).into_iter().map(move |body| (name, body)));
     let said = |(name, body): (&String, &Value)| {
         let of = |name: &str| body.get(name).filter(|value| !value.is_null()).map(plain);
-        (name.clone(), Said { source: of("source"), version: of("version") })
+        (name.clone(), CallAttributes { source: of("source"), version: of("version") })
     };
     bodies.map(said).collect()
 }

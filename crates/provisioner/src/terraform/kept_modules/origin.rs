@@ -4,11 +4,11 @@ use crate::terraform::binary::Product;
 
 /// A module's source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum ModuleSource {
     /// A folder beside the one that calls it.
     Local,
     /// A registry.
-    Registry(Address),
+    Registry(RegistryAddress),
     /// A git repository.
     Git {
         /// As git is told it.
@@ -27,7 +27,7 @@ pub(crate) enum Origin {
 
 /// A module in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct RegistryAddress {
     /// None is the registry of the program that runs.
     pub(crate) host: Option<String>,
     /// `namespace/name/provider`.
@@ -51,13 +51,13 @@ pub(crate) fn is_local(source: &str) -> bool {
     source.starts_with("./") || source.starts_with("../")
 }
 
-impl Origin {
+impl ModuleSource {
     /// Reads a source.
     pub(crate) fn of(source: &str) -> Self {
         if is_local(source) {
             return Self::Local;
         }
-        if let Some(address) = Address::parse(source) {
+        if let Some(address) = RegistryAddress::parse(source) {
             return Self::Registry(address);
         }
         let (address, query) = source.split_once('?').unwrap_or((source, ""));
@@ -138,7 +138,7 @@ fn without_folder(address: &str) -> &str {
     address[path..].find("//").map_or(address, |at| &address[..path + at])
 }
 
-impl Address {
+impl RegistryAddress {
     /// `[host/]namespace/name/provider[//folder]`.
     fn parse(source: &str) -> Option<Self> {
         let (path, folder) =
@@ -183,24 +183,28 @@ impl Address {
 mod tests {
     use super::*;
 
-    fn git(url: &str, reference: Option<&str>) -> Origin {
-        Origin::Git { url: url.to_owned(), reference: reference.map(str::to_owned) }
+    fn git(url: &str, reference: Option<&str>) -> ModuleSource {
+        ModuleSource::Git { url: url.to_owned(), reference: reference.map(str::to_owned) }
     }
 
-    fn registry(whole: &str) -> Origin {
+    fn registry(whole: &str) -> ModuleSource {
         let (host, path) = whole.split_once('/').unwrap();
         let (path, folder) =
             path.split_once("//").map_or((path, None), |(path, folder)| (path, Some(folder)));
         let host = Some(host).filter(|host| *host != "-").map(str::to_owned);
-        Origin::Registry(Address { host, path: path.to_owned(), folder: folder.map(str::to_owned) })
+        ModuleSource::Registry(RegistryAddress {
+            host,
+            path: path.to_owned(),
+            folder: folder.map(str::to_owned),
+        })
     }
 
     #[test]
     fn sources() {
-        let archive = |url: &str| Origin::Archive { url: url.to_owned() };
+        let archive = |url: &str| ModuleSource::Archive { url: url.to_owned() };
         for (source, wanted) in [
-            ("./a", Origin::Local),
-            ("../a", Origin::Local),
+            ("./a", ModuleSource::Local),
+            ("../a", ModuleSource::Local),
             ("coder/dotfiles/coder", registry("-/coder/dotfiles/coder")),
             (
                 "registry.coder.com/coder/git-clone/coder",
@@ -223,23 +227,23 @@ mod tests {
             ("https://x.example/m.zip//sub", archive("https://x.example/m.zip")),
             ("http://x.example:80/m.tar.gz", archive("http://x.example:80/m.tar.gz")),
             // What has a part that is not known here.
-            ("git::https://x.example/a?sshkey=abc", Origin::Other),
-            ("git::https://x.example/a?ref=--upload-pack=x", Origin::Other),
-            ("git::https://x.example/a?ref=a&ref=b", Origin::Other),
-            ("git::ext::sh -c x", Origin::Other),
-            ("git::--upload-pack=x", Origin::Other),
-            ("github.com/a", Origin::Other),
-            ("gitlab.com/a/b/c", Origin::Other),
-            ("https://x.example/m.zip?archive=false", Origin::Other),
-            ("https://x.example/m", Origin::Other),
-            ("hg::https://x.example/a", Origin::Other),
-            ("s3::https://s3.amazonaws.com/b/m.zip", Origin::Other),
-            ("/srv/modules/a", Origin::Other),
-            ("a/b", Origin::Other),
-            ("localhost:8443/a/b/c", Origin::Other),
-            ("", Origin::Other),
+            ("git::https://x.example/a?sshkey=abc", ModuleSource::Other),
+            ("git::https://x.example/a?ref=--upload-pack=x", ModuleSource::Other),
+            ("git::https://x.example/a?ref=a&ref=b", ModuleSource::Other),
+            ("git::ext::sh -c x", ModuleSource::Other),
+            ("git::--upload-pack=x", ModuleSource::Other),
+            ("github.com/a", ModuleSource::Other),
+            ("gitlab.com/a/b/c", ModuleSource::Other),
+            ("https://x.example/m.zip?archive=false", ModuleSource::Other),
+            ("https://x.example/m", ModuleSource::Other),
+            ("hg::https://x.example/a", ModuleSource::Other),
+            ("s3::https://s3.amazonaws.com/b/m.zip", ModuleSource::Other),
+            ("/srv/modules/a", ModuleSource::Other),
+            ("a/b", ModuleSource::Other),
+            ("localhost:8443/a/b/c", ModuleSource::Other),
+            ("", ModuleSource::Other),
         ] {
-            assert_eq!(Origin::of(source), wanted, "{source}");
+            assert_eq!(ModuleSource::of(source), wanted, "{source}");
         }
     }
 
@@ -259,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_registrys_module_is_written_down_with_its_host() {
-        let whole = |source: &str, product| Address::parse(source).unwrap().whole(product);
+        let whole = |source: &str, product| RegistryAddress::parse(source).unwrap().whole(product);
         assert_eq!(whole("a/b/c//d/e", Product::Terraform), "registry.terraform.io/a/b/c//d/e");
         assert_eq!(whole("a/b/c", Product::OpenTofu), "registry.opentofu.org/a/b/c");
         assert_eq!(whole("x.example/a/b/c", Product::OpenTofu), "x.example/a/b/c");

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::PATIENCE;
-use super::origin::Address;
+use super::origin::RegistryAddress;
 use crate::terraform::binary::constraint::Constraint;
 use crate::terraform::binary::{Product, Version};
 use crate::terraform::environment::Environment;
@@ -19,36 +19,36 @@ const DISCOVERY_LIMIT: usize = 1024 * 1024;
 const VERSIONS_LIMIT: usize = 16 * 1024 * 1024;
 
 #[derive(Deserialize)]
-struct Offered {
-    modules: Vec<Versions>,
+struct VersionsResponse {
+    modules: Vec<ModuleVersions>,
 }
 
 #[derive(Deserialize)]
-struct Versions {
-    versions: Vec<Listed>,
+struct ModuleVersions {
+    versions: Vec<ListedVersion>,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ListedVersion {
     version: String,
 }
 
 /// The registries that one template's modules are in, each asked once.
 #[derive(Debug, Default)]
-pub(crate) struct Registries {
+pub(crate) struct RegistryClient {
     /// Where a host has its modules.
     bases: BTreeMap<String, Option<Url>>,
     /// The versions of a module, by its address without a folder.
     versions: BTreeMap<String, Option<Vec<String>>>,
 }
 
-impl Registries {
+impl RegistryClient {
     /// The newest version that fits. None when that is not certain, and for hosts about which Terraform has been told more
     /// than can be known here, such as a token.
     pub(crate) async fn newest(
         &mut self,
         http: &Client,
-        address: &Address,
+        address: &RegistryAddress,
         condition: Option<&str>,
         product: Product,
         environment: &Environment,
@@ -76,7 +76,7 @@ impl Registries {
         }
         let base = self.bases.get(host)?.as_ref()?;
         let (_, text) = get(http, base.join(&format!("{path}/versions")).ok()?, VERSIONS_LIMIT).await?;
-        let offered: Offered = serde_json::from_slice(&text).ok()?;
+        let offered: VersionsResponse = serde_json::from_slice(&text).ok()?;
         let first = offered.modules.into_iter().next()?;
         Some(first.versions.into_iter().map(|listed| listed.version).collect())
     }

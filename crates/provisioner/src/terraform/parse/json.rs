@@ -7,19 +7,19 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 /// A JSON text that keeps the order of its fields.
-enum Doc {
-    Fields(Vec<(String, Doc)>),
-    Items(Vec<Doc>),
+enum OrderedJson {
+    Fields(Vec<(String, OrderedJson)>),
+    Items(Vec<OrderedJson>),
     Plain(Value),
 }
 
 /// The variables of a file.
 pub(super) fn variables(text: &str) -> Result<Vec<TemplateVariable>, serde_json::Error> {
-    let root: Doc = serde_json::from_str(text)?;
+    let root: OrderedJson = serde_json::from_str(text)?;
     let mut found = Vec::new();
     // Every level of a JSON body may be an object or a list of objects.
     for root in root.one_or_many() {
-        for blocks in root.field("variable").into_iter().flat_map(Doc::one_or_many) {
+        for blocks in root.field("variable").into_iter().flat_map(OrderedJson::one_or_many) {
             for (name, bodies) in blocks.fields() {
                 found.extend(bodies.one_or_many().iter().map(|body| variable(name, body)));
             }
@@ -28,8 +28,8 @@ pub(super) fn variables(text: &str) -> Result<Vec<TemplateVariable>, serde_json:
     Ok(found)
 }
 
-fn variable(name: &str, body: &Doc) -> TemplateVariable {
-    let value = |key: &str| body.field(key).map_or(Value::Null, Doc::value);
+fn variable(name: &str, body: &OrderedJson) -> TemplateVariable {
+    let value = |key: &str| body.field(key).map_or(Value::Null, OrderedJson::value);
     let default = value("default");
     let default = coder_source::json_constant(&default).unwrap_or_else(|_| Some(default.to_string()));
     let text = |key: &str| value(key).as_str().unwrap_or_default().to_owned();
@@ -43,7 +43,7 @@ fn variable(name: &str, body: &Doc) -> TemplateVariable {
     }
 }
 
-impl Doc {
+impl OrderedJson {
     fn fields(&self) -> &[(String, Self)] {
         if let Self::Fields(fields) = self { fields } else { &[] }
     }
@@ -66,58 +66,58 @@ impl Doc {
     }
 }
 
-impl<'de> Deserialize<'de> for Doc {
+impl<'de> Deserialize<'de> for OrderedJson {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Reader)
+        from.deserialize_any(JsonVisitor)
     }
 }
 
-struct Reader;
+struct JsonVisitor;
 
-impl<'de> Visitor<'de> for Reader {
-    type Value = Doc;
+impl<'de> Visitor<'de> for JsonVisitor {
+    type Value = OrderedJson;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Doc, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OrderedJson, A::Error> {
         let mut fields = Vec::new();
         while let Some(field) = map.next_entry()? {
             fields.push(field);
         }
-        Ok(Doc::Fields(fields))
+        Ok(OrderedJson::Fields(fields))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Doc, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OrderedJson, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = list.next_element()? {
             items.push(item);
         }
-        Ok(Doc::Items(items))
+        Ok(OrderedJson::Items(items))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Doc, E> {
-        Ok(Doc::Plain(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Plain(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Doc, E> {
-        Ok(Doc::Plain(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Plain(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Doc, E> {
-        Ok(Doc::Plain(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Plain(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Doc, E> {
-        Ok(Doc::Plain(value.into()))
+    fn visit_f64<E>(self, value: f64) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Plain(value.into()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Doc, E> {
-        Ok(Doc::Plain(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Plain(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Doc, E> {
-        Ok(Doc::Plain(Value::Null))
+    fn visit_unit<E>(self) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Plain(Value::Null))
     }
 }

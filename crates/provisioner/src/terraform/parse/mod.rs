@@ -42,14 +42,14 @@ pub(crate) enum ParseError {
     DuplicateTag(String),
 }
 
-struct Found {
+struct LocatedVariable {
     file: String,
     /// In a file of JSON the position among its variables.
     line: usize,
     variable: TemplateVariable,
 }
 
-impl Found {
+impl LocatedVariable {
     /// Takes over what an override file does not repeat.
     fn complete(&mut self, overridden: TemplateVariable) {
         let variable = &mut self.variable;
@@ -71,7 +71,7 @@ impl Found {
 impl RootModule {
     /// Reads the files of a directory that `reader` reads. Blocks, so call it off the async threads.
     pub(crate) fn read(dir: &Path, reader: Reader) -> Result<Self, ParseError> {
-        let mut variables: BTreeMap<String, Found> = BTreeMap::new();
+        let mut variables: BTreeMap<String, LocatedVariable> = BTreeMap::new();
         let mut tags = Tags::default();
         let mut effort = Effort::default();
         let mut files = Vec::new();
@@ -84,11 +84,11 @@ impl RootModule {
             let text = std::str::from_utf8(bytes)
                 .map_err(|_| ParseError::Read { file: file.clone(), reason: "not UTF-8 text".to_owned() })?;
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-            let found: Vec<Found> = if file.ends_with(".json") {
+            let found: Vec<LocatedVariable> = if file.ends_with(".json") {
                 tags.must_evaluate_some |= text.contains("coder_workspace_tags");
                 let variables = json::variables(text)
                     .map_err(|error| ParseError::Json { file: file.clone(), reason: error.to_string() })?;
-                let found = |(line, variable)| Found { file: file.clone(), line, variable };
+                let found = |(line, variable)| LocatedVariable { file: file.clone(), line, variable };
                 (0..).zip(variables).map(found).collect()
             } else {
                 let Parsed { body, text } =
@@ -107,7 +107,7 @@ impl RootModule {
                 variables.insert(entry.variable.name.clone(), entry);
             }
         }
-        let mut found: Vec<Found> = variables.into_values().collect();
+        let mut found: Vec<LocatedVariable> = variables.into_values().collect();
         found.sort_by(|a, b| (&a.file, a.line, &a.variable.name).cmp(&(&b.file, b.line, &b.variable.name)));
         Ok(Self {
             variables: found.into_iter().map(|entry| entry.variable).collect(),
@@ -138,14 +138,14 @@ fn source<'t>(text: &'t str, expression: &Expression) -> &'t str {
     expression.span().and_then(|span| text.get(span)).unwrap_or_default().trim()
 }
 
-fn variable(file: &str, text: &str, block: &Block) -> Option<Found> {
+fn variable(file: &str, text: &str, block: &Block) -> Option<LocatedVariable> {
     let name = block.labels.first()?.as_str().to_owned();
     let attribute = |key: &str| block.body.get_attribute(key).map(|attribute| &attribute.value);
     // Terraform has evaluated the default by now; what only it understands is told as it is written.
     let default = attribute("default").and_then(|value| {
         coder_source::constant(value).unwrap_or_else(|_| Some(source(text, value).to_owned()))
     });
-    Some(Found {
+    Some(LocatedVariable {
         file: file.to_owned(),
         line: line_of(text, block.span()),
         variable: TemplateVariable {

@@ -10,13 +10,13 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use super::{MOST_FILES, Seen};
+use super::{FileStamp, MOST_FILES};
 
 /// Hashes by `host/namespace/type/version`.
 #[derive(Debug, Default)]
-pub(super) struct Locked(HashMap<String, Vec<String>>);
+pub(super) struct LockedHashes(HashMap<String, Vec<String>>);
 
-impl Locked {
+impl LockedHashes {
     /// Reads a lock file as Terraform writes it. What is written in another way is not found.
     pub(super) fn read(text: &str) -> Self {
         let mut locked = Self::default();
@@ -49,7 +49,7 @@ impl Locked {
 /// The hash of an unpacked provider, as lock files have it: of the list of its files with their hashes.
 pub(super) fn hash(package: &Path) -> Result<String> {
     let mut files = Vec::new();
-    Seen::below(package, MOST_FILES, &mut files)?;
+    FileStamp::below(package, MOST_FILES, &mut files)?;
     let mut lines = Vec::new();
     for file in &files {
         let name = file.path().strip_prefix(package).map_err(std::io::Error::other)?;

@@ -8,20 +8,20 @@ use std::time::SystemTime;
 use super::locked::hash;
 use super::{below, is_sealed, links, packages, record, used};
 use crate::job_files::{JobFile, is_plain_dir};
-use crate::terraform::filling::Filling;
+use crate::terraform::filling::ScratchDir;
 use crate::terraform::prepared::{DATA, PROVIDERS};
 use crate::terraform::seal::Seals;
 
 /// What one `init` fills; removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Staging {
-    filling: Filling,
+pub(crate) struct PluginStaging {
+    filling: ScratchDir,
     root: PathBuf,
     seals: Seals,
 }
 
-impl Staging {
-    pub(super) const fn new(filling: Filling, root: PathBuf, seals: Seals) -> Self {
+impl PluginStaging {
+    pub(super) const fn new(filling: ScratchDir, root: PathBuf, seals: Seals) -> Self {
         Self { filling, root, seals }
     }
 

@@ -6,17 +6,17 @@ use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 use tokio_util::sync::CancellationToken;
 
-use super::{GRAPH_STAGE, Graphed, StepError, Steps, args, blocking, failed};
+use super::{GRAPH_STAGE, GraphOutput, StepError, Steps, args, blocking, failed};
 use crate::logs::StageLog;
 use crate::terraform::environment;
-use crate::terraform::run::Observer;
-use crate::terraform::state::{self, ShownState};
-use crate::terraform::timings::Step;
+use crate::terraform::run::EventObserver;
+use crate::terraform::state::{self, ShowOutput};
+use crate::terraform::timings::TerraformStep;
 
 /// A longer state could not be sent, and a job may have made it so.
 const LARGEST_STATE: u64 = MAX_STATE_SIZE as u64;
 
-pub(crate) struct Applied {
+pub(crate) struct ApplyOutput {
     pub(crate) state: Bytes,
     pub(crate) timings: Vec<pb::Timing>,
 }
@@ -26,9 +26,9 @@ impl Steps<'_> {
         &mut self,
         stage: &'static str,
         metadata: &pb::Metadata,
-    ) -> Result<Applied, StepError> {
+    ) -> Result<ApplyOutput, StepError> {
         let log = self.log(stage);
-        let mut observer = Observer::start(Step::Apply, self.tools.clock);
+        let mut observer = EventObserver::start(TerraformStep::Apply, self.tools.clock);
         self.work.set_precious();
         // Whatever ends this step, the state's follower looks a last time.
         let ended = CancellationToken::new();
@@ -48,7 +48,7 @@ impl Steps<'_> {
             Err(error) => Err(error),
         };
         match (result, state_file) {
-            (Ok(()), Ok(state)) => Ok(Applied { state, timings }),
+            (Ok(()), Ok(state)) => Ok(ApplyOutput { state, timings }),
             (Ok(()), Err(error)) => Err(StepError { timings, ..error }),
             (Err(error), state) => Err(StepError { timings, state: state.unwrap_or_default(), ..error }),
         }
@@ -72,7 +72,7 @@ impl Steps<'_> {
         &self,
         metadata: &pb::Metadata,
         log: &StageLog,
-        observer: &mut Observer<'_>,
+        observer: &mut EventObserver<'_>,
     ) -> Result<(), StepError> {
         let destroys = metadata.workspace_transition() == pb::WorkspaceTransition::Destroy;
         if destroys && !tokio::fs::try_exists(self.work.state_file().path()).await.unwrap_or(false) {
@@ -90,7 +90,7 @@ impl Steps<'_> {
     }
 
     /// Everything the state holds.
-    pub(crate) async fn graph_of_state(&self, state: &[u8]) -> Result<Graphed, StepError> {
+    pub(crate) async fn graph_of_state(&self, state: &[u8]) -> Result<GraphOutput, StepError> {
         let started_at = self.tools.clock.now();
         if state.is_empty() && self.graph.is_none() {
             return self.convert(&[], started_at);
@@ -110,7 +110,7 @@ impl Steps<'_> {
             .capture(&args(["show", "-json", "-no-color"]), &self.common_variables(), &self.log(GRAPH_STAGE))
             .await
             .map_err(|error| failed("load tfstate for graph", error))?;
-        let shown: ShownState =
+        let shown: ShowOutput =
             serde_json::from_slice(&json).map_err(|error| failed("load tfstate for graph", error))?;
         Ok(shown.values.unwrap_or_default().root_module)
     }

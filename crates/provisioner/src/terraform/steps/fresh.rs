@@ -17,12 +17,12 @@ use super::{StepError, Steps, args, blocking, failed};
 use crate::cancel::Urgency;
 use crate::isolation::IsolationLevel;
 use crate::logs::StageLog;
-use crate::terraform::environment::Variables;
+use crate::terraform::environment::EnvVars;
 use crate::terraform::events::Event;
-use crate::terraform::facts::Facts;
-use crate::terraform::plugins::Plugins;
-use crate::terraform::prepared::{self, Key, Purpose, Turn};
-use crate::terraform::run::{Observer, RunError, Runner};
+use crate::terraform::facts::TemplateFeatures;
+use crate::terraform::plugins::PluginCache;
+use crate::terraform::prepared::{self, FileLock, InitKey, InitPurpose};
+use crate::terraform::run::{CommandError, EventObserver, Runner};
 
 /// How often a command is run at most, and by how much the delay in between grows.
 const ATTEMPTS: u32 = 4;
@@ -44,11 +44,11 @@ impl Steps<'_> {
     /// Lets Terraform set itself up, and keeps what it made. Daemons of this machine take turns for each template.
     pub(super) async fn run_fresh_init(
         &self,
-        key: &Key,
-        purpose: Purpose,
+        key: &InitKey,
+        purpose: InitPurpose,
         has_json: bool,
         log: &StageLog,
-        observer: &mut Observer<'_>,
+        observer: &mut EventObserver<'_>,
     ) -> Result<(), StepError> {
         let (dir, now) = (self.work.template(), SystemTime::from(self.tools.clock.now()));
         let plugins = self.tools.cache.plugins.clone();
@@ -76,10 +76,10 @@ impl Steps<'_> {
 
     async fn set_up(
         &self,
-        key: &Key,
+        key: &InitKey,
         has_json: bool,
         log: &StageLog,
-        observer: &mut Observer<'_>,
+        observer: &mut EventObserver<'_>,
     ) -> Result<(), StepError> {
         let mut facts = self.facts().await?;
         let mut for_all = self.is_for_all(facts);
@@ -119,7 +119,7 @@ impl Steps<'_> {
         self.install_providers(plugins, for_all, &arguments, log, observer).await?;
         drop(turn);
         if without_backend && facts.backend {
-            self.repeat(&whole, &self.with_provider(Variables::new()), None, log, observer).await?;
+            self.repeat(&whole, &self.with_provider(EnvVars::new()), None, log, observer).await?;
         }
         Ok(())
     }
@@ -127,11 +127,11 @@ impl Steps<'_> {
     /// Runs an `init` that may download providers.
     async fn install_providers(
         &self,
-        plugins: Plugins,
+        plugins: PluginCache,
         is_in_turn: bool,
         arguments: &[OsString],
         log: &StageLog,
-        observer: &mut Observer<'_>,
+        observer: &mut EventObserver<'_>,
     ) -> Result<(), StepError> {
         let now = SystemTime::from(self.tools.clock.now());
         let lock_file = self.work.in_template(prepared::LOCK_FILE);
@@ -144,7 +144,7 @@ impl Steps<'_> {
             plugins.stage(lock_file.as_deref()).map_err(|error| failed("make the plugin cache", error))
         })
         .await?;
-        let mut variables = self.with_provider(Variables::new());
+        let mut variables = self.with_provider(EnvVars::new());
         variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), staging.dir().to_string_lossy().into_owned()));
         // Without it the cache is used only for what a lock file names. A job's own lock file goes nowhere.
         variables.push(("TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE".to_owned(), "1".to_owned()));
@@ -153,7 +153,7 @@ impl Steps<'_> {
         blocking(move || staging.settle(&dir, now).map_err(|error| failed("keep the providers", error))).await
     }
 
-    async fn get_modules(&self, log: &StageLog, observer: &mut Observer<'_>) -> Result<(), StepError> {
+    async fn get_modules(&self, log: &StageLog, observer: &mut EventObserver<'_>) -> Result<(), StepError> {
         for (code, words) in BEGINNINGS {
             let event = serde_json::json!({"@level": "info", "@message": words, "type": "init_output", "message_code": code});
             if let Some(event) = Event::parse(&event.to_string()) {
@@ -163,7 +163,7 @@ impl Steps<'_> {
         }
         self.seed_modules(log).await?;
         let arguments = args(["get", "-no-color"]);
-        self.repeat(&arguments, &self.with_provider(Variables::new()), None, log, observer).await
+        self.repeat(&arguments, &self.with_provider(EnvVars::new()), None, log, observer).await
     }
 
     /// What comes next serves all jobs, so nothing that ran before may have left a configuration for it.
@@ -174,9 +174,11 @@ impl Steps<'_> {
     }
 
     /// Waits for a turn, unless the job is canceled; none when its holder takes too long.
-    pub(super) async fn turn(&self, name: &str) -> Result<Option<Turn>, StepError> {
+    pub(super) async fn turn(&self, name: &str) -> Result<Option<FileLock>, StepError> {
         let lock = self.tools.cache.fillings.lock(name);
-        self.unless_canceled(Turn::wait(&lock)).await?.map_err(|error| failed("lock the plugin cache", error))
+        self.unless_canceled(FileLock::wait(&lock))
+            .await?
+            .map_err(|error| failed("lock the plugin cache", error))
     }
 
     pub(super) async fn unless_canceled<T>(&self, work: impl Future<Output = T>) -> Result<T, StepError> {
@@ -186,14 +188,17 @@ impl Steps<'_> {
         }
     }
 
-    async fn facts(&self) -> Result<Facts, StepError> {
+    async fn facts(&self) -> Result<TemplateFeatures, StepError> {
         let dir = self.work.template();
-        blocking(move || Facts::read(&dir).map_err(|error| failed("read the template's folder", error))).await
+        blocking(move || {
+            TemplateFeatures::read(&dir).map_err(|error| failed("read the template's folder", error))
+        })
+        .await
     }
 
     /// Whether providers for all jobs may come from an `init` of this template: they come from where the daemon's
     /// configuration says, and nothing of the template runs.
-    fn is_for_all(&self, facts: Facts) -> bool {
+    fn is_for_all(&self, facts: TemplateFeatures) -> bool {
         let brings_providers = || self.work.template().join(LOCAL_MIRROR).symlink_metadata().is_ok();
         self.bundle.is_none() && !facts.encryption && !self.moves_data() && !brings_providers()
     }
@@ -238,10 +243,10 @@ impl Steps<'_> {
     async fn repeat(
         &self,
         arguments: &[OsString],
-        variables: &Variables,
+        variables: &EnvVars,
         filled: Option<&Path>,
         log: &StageLog,
-        observer: &mut Observer<'_>,
+        observer: &mut EventObserver<'_>,
     ) -> Result<(), StepError> {
         let dir = self.work.template();
         let mut delay = self.tools.init_retry;
@@ -252,7 +257,9 @@ impl Steps<'_> {
             let result = runner.stream(arguments, variables, log, observer).await;
             let error = match result {
                 Ok(()) => return Ok(()),
-                Err(error @ RunError::Exit { .. }) if attempt < ATTEMPTS && observer.take_passing() => error,
+                Err(error @ CommandError::Exit { .. }) if attempt < ATTEMPTS && observer.take_passing() => {
+                    error
+                }
                 Err(error) => return Err(failed("initialize terraform", error)),
             };
             let next = attempt + 1;
@@ -264,7 +271,7 @@ impl Steps<'_> {
             log.line(LogLevel::Warn, &words).await;
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
-                () = self.cancel.reached(Urgency::Graceful) => return Err(failed("initialize terraform", RunError::Canceled)),
+                () = self.cancel.reached(Urgency::Graceful) => return Err(failed("initialize terraform", CommandError::Canceled)),
             }
             delay *= GROWTH;
         }

@@ -14,14 +14,14 @@ use crate::archive::{self, ArchiveLimits};
 use crate::cancel::Urgency;
 use crate::logs::StageLog;
 use crate::terraform::binary::Binary;
-use crate::terraform::binary::required::Required;
-use crate::terraform::bundle::{self, Bundled};
-use crate::terraform::install::Progress;
+use crate::terraform::binary::required::TemplateRequirements;
+use crate::terraform::bundle::{self, BundleStatus};
+use crate::terraform::install::InstallProgress;
 use crate::terraform::modules::{self, Modules};
 use crate::terraform::parse::RootModule;
-use crate::terraform::prepared::{Key, Purpose};
-use crate::terraform::run::Observer;
-use crate::terraform::timings::Step;
+use crate::terraform::prepared::{InitKey, InitPurpose};
+use crate::terraform::run::EventObserver;
+use crate::terraform::timings::TerraformStep;
 
 /// As much as a file of a template's archive may have.
 const LARGEST_README: u64 = 10 * 1024 * 1024;
@@ -34,7 +34,7 @@ pub(super) const READY: &str =
 
 pub(super) const INIT_STAGE: &str = "Initializing Terraform Directory";
 
-pub(crate) struct Initialized {
+pub(crate) struct InitOutput {
     pub(crate) modules: Modules,
     pub(crate) timings: Vec<pb::Timing>,
 }
@@ -46,13 +46,13 @@ impl Steps<'_> {
         template: Bytes,
         module_files: Option<Bytes>,
         wants_archive: bool,
-    ) -> Result<Initialized, StepError> {
+    ) -> Result<InitOutput, StepError> {
         let log = self.log(INIT_STAGE);
-        let mut observer = Observer::start(Step::Init, self.tools.clock);
+        let mut observer = EventObserver::start(TerraformStep::Init, self.tools.clock);
         let result = self.run_init(template, module_files, wants_archive, &log, &mut observer).await;
         let timings = observer.finish(result.is_ok());
         match result {
-            Ok(modules) => Ok(Initialized { modules, timings }),
+            Ok(modules) => Ok(InitOutput { modules, timings }),
             Err(error) => Err(StepError { timings, ..error }),
         }
     }
@@ -63,7 +63,7 @@ impl Steps<'_> {
         module_files: Option<Bytes>,
         wants_archive: bool,
         log: &StageLog,
-        observer: &mut Observer<'_>,
+        observer: &mut EventObserver<'_>,
     ) -> Result<Modules, StepError> {
         let dir = self.work.template();
         let target = dir.clone();
@@ -87,18 +87,18 @@ impl Steps<'_> {
                 ));
             }
             let bundled = bundle::prepare(&target, &private)?;
-            Ok((target.join(LOCK_FILE).exists(), Required::read(&target), bundled))
+            Ok((target.join(LOCK_FILE).exists(), TemplateRequirements::read(&target), bundled))
         })
         .await?;
-        let is_bundle = bundled != Bundled::No;
+        let is_bundle = bundled != BundleStatus::No;
         match bundled {
-            Bundled::No => {}
-            Bundled::Config(config) => {
+            BundleStatus::No => {}
+            BundleStatus::Config(config) => {
                 log.line(LogLevel::Info, "The template is a bundle: modules and providers come from it")
                     .await;
                 self.bundle = Some(config);
             }
-            Bundled::Elsewhere { platforms } => {
+            BundleStatus::Elsewhere { platforms } => {
                 let words = format!(
                     "The template is a bundle for {}, and this daemon runs on {}: providers are looked for elsewhere",
                     platforms.join(", "),
@@ -108,7 +108,7 @@ impl Steps<'_> {
             }
         }
 
-        let (finder, progress) = (self.tools.finder, Progress::of_job(log));
+        let (finder, progress) = (self.tools.finder, InstallProgress::of_job(log));
         let binary = tokio::select! {
             binary = finder.find(self.tools.environment, &required, &progress) => binary?,
             () = self.cancel.reached(Urgency::Graceful) => return Err(StepError::from("the job was canceled")),
@@ -119,11 +119,11 @@ impl Steps<'_> {
         for line in self.tools.environment.announcements() {
             log.line(LogLevel::Warn, &line).await;
         }
-        let purpose = if wants_archive { Purpose::Import { locked } } else { Purpose::Build };
+        let purpose = if wants_archive { InitPurpose::Import { locked } } else { InitPurpose::Build };
         let (prepared, environment) = (self.tools.cache.prepared.clone(), self.tools.environment.clone());
         let (asked, target, now) = (binary.clone(), dir.clone(), SystemTime::from(self.tools.clock.now()));
         let (key, is_ready) = blocking(move || {
-            let key = Key::of(&template, module_files.as_deref(), &asked, &environment);
+            let key = InitKey::of(&template, module_files.as_deref(), &asked, &environment);
             let is_ready = prepared.restore(&key, purpose, &target, now);
             Ok((key, is_ready))
         })

@@ -23,17 +23,17 @@ use pb::LogLevel;
 
 pub(crate) use self::plan::PlanRequest;
 use super::binary::{Binary, BinaryError, Finder};
-use super::cache::Cache;
-use super::convert::{self, Converted};
-use super::environment::{Environment, Variables};
+use super::cache::TerraformCache;
+use super::convert::{self, ConvertedResources};
+use super::environment::{EnvVars, Environment};
 use super::graph::Graph;
 use super::journal::Journal;
 use super::parse::RootModule;
 use super::run::Runner;
 use super::state;
-use super::timings::{Step, Timings};
+use super::timings::{TerraformStep, Timings};
 use crate::cancel::Cancel;
-use crate::isolation::{Confinement, Groups};
+use crate::isolation::{JobCgroups, SandboxConfig};
 use crate::logs::{Reporter, StageLog};
 use crate::program::ProgramReport;
 use crate::strays;
@@ -65,13 +65,13 @@ pub(crate) struct Tools<'a> {
     pub(crate) finder: &'a Finder,
     pub(crate) environment: &'a Environment,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) cache: &'a Cache,
+    pub(crate) cache: &'a TerraformCache,
     pub(crate) exit_timeout: Duration,
     pub(crate) journal: &'a Journal,
     pub(crate) program: &'a ProgramReport,
     pub(crate) init_retry: Duration,
-    pub(crate) confinement: &'a Confinement,
-    pub(crate) groups: &'a Groups,
+    pub(crate) confinement: &'a SandboxConfig,
+    pub(crate) groups: &'a JobCgroups,
 }
 
 /// One job's Terraform: a directory, a program, and what has been learnt so far.
@@ -90,8 +90,8 @@ pub(crate) struct Steps<'a> {
     bundle: Option<PathBuf>,
 }
 
-pub(crate) struct Graphed {
-    pub(crate) converted: Converted,
+pub(crate) struct GraphOutput {
+    pub(crate) converted: ConvertedResources,
     pub(crate) timings: Vec<pb::Timing>,
 }
 
@@ -136,19 +136,19 @@ impl<'a> Steps<'a> {
         })
     }
 
-    fn convert(&self, modules: &[state::Module], started_at: Timestamp) -> Result<Graphed, StepError> {
-        let timings = Timings::start(Step::Graph, started_at);
+    fn convert(&self, modules: &[state::Module], started_at: Timestamp) -> Result<GraphOutput, StepError> {
+        let timings = Timings::start(TerraformStep::Graph, started_at);
         let empty = Graph::default();
         let result = convert::convert(modules, self.graph.as_ref().unwrap_or(&empty));
         let timings = timings.finish(result.is_ok(), self.tools.clock.now());
         match result {
-            Ok(converted) => Ok(Graphed { converted, timings }),
+            Ok(converted) => Ok(GraphOutput { converted, timings }),
             Err(error) => Err(StepError { timings, ..failed("convert state for graph", error) }),
         }
     }
 
     /// Gives a step's variables to the provider, and adds those by which Terraform finds it.
-    fn with_provider(&self, mut variables: Variables) -> Variables {
+    fn with_provider(&self, mut variables: EnvVars) -> EnvVars {
         if let Some(provider) = &self.provider {
             provider.set_environment(
                 variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
@@ -160,7 +160,7 @@ impl<'a> Steps<'a> {
 
     /// What every Terraform command of the job needs: the way to the provider (terraform 6.4), and the mark by which
     /// its processes are recognised.
-    fn common_variables(&self) -> Variables {
+    fn common_variables(&self) -> EnvVars {
         let living = self.tools.confinement.living_process();
         let reattach = |provider: &Listening| {
             let mut reattach = provider.reattach();
@@ -169,7 +169,7 @@ impl<'a> Steps<'a> {
             }
             ("TF_REATTACH_PROVIDERS".to_owned(), reattach.to_string())
         };
-        let mut variables: Variables = self.provider.iter().map(reattach).collect();
+        let mut variables: EnvVars = self.provider.iter().map(reattach).collect();
         variables.push((strays::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
         if let Some(config) = &self.bundle {
             variables.push(("TF_CLI_CONFIG_FILE".to_owned(), config.to_string_lossy().into_owned()));
@@ -177,7 +177,7 @@ impl<'a> Steps<'a> {
         variables
     }
 
-    fn with_debug(&self, mut variables: Variables) -> Variables {
+    fn with_debug(&self, mut variables: EnvVars) -> EnvVars {
         if self.debug {
             variables.push(("TF_LOG".to_owned(), "JSON".to_owned()));
         }

@@ -6,19 +6,19 @@ use bytes::Bytes;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 
-use super::{GRAPH_STAGE, Graphed, StepError, Steps, args, blocking, failed, joined};
+use super::{GRAPH_STAGE, GraphOutput, StepError, Steps, args, blocking, failed, joined};
 use crate::logs::StageLog;
-use crate::terraform::environment::{self, StepInput, Variables};
+use crate::terraform::environment::{self, EnvVars, StepInput};
 use crate::terraform::graph::Graph;
-use crate::terraform::plan::{Plan, Summary};
-use crate::terraform::run::{Observer, Planned, Runner};
+use crate::terraform::plan::{Plan, PlanSummary};
+use crate::terraform::run::{EventObserver, PlannedChanges, Runner};
 use crate::terraform::state;
-use crate::terraform::timings::Step;
+use crate::terraform::timings::TerraformStep;
 use crate::terraform::variables;
 
 /// A plan, and what was read from it.
-pub(crate) struct PlanResult {
-    pub(crate) summary: Summary,
+pub(crate) struct PlanOutput {
+    pub(crate) summary: PlanSummary,
     pub(crate) json: Bytes,
     pub(crate) timings: Vec<pb::Timing>,
     plan: Option<Plan>,
@@ -36,13 +36,13 @@ pub(crate) struct PlanRequest<'a> {
 }
 
 impl Steps<'_> {
-    pub(crate) async fn plan(&mut self, request: PlanRequest<'_>) -> Result<PlanResult, StepError> {
+    pub(crate) async fn plan(&mut self, request: PlanRequest<'_>) -> Result<PlanOutput, StepError> {
         let log = self.log(request.stage);
-        let mut observer = Observer::start(Step::Plan, self.tools.clock);
+        let mut observer = EventObserver::start(TerraformStep::Plan, self.tools.clock);
         let result = self.run_plan(request, &log, &mut observer).await;
         let timings = observer.finish(result.is_ok());
         match result {
-            Ok(planned) => Ok(PlanResult { timings, ..planned }),
+            Ok(planned) => Ok(PlanOutput { timings, ..planned }),
             Err(error) => Err(StepError { timings, ..error }),
         }
     }
@@ -51,13 +51,13 @@ impl Steps<'_> {
         &mut self,
         request: PlanRequest<'_>,
         log: &StageLog,
-        observer: &mut Observer<'_>,
-    ) -> Result<PlanResult, StepError> {
+        observer: &mut EventObserver<'_>,
+    ) -> Result<PlanOutput, StepError> {
         let destroys = request.input.metadata.workspace_transition() == pb::WorkspaceTransition::Destroy;
         if destroys && request.state.is_empty() {
             log.line(LogLevel::Info, "The terraform state does not exist, there is nothing to do").await;
-            return Ok(PlanResult {
-                summary: Summary::default(),
+            return Ok(PlanOutput {
+                summary: PlanSummary::default(),
                 json: Bytes::new(),
                 timings: Vec::new(),
                 plan: None,
@@ -106,17 +106,17 @@ impl Steps<'_> {
                 Some(plan),
             )
         } else {
-            (Summary::default(), Bytes::new(), None)
+            (PlanSummary::default(), Bytes::new(), None)
         };
         if let Some(graph) = graphed? {
             self.graph = Some(graph);
         }
-        Ok(PlanResult { summary, json, timings: Vec::new(), plan })
+        Ok(PlanOutput { summary, json, timings: Vec::new(), plan })
     }
 
     /// Whether a plan can only have a summary without cost, AI tasks and replacements. Everything a plan changes was
     /// announced by it, and what it leaves alone is in the state.
-    fn summary_is_empty(&self, planned: Planned, state: &[u8]) -> bool {
+    fn summary_is_empty(&self, planned: PlannedChanges, state: &[u8]) -> bool {
         let mentions = |text: &[u8]| state.windows(text.len()).any(|window| window == text);
         !planned.replaces
             && !planned.counted_types
@@ -128,7 +128,7 @@ impl Steps<'_> {
     async fn make_graph(
         &self,
         runner: &Runner<'_>,
-        variables: &Variables,
+        variables: &EnvVars,
         log: &StageLog,
     ) -> Result<Option<Graph>, StepError> {
         if self.graph.is_some() {
@@ -148,7 +148,7 @@ impl Steps<'_> {
     }
 
     /// Everything a plan would make of the template.
-    pub(crate) fn graph_of_plan(&self, planned: PlanResult) -> Result<Graphed, StepError> {
+    pub(crate) fn graph_of_plan(&self, planned: PlanOutput) -> Result<GraphOutput, StepError> {
         let started_at = self.tools.clock.now();
         let modules = planned.plan.map(Plan::into_modules).unwrap_or_default();
         self.convert(&modules, started_at)

@@ -14,13 +14,13 @@ use reqwest::Client;
 use super::{StepError, Steps, args, blocking, failed};
 use crate::job_files::is_plain_dir;
 use crate::logs::StageLog;
-use crate::terraform::kept_modules::calls::{self, Call};
-use crate::terraform::kept_modules::origin::{self, Origin};
-use crate::terraform::kept_modules::registry::{self, Registries};
-use crate::terraform::kept_modules::{Name, PATIENCE, archive, repository};
+use crate::terraform::kept_modules::calls::{self, ModuleCall};
+use crate::terraform::kept_modules::origin::{self, ModuleSource};
+use crate::terraform::kept_modules::registry::{self, RegistryClient};
+use crate::terraform::kept_modules::{ModuleKey, PATIENCE, archive, repository};
 use crate::terraform::literal;
-use crate::terraform::modules::{Entry, Manifest};
-use crate::terraform::run::{RunError, Runner};
+use crate::terraform::modules::{ModuleEntry, ModuleManifest};
+use crate::terraform::run::{CommandError, Runner};
 use crate::terraform::web;
 
 /// Templates with more calls are looked at no further.
@@ -34,21 +34,21 @@ const GIT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A template whose modules are put in their places.
 #[derive(Default)]
-struct Seeding {
-    manifest: Manifest,
+struct SeedState {
+    manifest: ModuleManifest,
     /// Something was added to it.
     is_new: bool,
     /// Fetching failed, and would fail again.
     is_cut_off: bool,
     /// Who could not say what a source stands for; asking again would take its time.
     silent: BTreeSet<String>,
-    registries: Registries,
+    registries: RegistryClient,
     /// Made when it is needed for the first time, as that takes a while.
     http: Option<Client>,
 }
 
-impl Seeding {
-    fn add(&mut self, entry: Option<Entry>) {
+impl SeedState {
+    fn add(&mut self, entry: Option<ModuleEntry>) {
         if let Some(entry) = entry {
             self.manifest.modules.retain(|known| known.key != entry.key);
             self.manifest.modules.push(entry);
@@ -64,7 +64,7 @@ impl Seeding {
 }
 
 /// A module that is certain.
-struct Wanted {
+struct PinnedModule {
     /// Where it comes from, as the module is called for.
     source: String,
     /// The same as Terraform writes it down.
@@ -81,9 +81,10 @@ impl Steps<'_> {
         let Some(reader) = self.binary.as_ref().map(|binary| binary.reader()) else { return Ok(()) };
         let template = self.work.template();
         let read = template.clone();
-        let manifest = blocking(move || Ok(Manifest::read(&read).map(|(manifest, _)| manifest))).await?;
+        let manifest =
+            blocking(move || Ok(ModuleManifest::read(&read).map(|(manifest, _)| manifest))).await?;
         let manifest = manifest.unwrap_or_default();
-        let mut seeding = Seeding { manifest, ..Seeding::default() };
+        let mut seeding = SeedState { manifest, ..SeedState::default() };
         let mut folders = VecDeque::from([(String::new(), PathBuf::new())]);
         let mut left = MOST_CALLS;
         while let Some((above, folder)) = folders.pop_front() {
@@ -113,12 +114,12 @@ impl Steps<'_> {
         &self,
         key: &str,
         folder: &Path,
-        call: Call,
-        seeding: &mut Seeding,
+        call: ModuleCall,
+        seeding: &mut SeedState,
         log: &StageLog,
     ) -> Result<Option<PathBuf>, StepError> {
-        let origin = Origin::of(&call.source);
-        if origin == Origin::Local {
+        let origin = ModuleSource::of(&call.source);
+        if origin == ModuleSource::Local {
             let found = inside(folder, &call.source);
             // Terraform forgets what is below a module that is not in its list.
             seeding.add(found.as_deref().and_then(|found| local(key, &call.source, found)));
@@ -145,10 +146,10 @@ impl Steps<'_> {
             return Ok(None);
         };
         let (whole, version) = match &origin {
-            Origin::Registry(address) => (address.whole(binary.product), Some(pin.clone())),
+            ModuleSource::Registry(address) => (address.whole(binary.product), Some(pin.clone())),
             _ => (call.source.clone(), None),
         };
-        let wanted = Wanted { source: call.source, whole, version, pin };
+        let wanted = PinnedModule { source: call.source, whole, version, pin };
         let Some(entry) = self.placed(key, &wanted, &origin, seeding, log).await? else { return Ok(None) };
         let folder = PathBuf::from(&entry.dir);
         seeding.add(Some(entry));
@@ -159,13 +160,13 @@ impl Steps<'_> {
     async fn placed(
         &self,
         key: &str,
-        wanted: &Wanted,
-        origin: &Origin,
-        seeding: &mut Seeding,
+        wanted: &PinnedModule,
+        origin: &ModuleSource,
+        seeding: &mut SeedState,
         log: &StageLog,
-    ) -> Result<Option<Entry>, StepError> {
+    ) -> Result<Option<ModuleEntry>, StepError> {
         let Some(binary) = self.binary.as_ref() else { return Ok(None) };
-        let name = Name::of(binary.product, &wanted.whole, &wanted.pin);
+        let name = ModuleKey::of(binary.product, &wanted.whole, &wanted.pin);
         let shown =
             [origin::shown(&wanted.source).as_str(), wanted.version.as_deref().unwrap_or_default()].join(" ");
         let shown = shown.trim_end();
@@ -186,7 +187,7 @@ impl Steps<'_> {
         Ok(found)
     }
 
-    async fn restore(&self, name: &Name, key: &str) -> Result<Option<Entry>, StepError> {
+    async fn restore(&self, name: &ModuleKey, key: &str) -> Result<Option<ModuleEntry>, StepError> {
         let (modules, template, name) =
             (self.tools.cache.modules.clone(), self.work.template(), name.clone());
         let (key, now) = (key.to_owned(), SystemTime::from(self.tools.clock.now()));
@@ -200,25 +201,30 @@ impl Steps<'_> {
     }
 
     /// What a source stands for at this moment, if somebody can say it.
-    async fn ask(&self, origin: &Origin, version: Option<&str>, seeding: &mut Seeding) -> Option<String> {
+    async fn ask(
+        &self,
+        origin: &ModuleSource,
+        version: Option<&str>,
+        seeding: &mut SeedState,
+    ) -> Option<String> {
         match origin {
-            Origin::Registry(address) => {
+            ModuleSource::Registry(address) => {
                 let (http, product) = (seeding.http()?, self.binary.as_ref()?.product);
                 seeding.registries.newest(&http, address, version, product, self.tools.environment).await
             }
-            Origin::Git { url, reference } => self.commit(url, reference.as_deref()).await,
-            Origin::Archive { url } => archive::mark(&seeding.http()?, url).await,
-            Origin::Local | Origin::Other => None,
+            ModuleSource::Git { url, reference } => self.commit(url, reference.as_deref()).await,
+            ModuleSource::Archive { url } => archive::mark(&seeding.http()?, url).await,
+            ModuleSource::Local | ModuleSource::Other => None,
         }
     }
 
     /// Fetches one module for all templates; false when that failed.
     async fn fetch(
         &self,
-        name: &Name,
-        wanted: &Wanted,
-        origin: &Origin,
-        seeding: &Seeding,
+        name: &ModuleKey,
+        wanted: &PinnedModule,
+        origin: &ModuleSource,
+        seeding: &SeedState,
         log: &StageLog,
     ) -> Result<bool, StepError> {
         let fillings = self.tools.cache.fillings.clone();
@@ -242,31 +248,31 @@ impl Steps<'_> {
             runner.capture(&args(["get", "-no-color"]), &self.common_variables(), &log.silent()).await;
         match fetched {
             Ok(_) => {}
-            Err(error @ RunError::Canceled) => return Err(failed("initialize terraform", error)),
+            Err(error @ CommandError::Canceled) => return Err(failed("initialize terraform", error)),
             Err(error) => {
                 tracing::debug!(%error, "a module is left to terraform");
                 return Ok(false);
             }
         }
-        if let (Origin::Archive { url }, Some(http)) = (origin, &seeding.http) {
+        if let (ModuleSource::Archive { url }, Some(http)) = (origin, &seeding.http) {
             let mark = self.unless_canceled(archive::mark(http, url)).await?;
             if mark.as_deref() != Some(&*wanted.pin) {
                 return Ok(false);
             }
         }
-        let commit = matches!(origin, Origin::Git { .. }).then(|| wanted.pin.clone());
+        let commit = matches!(origin, ModuleSource::Git { .. }).then(|| wanted.pin.clone());
         let (modules, name, now) =
             (self.tools.cache.modules.clone(), name.clone(), SystemTime::from(self.tools.clock.now()));
         let product = self.binary.as_ref().map(|binary| binary.product);
         blocking(move || {
             let dir = filling.dir();
-            let Ok((manifest, _)) = Manifest::read(dir) else { return Ok(false) };
+            let Ok((manifest, _)) = ModuleManifest::read(dir) else { return Ok(false) };
             if commit.is_some_and(|commit| repository::checked_out(dir, ALONE).as_deref() != Some(&*commit)) {
                 return Ok(false);
             }
             let mut is_kept = false;
             for entry in manifest.modules.iter().filter(|entry| entry.is_fetched()) {
-                let of_registry = || Some(Name::of(product?, &entry.source, &entry.version));
+                let of_registry = || Some(ModuleKey::of(product?, &entry.source, &entry.version));
                 let nested = || of_registry().filter(|_| !entry.version.is_empty());
                 let Some(name) = (if entry.key == ALONE { Some(name.clone()) } else { nested() }) else {
                     continue;
@@ -297,16 +303,16 @@ impl Steps<'_> {
 }
 
 /// What a source stands for at all times.
-fn certain(origin: &Origin, version: Option<&str>) -> Option<String> {
+fn certain(origin: &ModuleSource, version: Option<&str>) -> Option<String> {
     match origin {
-        Origin::Registry(_) => version.and_then(registry::exact),
-        Origin::Git { reference, .. } => reference.clone().filter(|name| repository::is_commit(name)),
+        ModuleSource::Registry(_) => version.and_then(registry::exact),
+        ModuleSource::Git { reference, .. } => reference.clone().filter(|name| repository::is_commit(name)),
         _ => None,
     }
 }
 
 /// What Terraform notes of a folder beside another.
-fn local(key: &str, source: &str, folder: &Path) -> Option<Entry> {
+fn local(key: &str, source: &str, folder: &Path) -> Option<ModuleEntry> {
     let mut path = PathBuf::new();
     for part in Path::new(source).components() {
         match part {
@@ -319,7 +325,12 @@ fn local(key: &str, source: &str, folder: &Path) -> Option<Entry> {
     }
     let path = path.to_str()?;
     let source = if path.starts_with("..") { path.to_owned() } else { format!("./{path}") };
-    Some(Entry { key: key.to_owned(), source, version: String::new(), dir: folder.to_str()?.to_owned() })
+    Some(ModuleEntry {
+        key: key.to_owned(),
+        source,
+        version: String::new(),
+        dir: folder.to_str()?.to_owned(),
+    })
 }
 
 /// A folder seen from another one, if it is in the template.

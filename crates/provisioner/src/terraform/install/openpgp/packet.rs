@@ -38,11 +38,11 @@ pub(super) enum Packet {
 }
 
 /// Reads from the front of a slice.
-struct Reader<'a>(&'a [u8]);
+struct PacketReader<'a>(&'a [u8]);
 
 const CUT: Error = Error::Malformed("it is cut off");
 
-impl<'a> Reader<'a> {
+impl<'a> PacketReader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(CUT)?;
         self.0 = rest;
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
 
 /// All packets of a text, the unknown ones too.
 pub(super) fn all(bytes: &[u8]) -> Result<Vec<Packet>, Error> {
-    let mut reader = Reader(bytes);
+    let mut reader = PacketReader(bytes);
     let mut packets = Vec::new();
     while !reader.0.is_empty() {
         let header = reader.byte()?;
@@ -93,7 +93,7 @@ pub(super) fn all(bytes: &[u8]) -> Result<Vec<Packet>, Error> {
     Ok(packets)
 }
 
-fn new_length(reader: &mut Reader<'_>) -> Result<usize, Error> {
+fn new_length(reader: &mut PacketReader<'_>) -> Result<usize, Error> {
     Ok(match reader.byte()? {
         short @ ..192 => usize::from(short),
         middle @ 192..224 => ((usize::from(middle) - 192) << 8) + usize::from(reader.byte()?) + 192,
@@ -102,7 +102,7 @@ fn new_length(reader: &mut Reader<'_>) -> Result<usize, Error> {
     })
 }
 
-fn old_length(reader: &mut Reader<'_>, kind: u8) -> Result<usize, Error> {
+fn old_length(reader: &mut PacketReader<'_>, kind: u8) -> Result<usize, Error> {
     match kind {
         0 => reader.number(1),
         1 => reader.number(2),
@@ -112,7 +112,7 @@ fn old_length(reader: &mut Reader<'_>, kind: u8) -> Result<usize, Error> {
 }
 
 fn public_key(body: &[u8]) -> Result<PublicKey, Error> {
-    let mut reader = Reader(body);
+    let mut reader = PacketReader(body);
     if reader.byte()? != 4 {
         return Err(Error::Unsupported("a key that is not of version 4"));
     }
@@ -126,7 +126,7 @@ fn public_key(body: &[u8]) -> Result<PublicKey, Error> {
 }
 
 fn signature(body: &[u8]) -> Result<Signature, Error> {
-    let mut reader = Reader(body);
+    let mut reader = PacketReader(body);
     if reader.byte()? != 4 {
         return Err(Error::Unsupported("a signature that is not of version 4"));
     }
@@ -162,14 +162,14 @@ fn signature(body: &[u8]) -> Result<Signature, Error> {
 impl Signature {
     /// Subpackets. Of those that are not signed themselves only the key's name is taken, as it is no more than a hint.
     fn read(&mut self, subpackets: &[u8], are_hashed: bool) -> Result<(), Error> {
-        let mut reader = Reader(subpackets);
+        let mut reader = PacketReader(subpackets);
         while !reader.0.is_empty() {
             let length = match reader.byte()? {
                 short @ ..192 => usize::from(short),
                 middle @ 192..255 => ((usize::from(middle) - 192) << 8) + usize::from(reader.byte()?) + 192,
                 255 => reader.number(4)?,
             };
-            let mut content = Reader(reader.take(length)?);
+            let mut content = PacketReader(reader.take(length)?);
             let kind = content.byte()?;
             let is_critical = kind & 0x80 != 0;
             match (kind & 0x7f, are_hashed) {
