@@ -13,15 +13,15 @@ use crate::session::{Backoff, CallError, ConnectionHandle};
 use crate::status::Status;
 
 /// Failed acquires (wire-protocol 5.1).
-const FIRST_REACQUIRE: Duration = Duration::from_millis(16);
-const LAST_REACQUIRE: Duration = Duration::from_secs(1);
+const MIN_ACQUIRE_DELAY: Duration = Duration::from_millis(16);
+const MAX_ACQUIRE_DELAY: Duration = Duration::from_secs(1);
 
 /// How long a server may take to answer that an acquire is canceled.
 const CANCEL_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One slot.
 pub(crate) struct Slot {
-    pub(crate) workshop: JobContext,
+    pub(crate) context: JobContext,
     pub(crate) link: ConnectionHandle,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) shutdown: Shutdown,
@@ -32,22 +32,22 @@ pub(crate) struct Slot {
 impl Slot {
     /// Takes jobs and runs them until the daemon is to stop.
     pub(crate) async fn run(self) {
-        let mut backoff = Backoff::new(FIRST_REACQUIRE, LAST_REACQUIRE);
+        let mut backoff = Backoff::new(MIN_ACQUIRE_DELAY, MAX_ACQUIRE_DELAY);
         while self.shutdown.requested().is_none() {
-            let line = async {
-                self.ready(true).await;
-                self.link.line().await
+            let connection = async {
+                self.wait_until_ready(true).await;
+                self.link.connection().await
             };
-            let line = tokio::select! {
-                line = line => line,
+            let connection = tokio::select! {
+                connection = connection => connection,
                 () = self.link.ended() => return,
                 () = self.shutdown.reached(Stop::Drain) => return,
             };
-            let Some(line) = line else { return };
-            match self.acquire(line.client()).await {
+            let Some(connection) = connection else { return };
+            match self.acquire(connection.client()).await {
                 Ok(Some(job)) => {
                     backoff.reset();
-                    self.work(job).await;
+                    self.run_job(job).await;
                 }
                 Ok(None) => backoff.reset(),
                 Err(error) => {
@@ -62,7 +62,7 @@ impl Slot {
     }
 
     /// Waits until jobs can be run, or until they cannot.
-    async fn ready(&self, wanted: bool) {
+    async fn wait_until_ready(&self, wanted: bool) {
         let mut status = self.status.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = status.wait_for(|status| (status.health == Health::Ready) == wanted).await;
@@ -74,7 +74,7 @@ impl Slot {
         let unwanted = async {
             tokio::select! {
                 () = self.shutdown.reached(Stop::Drain) => {}
-                () = self.ready(false) => {}
+                () = self.wait_until_ready(false) => {}
             }
         };
         let unanswered = async {
@@ -90,7 +90,7 @@ impl Slot {
         }
     }
 
-    async fn work(&self, job: AcquiredJob) {
+    async fn run_job(&self, job: AcquiredJob) {
         if self.once {
             // Other slots stop waiting; a job that is on its way to one of them is run all the same.
             self.shutdown.drain();
@@ -98,13 +98,13 @@ impl Slot {
         let job_id = job.job_id.clone();
         tracing::debug!(target: "provisioner", %job_id, initiator = %job.user_name, "acquired job");
         let cancel = Cancel::new();
-        let in_hand = self.link.hand().take(&job_id, cancel.clone());
+        let running_job = self.link.held_jobs().take(&job_id, cancel.clone());
         self.status.send_modify(|status| {
             status.jobs.push(job_id.clone());
             status.jobs_started += 1;
         });
-        job::run(&self.workshop, &self.link, &in_hand, job, cancel, &self.shutdown).await;
-        drop(in_hand);
+        job::run(&self.context, &self.link, &running_job, job, cancel, &self.shutdown).await;
+        drop(running_job);
         self.status.send_modify(|status| status.jobs.retain(|known| *known != job_id));
     }
 }

@@ -37,7 +37,7 @@ impl ArchiveLimits {
 }
 
 /// So much of a name that is too long is shown.
-const SHOWN_NAME: usize = 64;
+const NAME_EXCERPT_BYTES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveError {
@@ -68,7 +68,7 @@ pub(crate) enum ArchiveError {
 pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result<(), ArchiveError> {
     let mut tar = tar::Archive::new(bytes);
     let mut total: u64 = 0;
-    let mut made = CreatedEntries { left: limits.entries, limit: limits.entries };
+    let mut created = CreatedEntries { remaining: limits.entries, limit: limits.entries };
     let unreadable = |error: std::io::Error| ArchiveError::Unreadable(error.to_string());
     for (number, entry) in tar.entries().map_err(unreadable)?.enumerate() {
         let mut entry = entry.map_err(unreadable)?;
@@ -77,7 +77,7 @@ pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result
         }
         let raw = entry.path_bytes().into_owned();
         if raw.len() > limits.name_bytes {
-            let name = String::from_utf8_lossy(&raw[..SHOWN_NAME.min(raw.len())]).into_owned();
+            let name = String::from_utf8_lossy(&raw[..NAME_EXCERPT_BYTES.min(raw.len())]).into_owned();
             return Err(ArchiveError::NameSize { name, size: raw.len(), limit: limits.name_bytes });
         }
         let shown = String::from_utf8_lossy(&raw).into_owned();
@@ -94,7 +94,7 @@ pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result
             |error: std::io::Error| ArchiveError::Write { name: shown.clone(), reason: error.to_string() };
         match kind {
             tar::EntryType::Directory => {
-                made.dirs(dir, &path, mode, &write_error)?;
+                created.dirs(dir, &path, mode, &write_error)?;
             }
             tar::EntryType::Regular | tar::EntryType::Continuous => {
                 let size = entry.size();
@@ -106,11 +106,11 @@ pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result
                     return Err(ArchiveError::TotalSize { name: shown, limit: limits.total_bytes });
                 }
                 if let Some(parent) = path.parent() {
-                    made.dirs(dir, parent, 0o755, &write_error)?;
+                    created.dirs(dir, parent, 0o755, &write_error)?;
                 }
                 let target = dir.join(path);
                 if !target.exists() {
-                    made.one()?;
+                    created.count_entry()?;
                 }
                 let mode = if mode == 0 { 0o600 } else { mode | 0o600 };
                 let mut file = std::fs::OpenOptions::new()
@@ -165,13 +165,13 @@ fn local_path(raw: &[u8], shown: &str) -> Result<PathBuf, ArchiveError> {
 
 /// What has been made on the disk.
 struct CreatedEntries {
-    left: usize,
+    remaining: usize,
     limit: usize,
 }
 
 impl CreatedEntries {
-    fn one(&mut self) -> Result<(), ArchiveError> {
-        self.left = self.left.checked_sub(1).ok_or(ArchiveError::TooMany(self.limit))?;
+    fn count_entry(&mut self) -> Result<(), ArchiveError> {
+        self.remaining = self.remaining.checked_sub(1).ok_or(ArchiveError::TooMany(self.limit))?;
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl CreatedEntries {
         for part in path {
             at.push(part);
             if make_dir(&at, mode).map_err(write_error)? {
-                self.one()?;
+                self.count_entry()?;
             }
         }
         Ok(())

@@ -21,11 +21,11 @@ use crate::session::{Backoff, Connection};
 use crate::status::Status;
 
 /// Attempts to connect (wire-protocol 1.7).
-const FIRST_REDIAL: Duration = Duration::from_millis(81);
-const LAST_REDIAL: Duration = Duration::from_secs(10);
+const MIN_REDIAL_DELAY: Duration = Duration::from_millis(81);
+const MAX_REDIAL_DELAY: Duration = Duration::from_secs(10);
 
 /// With a job in hand: the server waits for a while only.
-const LAST_REDIAL_BUSY: Duration = Duration::from_secs(1);
+const MAX_REDIAL_DELAY_BUSY: Duration = Duration::from_secs(1);
 
 /// A session that ends sooner does not reset the delay before the next one.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A credential that has worked and is refused so often in a row was taken away. One refusal may come from a proxy, or
 /// from a server that is being set up anew.
-const REFUSALS: u32 = 5;
+const MAX_REFUSALS: u32 = 5;
 
 /// A byte stream to a server that has already let the daemon in, and what was agreed on with it.
 pub struct Transport {
@@ -63,21 +63,21 @@ pub trait Connector: Send + Sync + 'static {
     fn connect(&self) -> ConnectFuture<'_>;
 }
 
-impl<F, Made> Connector for F
+impl<F, Connecting> Connector for F
 where
-    F: Fn() -> Made + Send + Sync + 'static,
-    Made: Future<Output = Result<BoxedStream, ConnectError>> + Send + 'static,
+    F: Fn() -> Connecting + Send + Sync + 'static,
+    Connecting: Future<Output = Result<BoxedStream, ConnectError>> + Send + 'static,
 {
     fn connect(&self) -> ConnectFuture<'_> {
-        let made = self();
-        Box::pin(async move { made.await.map(Transport::from) })
+        let connecting = self();
+        Box::pin(async move { connecting.await.map(Transport::from) })
     }
 }
 
 /// Keeps a daemon connected.
 pub(crate) struct Dialer<'a> {
     pub(crate) connector: &'a dyn Connector,
-    pub(crate) hand: Arc<HeldJobs>,
+    pub(crate) held_jobs: Arc<HeldJobs>,
     pub(crate) status: &'a watch::Sender<Status>,
     pub(crate) shutdown: &'a Shutdown,
     /// Connections are mentioned at debug level only.
@@ -85,7 +85,7 @@ pub(crate) struct Dialer<'a> {
 }
 
 impl Dialer<'_> {
-    fn mention(&self, message: &str) {
+    fn log(&self, message: &str) {
         if self.quiet {
             tracing::debug!(target: "provisioner", "{message}");
         } else {
@@ -95,7 +95,7 @@ impl Dialer<'_> {
 
     /// Connects, again and again; ends only when the server will never let this daemon in.
     pub(crate) async fn run(&self, current: watch::Sender<Option<Connection>>) -> ConnectError {
-        let mut backoff = Backoff::new(FIRST_REDIAL, LAST_REDIAL);
+        let mut backoff = Backoff::new(MIN_REDIAL_DELAY, MAX_REDIAL_DELAY);
         let mut number = 0;
         let mut refusals = 0;
         loop {
@@ -117,7 +117,7 @@ impl Dialer<'_> {
                         refusals = 0;
                     }
                     // Before the first success a 401 can only be a wrong credential.
-                    if error.is_final() || refusals >= REFUSALS || (refusals > 0 && number == 0) {
+                    if error.is_final() || refusals >= MAX_REFUSALS || (refusals > 0 && number == 0) {
                         tracing::error!(target: "provisioner", %error, "not authorized to dial coderd");
                         return error;
                     }
@@ -126,49 +126,49 @@ impl Dialer<'_> {
             }
             let delay = backoff.next();
             let busy = self.status.borrow().is_busy();
-            tokio::time::sleep(if busy { delay.min(LAST_REDIAL_BUSY) } else { delay }).await;
+            tokio::time::sleep(if busy { delay.min(MAX_REDIAL_DELAY_BUSY) } else { delay }).await;
         }
     }
 
     /// Uses one connection to its end.
     async fn serve(&self, connection: Transport, number: u64, current: &watch::Sender<Option<Connection>>) {
         let session = mux::Session::client(connection.stream, mux::Config::default());
-        let line = Connection::new(session, connection.extensions, connection.protocol, number);
-        if let Err(error) = self.attach(&line).await {
+        let connection = Connection::new(session, connection.extensions, connection.protocol, number);
+        if let Err(error) = self.attach(&connection).await {
             tracing::warn!(target: "provisioner", %error, "the server does not take the daemon's jobs back; dialling again");
             self.status.send_modify(|status| status.last_error = Some(format!("attach: {error}")));
-            line.client().session().close().await;
+            connection.client().session().close().await;
             return;
         }
-        self.mention("successfully connected to coderd");
+        self.log("successfully connected to coderd");
         self.status.send_modify(|status| {
             status.connected = true;
             status.last_error = None;
             status.reconnects = number - 1;
-            status.extensions = line.granted();
+            status.extensions = connection.granted();
         });
-        current.send_replace(Some(line.clone()));
+        current.send_replace(Some(connection.clone()));
         let reports_of = self.status.subscribe();
         let ended = tokio::select! {
-            ended = line.client().session().closed() => ended,
-            never = notifications::listen(&line, &self.hand, self.shutdown) => match never {},
-            never = reports::report(&line, &reports_of) => match never {},
+            ended = connection.client().session().closed() => ended,
+            never = notifications::listen(&connection, &self.held_jobs, self.shutdown) => match never {},
+            never = reports::report(&connection, &reports_of) => match never {},
         };
         current.send_replace(None);
         self.status.send_modify(|status| status.connected = false);
-        self.mention(&format!("connection to coderd closed: {ended}"));
+        self.log(&format!("connection to coderd closed: {ended}"));
     }
 
-    async fn attach(&self, line: &Connection) -> Result<(), drpc::Error> {
-        let granted = line.granted();
+    async fn attach(&self, connection: &Connection) -> Result<(), drpc::Error> {
+        let granted = connection.granted();
         if granted.is_empty() {
-            self.hand.attached_officially();
+            self.held_jobs.clear_grace();
             return Ok(());
         }
-        let request = self.hand.attach_request(granted.has(Extension::Resume));
-        let attaching = tokio::time::timeout(ATTACH_TIMEOUT, line.extensions().attach(&request));
+        let request = self.held_jobs.attach_request(granted.has(Extension::Resume));
+        let attaching = tokio::time::timeout(ATTACH_TIMEOUT, connection.extensions().attach(&request));
         let response = attaching.await.unwrap_or(Err(drpc::Error::Stalled))?;
-        self.hand.attached(&request, response, line);
+        self.held_jobs.attached(&request, response, connection);
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ use crate::terraform::seal;
 use crate::workdir::WorkDirClaim;
 
 /// The longest time between two attempts to find or install a program that can run jobs.
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const MAX_TERRAFORM_RETRY: Duration = Duration::from_secs(60);
 
 /// How a daemon works.
 #[derive(Debug, Clone)]
@@ -149,10 +149,10 @@ pub enum RunError {
 pub struct Daemon {
     config: Config,
     connector: Arc<dyn Connector>,
-    workshops: Vec<JobContext>,
+    contexts: Vec<JobContext>,
     status: watch::Sender<Status>,
     metrics: Metrics,
-    confinement: SandboxConfig,
+    sandbox_config: SandboxConfig,
 }
 
 impl Daemon {
@@ -165,28 +165,28 @@ impl Daemon {
         }
         let slots = config.slots.clamp(1, extension::MAX_SLOTS);
         let metrics = Metrics::new();
-        let confinement = neighbours::confinement(&config, &environment);
-        environment.set_home(confinement.home.clone());
+        let sandbox_config = neighbours::sandbox_config(&config, &environment);
+        environment.set_home(sandbox_config.home.clone());
         let installer = config.install.clone().map(Installer::new);
         let finder = Arc::new(Finder::new(config.terraform.clone(), installer));
         let files = FileCache::new(config.file_cache.clone(), config.file_cache_bytes);
-        let workshops = (0..slots)
-            .map(|_| workshop(&config, &environment, &metrics, &finder, &confinement, &files))
+        let contexts = (0..slots)
+            .map(|_| context(&config, &environment, &metrics, &finder, &sandbox_config, &files))
             .collect();
         let status = watch::Sender::new(Status {
             slots,
-            isolation: confinement.found.level,
-            limits: confinement.limits.words.clone(),
+            isolation: sandbox_config.support.level,
+            limits: sandbox_config.limits.descriptions.clone(),
             ..Status::default()
         });
-        Self { config, connector: Arc::new(connector), workshops, status, metrics, confinement }
+        Self { config, connector: Arc::new(connector), contexts, status, metrics, sandbox_config }
     }
 
     /// With another source of time for logs and timings.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        for workshop in &mut self.workshops {
-            workshop.clock = Arc::clone(&clock);
+        for context in &mut self.contexts {
+            context.clock = Arc::clone(&clock);
         }
         self
     }
@@ -194,8 +194,8 @@ impl Daemon {
     /// Counted together with others in this process, which tells the counts itself.
     #[must_use]
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
-        for workshop in &mut self.workshops {
-            workshop.metrics = metrics.clone();
+        for context in &mut self.contexts {
+            context.metrics = metrics.clone();
         }
         self.metrics = metrics.clone();
         self
@@ -211,10 +211,10 @@ impl Daemon {
     /// # Errors
     /// When there is none, or none that is new enough; the text says what to do.
     pub async fn check_terraform(&self) -> Result<Binary, BinaryError> {
-        let workshop = self.workshops.first().expect("a daemon has at least one slot");
-        workshop
+        let context = self.contexts.first().expect("a daemon has at least one slot");
+        context
             .finder
-            .find(&workshop.environment, &TemplateRequirements::default(), &InstallProgress::silent())
+            .find(&context.environment, &TemplateRequirements::default(), &InstallProgress::silent())
             .await
     }
 
@@ -224,10 +224,9 @@ impl Daemon {
     /// When the server will never let this daemon in, or no job could run here.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
-        self.say_isolation()?;
-        neighbours::say_home(&self.confinement.home);
-        if let Some(path) = self.workshops.first().and_then(|workshop| workshop.environment.missing_config())
-        {
+        self.log_isolation()?;
+        neighbours::log_hidden_home_files(&self.sandbox_config.home);
+        if let Some(path) = self.contexts.first().and_then(|context| context.environment.missing_config()) {
             tracing::warn!(
                 target: "provisioner",
                 path = %path.display(),
@@ -239,25 +238,25 @@ impl Daemon {
             // Terraform's own words about that name neither the directory nor the variable.
             tracing::warn!(target: "provisioner", dir = %temporary.display(), %error, "providers cannot start: let TMPDIR name a directory that the daemon's user may write to");
         }
-        let first = self.workshops.first().expect("a daemon has at least one slot");
+        let first = self.contexts.first().expect("a daemon has at least one slot");
         let (finder, environment) = (Arc::clone(&first.finder), first.environment.clone());
-        let pace = health::Pace {
+        let schedule = health::Pace {
             retry: self.config.terraform_retry,
-            longest_retry: LONGEST_RETRY.max(self.config.terraform_retry),
+            longest_retry: MAX_TERRAFORM_RETRY.max(self.config.terraform_retry),
             check: self.config.terraform_check,
         };
         let status = self.status.clone();
-        let looking = health::watch(&finder, &environment, pace, &status);
+        let health_checks = health::watch(&finder, &environment, schedule, &status);
         let mut claim = self.claim_work_dir().await?;
-        let left = claim.as_mut().map(|claim| std::mem::take(&mut claim.left)).unwrap_or_default();
+        let salvaged = claim.as_mut().map(|claim| std::mem::take(&mut claim.salvaged)).unwrap_or_default();
 
         let (current, receiver) = watch::channel(None);
-        let hand = Arc::new(HeldJobs::default());
-        let link = ConnectionHandle::new(receiver.clone(), Arc::clone(&hand));
+        let held_jobs = Arc::new(HeldJobs::default());
+        let link = ConnectionHandle::new(receiver.clone(), Arc::clone(&held_jobs));
         let mut slots = JoinSet::new();
-        for workshop in std::mem::take(&mut self.workshops) {
+        for context in std::mem::take(&mut self.contexts) {
             let slot = Slot {
-                workshop,
+                context,
                 link: link.clone(),
                 status: self.status.clone(),
                 shutdown: shutdown.clone(),
@@ -267,7 +266,7 @@ impl Daemon {
         }
         let dialling = Dialer {
             connector: &*self.connector,
-            hand,
+            held_jobs,
             status: &self.status,
             shutdown: &shutdown,
             quiet: self.config.built_in,
@@ -281,7 +280,7 @@ impl Daemon {
             shutdown.reached(Stop::Kill).await;
         };
         let salvaging = async {
-            left::hand_over(&link, left).await;
+            left::salvage_all(&link, salvaged).await;
             std::future::pending::<()>().await;
         };
         let refused = tokio::select! {
@@ -289,7 +288,7 @@ impl Daemon {
             refused = dialling.run(current) => Some(refused),
             () = draining => None,
             () = salvaging => None,
-            never = looking => match never {},
+            never = health_checks => match never {},
         };
         if refused.is_some() {
             // Jobs in hand learn that there will be no other connection; Terraform is interrupted, not killed.
@@ -301,40 +300,40 @@ impl Daemon {
         // Without effect unless it is to end at once: what runs is killed.
         slots.shutdown().await;
         tracing::info!(target: "provisioner", "closing provisionerd");
-        let line = receiver.borrow().clone();
-        if let Some(line) = line {
-            line.client().session().close().await;
+        let connection = receiver.borrow().clone();
+        if let Some(connection) = connection {
+            connection.client().session().close().await;
         }
         self.status.send_modify(|status| status.connected = false);
         refused.map_or(Ok(()), |error| Err(RunError::Refused(error)))
     }
 
     /// Says what keeps jobs apart here; an error when that is too little.
-    fn say_isolation(&self) -> Result<(), RunError> {
-        let IsolationSupport { level, why, .. } = &self.confinement.found;
-        let why = why.as_deref().unwrap_or("this system has no namespaces");
+    fn log_isolation(&self) -> Result<(), RunError> {
+        let IsolationSupport { level, reason, .. } = &self.sandbox_config.support;
+        let reason = reason.as_deref().unwrap_or("this system has no namespaces");
         match (self.config.isolation, level) {
             (IsolationMode::Required, IsolationLevel::None) => {
-                return Err(RunError::NotIsolated(why.to_owned()));
+                return Err(RunError::NotIsolated(reason.to_owned()));
             }
             (IsolationMode::None, _) => {
                 tracing::warn!(target: "provisioner", isolation = %level, "jobs are not kept apart, as --job-isolation=none asks for");
             }
             (_, IsolationLevel::None) => {
-                tracing::warn!(target: "provisioner", isolation = %level, %why, "jobs are not kept apart: they can read what the daemon's user can");
+                tracing::warn!(target: "provisioner", isolation = %level, %reason, "jobs are not kept apart: they can read what the daemon's user can");
             }
             _ if self.config.built_in => {
                 tracing::debug!(target: "provisioner", isolation = %level, "jobs are kept apart")
             }
             (_, IsolationLevel::Directories) => {
-                tracing::info!(target: "provisioner", isolation = %level, %why, "jobs are kept apart, but see the processes of others");
+                tracing::info!(target: "provisioner", isolation = %level, %reason, "jobs are kept apart, but see the processes of others");
             }
             (_, IsolationLevel::Full) => {
                 tracing::info!(target: "provisioner", isolation = %level, "jobs are kept apart")
             }
         }
-        for words in &self.status.borrow().limits {
-            tracing::info!(target: "provisioner", limit = %words, "jobs are limited");
+        for limit in &self.status.borrow().limits {
+            tracing::info!(target: "provisioner", limit = %limit, "jobs are limited");
         }
         Ok(())
     }
@@ -342,15 +341,15 @@ impl Daemon {
     /// Keeps other daemons out of the directory of jobs, and clears away what a killed one left there.
     async fn claim_work_dir(&self) -> Result<Option<WorkDirClaim>, RunError> {
         let (dir, work) = (self.config.cache_dir.clone(), self.config.cache_dir.join("work"));
-        let files = self.workshops.first().map(|workshop| workshop.files.clone());
+        let files = self.contexts.first().map(|context| context.files.clone());
         let shown = work.display().to_string();
-        let (isolation, confinement) = (self.config.isolation, self.confinement.clone());
+        let (isolation, sandbox_config) = (self.config.isolation, self.sandbox_config.clone());
         let claiming = tokio::task::spawn_blocking(move || {
             cache_dir::prepare(&dir)?;
             if let Some(Err(error)) = files.map(|files| files.prepare()) {
                 tracing::warn!(target: "provisioner", %error, "nothing can be kept for later jobs in the cache directory");
             }
-            let is_new = neighbours::register(isolation, &confinement)?;
+            let is_new = neighbours::register(isolation, &sandbox_config)?;
             if is_new {
                 // Whoever wrote into it before may have seen the key.
                 seal::forget_key(&dir).map_err(|reason| CacheError { dir, reason })?;
@@ -364,7 +363,7 @@ impl Daemon {
                     tracing::warn!(target: "provisioner", dir = %shown, "another daemon uses this cache directory; give each its own");
                 }
                 if is_new {
-                    neighbours::wait_for_jobs_of_others(self.config.isolation, &self.confinement).await;
+                    neighbours::wait_for_jobs_of_peers(self.config.isolation, &self.sandbox_config).await;
                 }
                 Ok(claim)
             }
@@ -386,12 +385,12 @@ async fn finish(slots: &mut JoinSet<()>) {
     }
 }
 
-fn workshop(
+fn context(
     config: &Config,
     environment: &Environment,
     metrics: &Metrics,
     finder: &Arc<Finder>,
-    confinement: &SandboxConfig,
+    sandbox_config: &SandboxConfig,
     files: &FileCache,
 ) -> JobContext {
     JobContext {
@@ -401,10 +400,10 @@ fn workshop(
         environment: environment.clone(),
         clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
-        cache: TerraformCache::at(&config.cache_dir),
-        pace: Pace {
+        cache: TerraformCache::open(&config.cache_dir),
+        schedule: Pace {
             interval: config.update_interval,
-            patience: RetryPolicy {
+            retry: RetryPolicy {
                 connected: Some(config.update_timeout),
                 disconnected: Some(config.lost_contact_after),
             },
@@ -412,6 +411,6 @@ fn workshop(
         force_cancel_after: config.force_cancel_after,
         exit_timeout: config.exit_timeout,
         init_retry: config.init_retry,
-        confinement: confinement.clone(),
+        sandbox_config: sandbox_config.clone(),
     }
 }

@@ -7,7 +7,7 @@ use coder_wire::messages::provisioner::LogLevel;
 
 use crate::archive::{ArchiveLimits, extract};
 use crate::mask::{MASK, Masker, Secrets};
-use crate::rows::{ROW_BYTES, clean, rows};
+use crate::rows::{ROW_BYTES, split_rows, strip_nul};
 use crate::terraform::convert::text::{TextSource, convert_text};
 use crate::terraform::events::Event;
 use crate::terraform::graph::{Direction, Graph};
@@ -91,11 +91,11 @@ pub(crate) fn output(data: &[u8]) {
     let mut joined = Vec::new();
     for piece in &pieces {
         let text = piece.text();
-        let cleaned = clean(&text);
+        let cleaned = strip_nul(&text);
         assert!(!cleaned.contains('\0'));
-        let rows = rows(&cleaned);
-        assert!(rows.iter().all(|row| row.len() <= ROW_BYTES));
-        assert!(rows.iter().map(|row| row.len() + 1).sum::<usize>() > cleaned.len());
+        let split_rows = split_rows(&cleaned);
+        assert!(split_rows.iter().all(|row| row.len() <= ROW_BYTES));
+        assert!(split_rows.iter().map(|row| row.len() + 1).sum::<usize>() > cleaned.len());
         if let Some(event) = Event::parse(&text) {
             let _ = (event.lines(), event.stderr_line(), event.error_text(), event.error_summary());
         }

@@ -63,7 +63,7 @@ impl Default for LogSequence {
 
 impl LogSequence {
     /// The server has stored everything below `next`.
-    pub(crate) fn acknowledged(&mut self, next: u64) {
+    pub(crate) fn acknowledge(&mut self, next: u64) {
         let lines = usize::try_from(next.saturating_sub(self.front)).unwrap_or(usize::MAX).min(self.assigned);
         self.front += lines as u64;
         self.assigned -= lines;
@@ -71,8 +71,8 @@ impl LogSequence {
     }
 
     /// The server says which number it wants next. Lines that travelled officially have none, so it may be any.
-    pub(crate) fn wanted(&mut self, next: u64) {
-        self.acknowledged(next);
+    pub(crate) fn expect_next(&mut self, next: u64) {
+        self.acknowledge(next);
         self.front = next;
     }
 
@@ -88,7 +88,7 @@ impl LogSequence {
     }
 
     /// Lines that waited have travelled without numbers.
-    pub(crate) fn forget(&mut self, count: usize) {
+    pub(crate) fn drop_assigned(&mut self, count: usize) {
         self.assigned = self.assigned.saturating_sub(count);
     }
 }
@@ -96,8 +96,8 @@ impl LogSequence {
 struct HoldState {
     /// The connection `right` belongs to.
     connection: u64,
-    right: TokenState,
-    numbers: LogSequence,
+    token: TokenState,
+    sequence: LogSequence,
     /// Where the token is noted for the next process.
     record: Option<JobFile>,
 }
@@ -106,55 +106,55 @@ struct HoldState {
 pub(crate) struct Hold {
     pub(crate) job_id: String,
     cancel: Cancel,
-    facts: Mutex<HoldState>,
+    state: Mutex<HoldState>,
     over: watch::Sender<Option<JobEnd>>,
 }
 
 impl Hold {
     fn new(job_id: String, cancel: Cancel) -> Arc<Self> {
-        let facts = HoldState {
+        let state = HoldState {
             connection: 0,
-            right: TokenState::Unknown,
-            numbers: LogSequence::default(),
+            token: TokenState::Unknown,
+            sequence: LogSequence::default(),
             record: None,
         };
-        Arc::new(Self { job_id, cancel, facts: Mutex::new(facts), over: watch::Sender::new(None) })
+        Arc::new(Self { job_id, cancel, state: Mutex::new(state), over: watch::Sender::new(None) })
     }
 
-    fn facts(&self) -> MutexGuard<'_, HoldState> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, HoldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn numbers<T>(&self, change: impl FnOnce(&mut LogSequence) -> T) -> T {
-        change(&mut self.facts().numbers)
+    pub(crate) fn sequence<T>(&self, change: impl FnOnce(&mut LogSequence) -> T) -> T {
+        change(&mut self.state().sequence)
     }
 
     /// The token on this connection; none when only the official rule applies.
-    pub(crate) async fn token(&self, line: &Connection) -> Result<Option<Bytes>, CallError> {
+    pub(crate) async fn token(&self, connection: &Connection) -> Result<Option<Bytes>, CallError> {
         let wanted = [Extension::Resume, Extension::Logs, Extension::Journal, Extension::Program];
-        if !wanted.iter().any(|extension| line.granted().has(*extension)) {
+        if !wanted.iter().any(|extension| connection.granted().has(*extension)) {
             return Ok(None);
         }
         {
-            let facts = self.facts();
-            match &facts.right {
-                TokenState::Token(token) if facts.connection == line.number() => {
+            let state = self.state();
+            match &state.token {
+                TokenState::Token(token) if state.connection == connection.number() => {
                     return Ok(Some(token.clone()));
                 }
-                TokenState::Official if facts.connection == line.number() => return Ok(None),
+                TokenState::Official if state.connection == connection.number() => return Ok(None),
                 _ => {}
             }
         }
-        match line.extensions().hold(&HoldRequest { job_id: self.job_id.clone() }).await {
-            Ok(held) if held.token.len() <= MAX_TOKEN_SIZE => {
-                self.grant(line.number(), held.token.clone(), held.next_sequence);
-                Ok(Some(held.token))
+        match connection.extensions().hold(&HoldRequest { job_id: self.job_id.clone() }).await {
+            Ok(hold) if hold.token.len() <= TOKEN => {
+                self.grant(connection.number(), hold.token.clone(), hold.next_sequence);
+                Ok(Some(hold.token))
             }
             Ok(_) => Err(CallError::Refused("the server's token for the job is too long".to_owned())),
             Err(drpc::Error::Refused(status)) => {
                 tracing::debug!(job_id = %self.job_id, error = %status, "the server has no token for the job; the official rule applies");
-                let mut facts = self.facts();
-                (facts.connection, facts.right) = (line.number(), TokenState::Official);
+                let mut state = self.state();
+                (state.connection, state.token) = (connection.number(), TokenState::Official);
                 Ok(None)
             }
             Err(error) => Err(CallError::from(error)),
@@ -162,20 +162,20 @@ impl Hold {
     }
 
     fn grant(&self, connection: u64, token: Bytes, next_sequence: u64) {
-        let mut facts = self.facts();
-        facts.numbers.wanted(next_sequence.max(1));
-        (facts.connection, facts.right) = (connection, TokenState::Token(token));
-        note(&self.job_id, &facts);
+        let mut state = self.state();
+        state.sequence.expect_next(next_sequence.max(1));
+        (state.connection, state.token) = (connection, TokenState::Token(token));
+        write_record(&self.job_id, &state);
     }
 
     /// Notes job and token in a file, now and whenever the token changes, for a process after this one.
-    pub(crate) fn keep_record(&self, file: JobFile) {
-        let mut facts = self.facts();
-        facts.record = Some(file);
-        note(&self.job_id, &facts);
+    pub(crate) fn set_record_file(&self, file: JobFile) {
+        let mut state = self.state();
+        state.record = Some(file);
+        write_record(&self.job_id, &state);
     }
 
-    fn decided(&self, connection: u64, verdict: &JobVerdict) {
+    fn apply_verdict(&self, connection: u64, verdict: &JobVerdict) {
         match verdict.verdict() {
             Verdict::GoOn => {
                 self.grant(connection, verdict.token.clone(), verdict.next_sequence);
@@ -190,11 +190,11 @@ impl Hold {
 
     /// The job is not this daemon's any more; what runs for it is interrupted.
     pub(crate) fn end(&self, over: JobEnd) {
-        self.over.send_if_modified(|known| {
-            let first = known.is_none();
+        self.over.send_if_modified(|current| {
+            let first = current.is_none();
             if first {
                 tracing::warn!(target: "provisioner", job_id = %self.job_id, reason = over.reason(), "the server has ended the job");
-                *known = Some(over);
+                *current = Some(over);
             }
             first
         });
@@ -210,7 +210,7 @@ impl Hold {
     }
 
     /// Waits until the job is not this daemon's any more.
-    pub(crate) async fn reached_over(&self) -> JobEnd {
+    pub(crate) async fn wait_for_end(&self) -> JobEnd {
         let mut receiver = self.over.subscribe();
         match receiver.wait_for(Option::is_some).await.map(|over| over.clone()) {
             Ok(Some(over)) => over,
@@ -221,8 +221,8 @@ impl Hold {
 }
 
 /// Writes down what a process after this one needs to hand over a state.
-fn note(job_id: &str, facts: &HoldState) {
-    if let (Some(file), TokenState::Token(token)) = (&facts.record, &facts.right)
+fn write_record(job_id: &str, state: &HoldState) {
+    if let (Some(file), TokenState::Token(token)) = (&state.record, &state.token)
         && let Err(error) = JobRecord::new(job_id, token).write(file)
     {
         tracing::warn!(job_id, %error, "the job's record cannot be written; should this process be killed, its state stays on this machine");
@@ -247,13 +247,13 @@ impl HeldJobs {
 
     /// Takes a job into the hand, until what is returned is dropped.
     pub(crate) fn take(self: &Arc<Self>, job_id: &str, cancel: Cancel) -> RunningJob {
-        let held = Hold::new(job_id.to_owned(), cancel);
-        self.inner().jobs.push(Arc::clone(&held));
-        RunningJob { hand: Arc::clone(self), held }
+        let hold = Hold::new(job_id.to_owned(), cancel);
+        self.inner().jobs.push(Arc::clone(&hold));
+        RunningJob { held_jobs: Arc::clone(self), hold }
     }
 
     pub(crate) fn find(&self, job_id: &str) -> Option<Arc<Hold>> {
-        self.inner().jobs.iter().find(|held| held.job_id == job_id).cloned()
+        self.inner().jobs.iter().find(|hold| hold.job_id == job_id).cloned()
     }
 
     /// How long the server waits for this daemon to come back.
@@ -263,21 +263,26 @@ impl HeldJobs {
 
     pub(crate) fn attach_request(&self, resumes: bool) -> AttachRequest {
         let inner = self.inner();
-        let job = |held: &Arc<Hold>| {
-            let facts = held.facts();
-            let token = match &facts.right {
+        let job = |hold: &Arc<Hold>| {
+            let state = hold.state();
+            let token = match &state.token {
                 TokenState::Token(token) => token.clone(),
                 TokenState::Unknown | TokenState::Official => Bytes::new(),
             };
-            HeldJob { job_id: held.job_id.clone(), token, next_sequence: facts.numbers.front }
+            HeldJob { job_id: hold.job_id.clone(), token, next_sequence: state.sequence.front }
         };
         // A job that is over already is not asked for again.
-        let jobs = inner.jobs.iter().filter(|held| resumes && held.over().is_none());
+        let jobs = inner.jobs.iter().filter(|hold| resumes && hold.over().is_none());
         AttachRequest { session: inner.session.clone(), jobs: jobs.map(job).collect() }
     }
 
     /// Takes the server's answer. Jobs it says nothing about are not this daemon's.
-    pub(crate) fn attached(&self, request: &AttachRequest, response: AttachResponse, line: &Connection) {
+    pub(crate) fn apply_attach_response(
+        &self,
+        request: &AttachRequest,
+        response: AttachResponse,
+        connection: &Connection,
+    ) {
         let asked: Vec<Arc<Hold>> = request.jobs.iter().filter_map(|job| self.find(&job.job_id)).collect();
         {
             let mut inner = self.inner();
@@ -285,31 +290,32 @@ impl HeldJobs {
                 inner.session = response.session;
             }
             let grace = u64::try_from(response.grace_ms).ok().filter(|grace| *grace > 0);
-            inner.grace = grace.map(Duration::from_millis).filter(|_| line.granted().has(Extension::Resume));
+            inner.grace =
+                grace.map(Duration::from_millis).filter(|_| connection.granted().has(Extension::Resume));
         }
-        for held in asked {
-            let verdict = response.jobs.iter().find(|verdict| verdict.job_id == held.job_id);
+        for hold in asked {
+            let verdict = response.jobs.iter().find(|verdict| verdict.job_id == hold.job_id);
             let lost =
                 JobVerdict { reason: "the server does not know the job".to_owned(), ..Default::default() };
-            held.decided(line.number(), verdict.unwrap_or(&lost));
+            hold.apply_verdict(connection.number(), verdict.unwrap_or(&lost));
         }
     }
 
     /// The server has no extensions, so it keeps nothing of them.
-    pub(crate) fn attached_officially(&self) {
+    pub(crate) fn clear_grace(&self) {
         self.inner().grace = None;
     }
 }
 
 /// A job in hand; leaves it when dropped.
 pub(crate) struct RunningJob {
-    hand: Arc<HeldJobs>,
-    pub(crate) held: Arc<Hold>,
+    held_jobs: Arc<HeldJobs>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 impl Drop for RunningJob {
     fn drop(&mut self) {
-        self.hand.inner().jobs.retain(|held| !Arc::ptr_eq(held, &self.held));
+        self.held_jobs.inner().jobs.retain(|hold| !Arc::ptr_eq(hold, &self.hold));
     }
 }
 
@@ -319,44 +325,44 @@ mod tests {
 
     #[test]
     fn numbers_survive_lost_answers() {
-        let mut numbers = LogSequence::default();
-        assert_eq!(numbers.assign(10), 1);
+        let mut sequence = LogSequence::default();
+        assert_eq!(sequence.assign(10), 1);
         // The answer was lost; the next connection knows that all ten are there.
-        numbers.wanted(11);
-        assert_eq!(numbers.take_stored(), 10);
-        assert_eq!(numbers.assign(5), 11);
-        numbers.acknowledged(14);
-        assert_eq!((numbers.take_stored(), numbers.assign(2)), (3, 14));
+        sequence.expect_next(11);
+        assert_eq!(sequence.take_stored(), 10);
+        assert_eq!(sequence.assign(5), 11);
+        sequence.acknowledge(14);
+        assert_eq!((sequence.take_stored(), sequence.assign(2)), (3, 14));
         // An answer that comes late changes nothing.
-        numbers.acknowledged(12);
-        assert_eq!((numbers.take_stored(), numbers.assign(2)), (0, 14));
+        sequence.acknowledge(12);
+        assert_eq!((sequence.take_stored(), sequence.assign(2)), (0, 14));
     }
 
     #[test]
     fn lines_without_numbers_do_not_count() {
-        let mut numbers = LogSequence::default();
-        numbers.assign(4);
+        let mut sequence = LogSequence::default();
+        sequence.assign(4);
         // The four went out again without numbers, and three were never sent by number at all.
-        numbers.forget(7);
-        numbers.wanted(5);
-        assert_eq!((numbers.take_stored(), numbers.assign(1)), (0, 5));
+        sequence.drop_assigned(7);
+        sequence.expect_next(5);
+        assert_eq!((sequence.take_stored(), sequence.assign(1)), (0, 5));
         // A server that knows none begins anew.
-        numbers.wanted(1);
-        assert_eq!((numbers.take_stored(), numbers.assign(1)), (0, 1));
+        sequence.expect_next(1);
+        assert_eq!((sequence.take_stored(), sequence.assign(1)), (0, 1));
     }
 
     #[test]
     fn only_the_first_end_counts() {
         let cancel = Cancel::new();
-        let hand = Arc::new(HeldJobs::default());
-        let job = hand.take("j", cancel.clone());
-        job.held.end(JobEnd::Lost("first".to_owned()));
-        job.held.end(JobEnd::Ended("second".to_owned()));
-        assert_eq!(job.held.over(), Some(JobEnd::Lost("first".to_owned())));
+        let held_jobs = Arc::new(HeldJobs::default());
+        let job = held_jobs.take("j", cancel.clone());
+        job.hold.end(JobEnd::Lost("first".to_owned()));
+        job.hold.end(JobEnd::Ended("second".to_owned()));
+        assert_eq!(job.hold.over(), Some(JobEnd::Lost("first".to_owned())));
         assert!(cancel.is_requested());
-        assert!(hand.attach_request(true).jobs.is_empty(), "it is not asked for again");
-        assert!(hand.find("j").is_some());
+        assert!(held_jobs.attach_request(true).jobs.is_empty(), "it is not asked for again");
+        assert!(held_jobs.find("j").is_some());
         drop(job);
-        assert!(hand.find("j").is_none());
+        assert!(held_jobs.find("j").is_none());
     }
 }

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use coder_wire::extension::{MAX_PROBLEM_DETAIL_SIZE, MAX_PROBLEM_SIZE};
-use tokio::sync::watch;
+use coder_wire::extension::{MAX_PROBLEM_SIZE, MAX_PROBLEM_DETAIL_SIZE};
+use tokio::sync::check_forever;
 
 use crate::session::Backoff;
 use crate::status::Status;
@@ -45,20 +45,20 @@ impl Health {
 impl HealthProblem {
     fn new(error: &BinaryError) -> Self {
         Self {
-            summary: plain(error.summary(), MAX_PROBLEM_SIZE),
-            detail: plain(&error.to_string(), MAX_PROBLEM_DETAIL_SIZE),
+            summary: sanitize(error.summary(), MAX_PROBLEM_SIZE),
+            detail: sanitize(&error.to_string(), MAX_PROBLEM_DETAIL_SIZE),
         }
     }
 }
 
 /// Text without control characters, of at most so many bytes.
-fn plain(text: &str, bytes: usize) -> String {
-    let mut plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if plain.len() > bytes {
-        plain.truncate(plain.floor_char_boundary(bytes - "…".len()));
-        plain.push('…');
+fn sanitize(text: &str, bytes: usize) -> String {
+    let mut sanitize: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if sanitize.len() > bytes {
+        sanitize.truncate(sanitize.floor_char_boundary(bytes - "…".len()));
+        sanitize.push('…');
     }
-    plain
+    sanitize
 }
 
 /// When it is looked.
@@ -72,25 +72,25 @@ pub(crate) struct CheckIntervals {
 }
 
 /// Keeps the status up to date, as long as it is polled.
-pub(crate) async fn watch(
+pub(crate) async fn check_forever(
     finder: &Finder,
     environment: &Environment,
-    pace: CheckIntervals,
-    status: &watch::Sender<Status>,
+    intervals: CheckIntervals,
+    status: &check_forever::Sender<Status>,
 ) -> Infallible {
-    let mut backoff = Backoff::new(pace.retry, pace.longest_retry);
-    finder.warn_of_places(environment).await;
+    let mut backoff = Backoff::new(intervals.retry, intervals.longest_retry);
+    finder.warn_of_unusable_paths(environment).await;
     loop {
         match finder.check(environment).await {
             Ok(binary) => {
-                let was = replace(status, Health::Ready);
-                if was.problem().is_some() {
+                let previous = replace(status, Health::Ready);
+                if previous.problem().is_some() {
                     tracing::info!(target: "provisioner", %binary, "the daemon can run jobs again");
                 }
                 backoff.reset();
                 tokio::select! {
-                    () = tokio::time::sleep(pace.check) => {}
-                    () = finder.doubted() => {}
+                    () = tokio::time::sleep(intervals.check) => {}
+                    () = finder.recheck_requested() => {}
                 }
             }
             Err(error) => {
@@ -111,14 +111,14 @@ pub(crate) async fn watch(
 }
 
 /// Writes the health into the status, and returns what it was. Nobody is woken when it is the same.
-fn replace(status: &watch::Sender<Status>, health: Health) -> Health {
-    let mut was = health;
+fn replace(status: &check_forever::Sender<Status>, health: Health) -> Health {
+    let mut previous = health;
     status.send_if_modified(|status| {
-        let differs = status.health != was;
-        std::mem::swap(&mut status.health, &mut was);
+        let differs = status.health != previous;
+        std::mem::swap(&mut status.health, &mut previous);
         differs
     });
-    was
+    previous
 }
 
 #[cfg(test)]
@@ -127,17 +127,17 @@ mod tests {
 
     #[test]
     fn texts_fit_what_servers_take() {
-        assert_eq!(plain("a\nb\u{1b}c", 64), "a b c");
+        assert_eq!(sanitize("a\nb\u{1b}c", 64), "a b c");
         for bytes in [8, 9, 10] {
-            let cut = plain("ääääääää", bytes);
+            let cut = sanitize("ääääääää", bytes);
             assert!(cut.len() <= bytes && cut.ends_with('…'), "{cut}");
         }
-        assert_eq!(plain("ääää", 8), "ääää");
+        assert_eq!(sanitize("ääää", 8), "ääää");
     }
 
     #[test]
     fn the_same_health_wakes_nobody() {
-        let sender = watch::Sender::new(Status::default());
+        let sender = check_forever::Sender::new(Status::default());
         let mut receiver = sender.subscribe();
         assert_eq!(replace(&sender, Health::Ready), Health::Unknown);
         assert!(receiver.has_changed().unwrap());

@@ -18,13 +18,13 @@ use crate::cancel::Shutdown;
 use crate::status::{Status, StatusHandle};
 
 /// Connections at once; further ones wait to be accepted.
-const CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 
 /// A client that takes longer to say what it wants is cut off.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// After a failed accept, which mostly means that files have run out.
-const BREATHER: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -54,34 +54,34 @@ pub async fn serve(
     status: StatusHandle,
     shutdown: Shutdown,
 ) -> Infallible {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let desk = Arc::new(HttpHandler { version, status, shutdown });
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let handler = Arc::new(HttpHandler { version, status, shutdown });
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
+        let permit = Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::debug!(%error, "a connection to the daemon's HTTP server failed");
-                tokio::time::sleep(BREATHER).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let desk = Arc::clone(&desk);
+        let handler = Arc::clone(&handler);
         tokio::spawn(async move {
             let service = service_fn(|request| {
-                let answer = desk.answer(&request);
+                let answer = handler.answer(&request);
                 async move { Ok::<_, Infallible>(answer) }
             });
             let served = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
+                .header_read_timeout(HEADER_TIMEOUT)
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
             if let Err(error) = served {
                 tracing::debug!(%error, "a client of the daemon's HTTP server went away");
             }
-            drop(place);
+            drop(permit);
         });
     }
 }
@@ -99,7 +99,7 @@ impl HttpHandler {
         match path {
             "/healthz" if reads => text(StatusCode::OK, "ok\n"),
             "/readyz" if reads => self.ready(),
-            "/status" if reads => self.shown(),
+            "/status" if reads => self.status_json(),
             "/drain" if *request.method() == Method::POST => {
                 tracing::info!(target: "provisioner", "asked over HTTP to drain");
                 self.shutdown.drain();
@@ -114,14 +114,14 @@ impl HttpHandler {
     }
 
     /// The daemon's state, in which a wish to stop counts from the moment it was answered.
-    fn now(&self) -> Status {
+    fn current_status(&self) -> Status {
         let mut status = self.status.get();
         status.draining |= self.shutdown.requested().is_some();
         status
     }
 
     fn ready(&self) -> Response<Full<Bytes>> {
-        let status = self.now();
+        let status = self.current_status();
         if status.is_ready() {
             text(StatusCode::OK, "ok\n")
         } else if status.draining {
@@ -133,9 +133,9 @@ impl HttpHandler {
         }
     }
 
-    fn shown(&self) -> Response<Full<Bytes>> {
-        let status = self.now();
-        let shown = StatusBody {
+    fn status_json(&self) -> Response<Full<Bytes>> {
+        let status = self.current_status();
+        let status_json = StatusBody {
             connected: status.connected,
             busy: status.is_busy(),
             draining: status.draining,
@@ -152,7 +152,7 @@ impl HttpHandler {
             isolation: status.isolation.as_str(),
             limits: &status.limits,
         };
-        let json = serde_json::to_string(&shown).expect("plain values always serialise");
+        let json = serde_json::to_string(&status_json).expect("plain values always serialise");
         typed(StatusCode::OK, "application/json", json)
     }
 }
@@ -182,22 +182,22 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    fn desk(status: Status) -> (HttpHandler, watch::Sender<Status>) {
+    fn handler(status: Status) -> (HttpHandler, watch::Sender<Status>) {
         let (sender, receiver) = watch::channel(status);
         let status = StatusHandle::new(receiver, Metrics::new());
         (HttpHandler { version: "v1".to_owned(), status, shutdown: Shutdown::new() }, sender)
     }
 
-    fn ask(desk: &HttpHandler, method: Method, path: &str) -> Response<Full<Bytes>> {
-        desk.answer(&Request::builder().method(method).uri(path).body(()).unwrap())
+    fn send(handler: &HttpHandler, method: Method, path: &str) -> Response<Full<Bytes>> {
+        handler.answer(&Request::builder().method(method).uri(path).body(()).unwrap())
     }
 
     #[test]
     fn only_an_idle_daemon_without_connection_and_a_draining_one_are_not_ready() {
         let check = |status: Status, wanted: u16| {
-            let (desk, _status) = desk(status.clone());
-            assert_eq!(ask(&desk, Method::GET, "/readyz").status(), wanted, "{status:?}");
-            assert_eq!(ask(&desk, Method::GET, "/healthz").status(), 200, "{status:?}");
+            let (handler, _status) = handler(status.clone());
+            assert_eq!(send(&handler, Method::GET, "/readyz").status(), wanted, "{status:?}");
+            assert_eq!(send(&handler, Method::GET, "/healthz").status(), 200, "{status:?}");
         };
         let busy = Status { jobs: vec!["j".to_owned()], ..Status::default() };
         check(Status::default(), 503);
@@ -208,21 +208,25 @@ mod tests {
 
     #[test]
     fn draining_takes_a_post() {
-        let (desk, _status) = desk(Status { connected: true, ..Status::default() });
-        assert_eq!(ask(&desk, Method::GET, "/drain").status(), 405);
-        assert_eq!(desk.shutdown.requested(), None);
-        assert_eq!(ask(&desk, Method::GET, "/readyz").status(), 200);
-        assert_eq!(ask(&desk, Method::POST, "/drain").status(), 202);
-        assert_eq!(desk.shutdown.requested(), Some(crate::Stop::Drain));
-        assert_eq!(ask(&desk, Method::GET, "/readyz").status(), 503, "whatever the daemon has done by now");
-        assert_eq!(ask(&desk, Method::DELETE, "/status").headers()[ALLOW], "GET, HEAD");
+        let (handler, _status) = handler(Status { connected: true, ..Status::default() });
+        assert_eq!(send(&handler, Method::GET, "/drain").status(), 405);
+        assert_eq!(handler.shutdown.requested(), None);
+        assert_eq!(send(&handler, Method::GET, "/readyz").status(), 200);
+        assert_eq!(send(&handler, Method::POST, "/drain").status(), 202);
+        assert_eq!(handler.shutdown.requested(), Some(crate::Stop::Drain));
+        assert_eq!(
+            send(&handler, Method::GET, "/readyz").status(),
+            503,
+            "whatever the daemon has done by now"
+        );
+        assert_eq!(send(&handler, Method::DELETE, "/status").headers()[ALLOW], "GET, HEAD");
     }
 
     #[test]
     fn metrics_are_under_any_other_path() {
-        let (desk, _status) = desk(Status::default());
+        let (handler, _status) = handler(Status::default());
         for path in ["/", "/metrics", "/anything"] {
-            let answer = ask(&desk, Method::GET, path);
+            let answer = send(&handler, Method::GET, path);
             assert_eq!(
                 (answer.status().as_u16(), &answer.headers()[CONTENT_TYPE]),
                 (200, &HeaderValue::from_static(METRICS))

@@ -39,12 +39,12 @@ impl JobFile {
     ///
     /// # Errors
     /// It is missing, longer than `most_bytes`, or no file, or a link leads to it.
-    pub(crate) fn read(&self, most_bytes: u64) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, max_bytes: u64) -> Result<Vec<u8>> {
         let mut content = Vec::new();
-        self.open()?.take(most_bytes + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > most_bytes {
-            let words = format!("{} is longer than {most_bytes} bytes", self.relative.display());
-            return Err(Error::new(ErrorKind::FileTooLarge, words));
+        self.open()?.take(max_bytes + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > max_bytes {
+            let message = format!("{} is longer than {max_bytes} bytes", self.relative.display());
+            return Err(Error::new(ErrorKind::FileTooLarge, message));
         }
         Ok(content)
     }
@@ -100,8 +100,8 @@ impl JobFile {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&dir, name, flags, Mode::empty())?);
         if !file.metadata()?.is_file() {
-            let words = format!("{} is no file", self.relative.display());
-            return Err(Error::new(ErrorKind::InvalidInput, words));
+            let message = format!("{} is no file", self.relative.display());
+            return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         Ok(file)
     }

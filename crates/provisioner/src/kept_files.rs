@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::singly::KeyedMutex;
 
 /// A file that a killed process left half-made is removed after this time.
-const HALF_MADE: Duration = Duration::from_secs(24 * 60 * 60);
+const UNFINISHED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many bytes a daemon keeps unless it is told otherwise.
 pub(crate) const DEFAULT_BYTES: u64 = 1 << 30;
@@ -31,19 +31,19 @@ pub(crate) const DEFAULT_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone)]
 pub(crate) struct FileCache {
     root: PathBuf,
-    most_bytes: u64,
+    max_bytes: u64,
     downloads: KeyedMutex<Uuid>,
 }
 
 impl FileCache {
     /// Keeps at most so many bytes below `root`; none for 0.
-    pub(crate) fn new(root: PathBuf, most_bytes: u64) -> Self {
-        Self { root, most_bytes, downloads: KeyedMutex::default() }
+    pub(crate) fn new(root: PathBuf, max_bytes: u64) -> Self {
+        Self { root, max_bytes, downloads: KeyedMutex::default() }
     }
 
     /// The right to download a file. Of many jobs that need the same one downloads, and the others find it here.
-    pub(crate) async fn turn(&self, id: Uuid) -> OwnedMutexGuard<()> {
-        self.downloads.turn(id).await
+    pub(crate) async fn lock_download(&self, id: Uuid) -> OwnedMutexGuard<()> {
+        self.downloads.lock(id).await
     }
 
     /// The file, if it is here and what it was.
@@ -53,7 +53,7 @@ impl FileCache {
     }
 
     /// Keeps a file. Trouble is logged: the next job downloads it again.
-    pub(crate) async fn keep(&self, id: Uuid, content: Bytes, now: SystemTime) {
+    pub(crate) async fn store(&self, id: Uuid, content: Bytes, now: SystemTime) {
         let kept = self.clone();
         let keeping = tokio::task::spawn_blocking(move || kept.write(id, &content, now));
         if let Ok(Err(error)) = keeping.await {
@@ -79,7 +79,7 @@ impl FileCache {
     }
 
     fn read(&self, id: Uuid, now: SystemTime) -> Option<Bytes> {
-        if self.most_bytes == 0 {
+        if self.max_bytes == 0 {
             return None;
         }
         let hash = fs::read_to_string(self.by_id(id)).ok()?;
@@ -100,7 +100,7 @@ impl FileCache {
     }
 
     fn write(&self, id: Uuid, content: &[u8], now: SystemTime) -> std::io::Result<()> {
-        if content.len() as u64 > self.most_bytes {
+        if content.len() as u64 > self.max_bytes {
             return Ok(());
         }
         self.prepare()?;
@@ -108,13 +108,13 @@ impl FileCache {
         self.make_room(content.len() as u64, &hash, now)?;
         let path = self.content(&hash);
         if !path.exists() {
-            self.put(&path, content)?;
+            self.write_atomically(&path, content)?;
         }
-        self.put(&self.by_id(id), hash.as_bytes())
+        self.write_atomically(&self.by_id(id), hash.as_bytes())
     }
 
     /// Moves a whole file to its place.
-    fn put(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
+    fn write_atomically(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
         let mut new = tempfile::Builder::new().prefix("new-").tempfile_in(&self.root)?;
         new.write_all(content)?;
         new.persist(path).map(drop).map_err(|error| error.error)
@@ -134,7 +134,7 @@ impl FileCache {
         let mut total = bytes + all.iter().map(|(_, size, _)| size).sum::<u64>();
         let mut removed = false;
         for (_, size, path) in all {
-            if total <= self.most_bytes {
+            if total <= self.max_bytes {
                 break;
             }
             remove(&path)?;
@@ -144,7 +144,7 @@ impl FileCache {
         if removed {
             self.forget_ids()?;
         }
-        self.remove_half_made(now)
+        self.remove_unfinished(now)
     }
 
     /// Removes names of what is gone.
@@ -158,11 +158,11 @@ impl FileCache {
         Ok(())
     }
 
-    fn remove_half_made(&self, now: SystemTime) -> std::io::Result<()> {
+    fn remove_unfinished(&self, now: SystemTime) -> std::io::Result<()> {
         for entry in fs::read_dir(&self.root)?.flatten() {
             let is_new = entry.file_name().to_string_lossy().starts_with("new-");
             let age = entry.metadata().and_then(|file| file.modified()).map(|at| now.duration_since(at));
-            if is_new && age.is_ok_and(|age| age.is_ok_and(|age| age > HALF_MADE)) {
+            if is_new && age.is_ok_and(|age| age.is_ok_and(|age| age > UNFINISHED_AFTER)) {
                 remove(&entry.path())?;
             }
         }
@@ -188,8 +188,8 @@ mod tests {
         SystemTime::from(SystemClock.now())
     }
 
-    fn kept(dir: &tempfile::TempDir, most_bytes: u64) -> FileCache {
-        FileCache::new(dir.path().join("files"), most_bytes)
+    fn kept(dir: &tempfile::TempDir, max_bytes: u64) -> FileCache {
+        FileCache::new(dir.path().join("files"), max_bytes)
     }
 
     fn names(dir: &tempfile::TempDir, what: &str) -> usize {
@@ -210,8 +210,8 @@ mod tests {
         let (one, two) = (Uuid::new_v4(), Uuid::new_v4());
         assert_eq!(kept.find(one, now()).await, None);
         let content = Bytes::from_static(b"modules");
-        kept.keep(one, content.clone(), now()).await;
-        kept.keep(two, content.clone(), now()).await;
+        kept.store(one, content.clone(), now()).await;
+        kept.store(two, content.clone(), now()).await;
         assert_eq!(
             (kept.find(one, now()).await, kept.find(two, now()).await),
             (Some(content.clone()), Some(content))
@@ -228,12 +228,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let kept = kept(&dir, 1000);
         let id = Uuid::new_v4();
-        kept.keep(id, Bytes::from_static(b"modules"), now()).await;
+        kept.store(id, Bytes::from_static(b"modules"), now()).await;
         let path = kept.content(&hex::encode(Sha256::digest(b"modules")));
         fs::write(&path, "forged!").unwrap();
         assert_eq!(kept.find(id, now()).await, None);
         assert!(!path.exists());
-        kept.keep(id, Bytes::from_static(b"modules"), now()).await;
+        kept.store(id, Bytes::from_static(b"modules"), now()).await;
         assert!(kept.find(id, now()).await.is_some());
         // Nor does a name lead out of the directory.
         fs::write(kept.by_id(id), "../../../etc/passwd").unwrap();
@@ -247,14 +247,14 @@ mod tests {
         let contents = [b'a', b'b', b'c'].map(|byte| Bytes::from(vec![byte; 100]));
         let ids = [0; 3].map(|_| Uuid::new_v4());
         for at in 0..2 {
-            kept.keep(ids[at], contents[at].clone(), now()).await;
+            kept.store(ids[at], contents[at].clone(), now()).await;
             age(&kept, &contents[at], 100 - at as u64);
         }
         // The use makes it the newest.
         assert!(kept.find(ids[0], now()).await.is_some());
         fs::write(kept.root.join("new-left"), "half").unwrap();
-        let later = now() + HALF_MADE * 2;
-        kept.keep(ids[2], contents[2].clone(), later).await;
+        let later = now() + UNFINISHED_AFTER * 2;
+        kept.store(ids[2], contents[2].clone(), later).await;
         let found =
             [kept.find(ids[0], now()).await, kept.find(ids[1], now()).await, kept.find(ids[2], now()).await];
         assert_eq!(found.map(|found| found.is_some()), [true, false, true]);
@@ -262,7 +262,7 @@ mod tests {
         assert!(!kept.root.join("new-left").exists());
         // What is larger than everything may be is not kept, and drives nothing out.
         let large = Uuid::new_v4();
-        kept.keep(large, Bytes::from(vec![0; 251]), now()).await;
+        kept.store(large, Bytes::from(vec![0; 251]), now()).await;
         assert!(kept.find(large, now()).await.is_none() && kept.find(ids[2], now()).await.is_some());
     }
 
@@ -279,7 +279,7 @@ mod tests {
                     if let Some(found) = kept.find(id, now()).await {
                         assert_eq!(found, content);
                     } else {
-                        kept.keep(id, content, now()).await;
+                        kept.store(id, content, now()).await;
                     }
                 }
             });

@@ -17,8 +17,8 @@ use crate::terraform::journal::StateVersion;
 const RECORD_BYTES: u64 = 4096;
 
 /// Between two tries to hand a state over on connections that break.
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// What a job's directory says about the job. It holds the token, so only the daemon's user may read it.
 #[derive(Serialize, Deserialize)]
@@ -71,8 +71,8 @@ impl SalvagedState {
 }
 
 /// Hands over what was left, one after the other, as soon as there is a server that takes it.
-pub(crate) async fn hand_over(link: &ConnectionHandle, left: Vec<SalvagedState>) {
-    for one in left {
+pub(crate) async fn salvage_all(link: &ConnectionHandle, salvaged: Vec<SalvagedState>) {
+    for one in salvaged {
         let reading = one.clone();
         let Ok(Some(journal)) = tokio::task::spawn_blocking(move || reading.read()).await else {
             tracing::warn!(target: "provisioner", state = %one.state.path().display(), "a job of a killed daemon left a state that cannot be handed over; it is kept for a week");
@@ -82,22 +82,22 @@ pub(crate) async fn hand_over(link: &ConnectionHandle, left: Vec<SalvagedState>)
     }
 }
 
-async fn salvage(link: &ConnectionHandle, left: &SalvagedState, journal: &Journal) {
-    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+async fn salvage(link: &ConnectionHandle, salvaged: &SalvagedState, journal: &Journal) {
+    let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     loop {
-        let Some(line) = link.line().await else { return };
-        if !line.granted().has(Extension::Journal) {
-            tracing::warn!(target: "provisioner", state = %left.state.path().display(), "a job of a killed daemon left a state, and this server cannot take it; it is kept for a week");
+        let Some(connection) = link.connection().await else { return };
+        if !connection.granted().has(Extension::Journal) {
+            tracing::warn!(target: "provisioner", state = %salvaged.state.path().display(), "a job of a killed daemon left a state, and this server cannot take it; it is kept for a week");
             return;
         }
-        match line.extensions().salvage(journal).await {
+        match connection.extensions().salvage(journal).await {
             Ok(receipt) => {
                 tracing::info!(target: "provisioner", job_id = %journal.job_id, serial = journal.serial, kept = receipt.kept, "the state that a killed daemon left is with the server");
-                left.clone().remove().await;
+                salvaged.clone().remove().await;
                 return;
             }
             Err(drpc::Error::Refused(status)) => {
-                tracing::warn!(target: "provisioner", job_id = %journal.job_id, state = %left.state.path().display(), error = %status, "the server does not take the state that a killed daemon left; it is kept for a week");
+                tracing::warn!(target: "provisioner", job_id = %journal.job_id, state = %salvaged.state.path().display(), error = %status, "the server does not take the state that a killed daemon left; it is kept for a week");
                 return;
             }
             Err(error) => {
@@ -117,20 +117,20 @@ mod tests {
     #[test]
     fn a_record_is_private_and_a_broken_one_is_none() {
         let dir = tempfile::tempdir().unwrap();
-        let left = SalvagedState {
+        let salvaged = SalvagedState {
             dir: dir.path().to_owned(),
             record: JobFile::new(dir.path(), "job.json"),
             state: JobFile::new(dir.path(), "terraform.tfstate"),
         };
-        assert!(left.read().is_none());
-        JobRecord::new("j", b"old").write(&left.record).unwrap();
-        JobRecord::new("j", b"token").write(&left.record).unwrap();
-        assert_eq!(left.record.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(left.read().is_none(), "no state");
-        std::fs::write(left.state.path(), r#"{"version":4,"serial":3,"lineage":"l"}"#).unwrap();
-        let journal = left.read().unwrap();
+        assert!(salvaged.read().is_none());
+        JobRecord::new("j", b"old").write(&salvaged.record).unwrap();
+        JobRecord::new("j", b"token").write(&salvaged.record).unwrap();
+        assert_eq!(salvaged.record.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(salvaged.read().is_none(), "no state");
+        std::fs::write(salvaged.state.path(), r#"{"version":4,"serial":3,"lineage":"l"}"#).unwrap();
+        let journal = salvaged.read().unwrap();
         assert_eq!((journal.serial, journal.lineage.as_str(), &journal.token[..]), (3, "l", &b"token"[..]));
-        std::fs::write(left.state.path(), r#"{"version":4,"ser"#).unwrap();
-        assert!(left.read().is_none(), "a torn state");
+        std::fs::write(salvaged.state.path(), r#"{"version":4,"ser"#).unwrap();
+        assert!(salvaged.read().is_none(), "a torn state");
     }
 }

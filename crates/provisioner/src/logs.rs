@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::cancel::{Cancel, Urgency};
 use crate::mask::Secrets;
-use crate::rows::{clean, rows};
+use crate::rows::{split_rows, strip_nul};
 use crate::session::{CallError, JobClient, LogReceipt, RetryPolicy};
 
 /// Lines wait at most this long for company.
@@ -33,7 +33,7 @@ const BATCH_BYTES: usize = 256 * 1024;
 const QUEUE_LINES: usize = 64;
 
 /// Lines that are held back at most; with more of them, as with Terraform's debug output, none is.
-const HELD_LINES: usize = 256;
+const MAX_BUFFERED_LINES: usize = 256;
 
 /// Lines that wait for the server. Terraform writes on while the connection is away, until there are so many.
 const WAITING_BYTES: usize = 8 * 1024 * 1024;
@@ -57,7 +57,7 @@ pub(crate) struct Reporter {
 pub(crate) struct UpdateSchedule {
     /// A heartbeat is sent when nothing else was for this long.
     pub(crate) interval: Duration,
-    pub(crate) patience: RetryPolicy,
+    pub(crate) retry: RetryPolicy,
 }
 
 impl Reporter {
@@ -65,7 +65,7 @@ impl Reporter {
     pub(crate) fn start(
         job: JobClient,
         cancel: Cancel,
-        pace: UpdateSchedule,
+        schedule: UpdateSchedule,
         clock: Arc<dyn Clock>,
         secrets: Secrets,
     ) -> (Self, tokio::task::JoinHandle<()>) {
@@ -73,14 +73,14 @@ impl Reporter {
         let sender = UpdateSender {
             job,
             cancel,
-            pace,
+            schedule,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             sending: None,
             flush_at: None,
             sent_at: Instant::now(),
             broken: false,
-            full: false,
+            log_full: false,
         };
         (Self { commands, clock, secrets }, tokio::spawn(sender.run(receiver)))
     }
@@ -88,7 +88,7 @@ impl Reporter {
     async fn line(&self, source: LogSource, level: LogLevel, stage: &str, text: &str) {
         let created_at = self.clock.now().as_millisecond();
         let masker = self.secrets.masker();
-        for row in rows(&masker.mask(&clean(text))) {
+        for row in split_rows(&masker.mask(&strip_nul(text))) {
             let log = pb::Log {
                 source: source.into(),
                 level: level.into(),
@@ -112,8 +112,8 @@ impl Reporter {
     }
 
     /// The log of a stage without lines below `lowest`.
-    pub(crate) fn of_stage(&self, stage: &'static str, lowest: LogLevel) -> StageLog {
-        StageLog { reporter: self.clone(), stage, lowest: Some(lowest), held: None }
+    pub(crate) fn stage_log(&self, stage: &'static str, min_level: LogLevel) -> StageLog {
+        StageLog { reporter: self.clone(), stage, min_level: Some(min_level), buffered: None }
     }
 
     /// Sends everything that waits.
@@ -144,15 +144,15 @@ pub(crate) struct StageLog {
     reporter: Reporter,
     stage: &'static str,
     /// None keeps silent.
-    lowest: Option<LogLevel>,
+    min_level: Option<LogLevel>,
     /// Lines of which it is not known yet whether they are worth saying.
-    held: Option<Arc<Mutex<HeldLines>>>,
+    buffered: Option<Arc<Mutex<HeldLines>>>,
 }
 
 impl StageLog {
     /// For commands whose words are of no use to people.
     pub(crate) fn silent(&self) -> Self {
-        Self { lowest: None, ..self.clone() }
+        Self { min_level: None, ..self.clone() }
     }
 
     pub(crate) fn secrets(&self) -> &Secrets {
@@ -160,13 +160,13 @@ impl StageLog {
     }
 
     pub(crate) async fn line(&self, level: LogLevel, text: &str) {
-        if self.lowest.is_none_or(|lowest| level < lowest) {
+        if self.min_level.is_none_or(|min_level| level < min_level) {
             return;
         }
-        if let Some(held) = &self.held {
-            let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-            if held.len() < HELD_LINES {
-                held.push((level, text.to_owned()));
+        if let Some(buffered) = &self.buffered {
+            let mut buffered = buffered.lock().unwrap_or_else(PoisonError::into_inner);
+            if buffered.len() < MAX_BUFFERED_LINES {
+                buffered.push((level, text.to_owned()));
                 return;
             }
         }
@@ -175,14 +175,14 @@ impl StageLog {
     }
 
     /// The same log, whose lines wait for [`StageLog::release`] and are never said without it.
-    pub(crate) fn held(self) -> Self {
-        Self { held: Some(Arc::default()), ..self }
+    pub(crate) fn buffered(self) -> Self {
+        Self { buffered: Some(Arc::default()), ..self }
     }
 
     /// Says what waits.
     pub(crate) async fn release(&self) {
-        let Some(held) = &self.held else { return };
-        let lines = std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(buffered) = &self.buffered else { return };
+        let lines = std::mem::take(&mut *buffered.lock().unwrap_or_else(PoisonError::into_inner));
         for (level, text) in lines {
             self.reporter.line(LogSource::Provisioner, level, self.stage, &text).await;
         }
@@ -192,7 +192,7 @@ impl StageLog {
 struct UpdateSender {
     job: JobClient,
     cancel: Cancel,
-    pace: UpdateSchedule,
+    schedule: UpdateSchedule,
     /// Lines the server has not acknowledged, the oldest first; those of a batch on its way are among them.
     waiting: VecDeque<pb::Log>,
     waiting_bytes: usize,
@@ -203,7 +203,7 @@ struct UpdateSender {
     /// An update failed for good: the job is being ended, and what it still says is dropped.
     broken: bool,
     /// The server keeps no further line.
-    full: bool,
+    log_full: bool,
 }
 
 type SendFuture = Pin<Box<dyn Future<Output = Result<LogReceipt, CallError>> + Send>>;
@@ -211,13 +211,13 @@ type SendFuture = Pin<Box<dyn Future<Output = Result<LogReceipt, CallError>> + S
 impl UpdateSender {
     async fn run(mut self, mut commands: mpsc::Receiver<ReporterCommand>) {
         // A cut right after the acquire must find the job held.
-        self.job.hold().await;
+        self.job.request_token().await;
         loop {
-            let heartbeat_at = self.sent_at + self.pace.interval;
+            let heartbeat_at = self.sent_at + self.schedule.interval;
             let (idle, room) = (self.sending.is_none(), self.waiting_bytes < WAITING_BYTES);
             tokio::select! {
                 biased;
-                result = sent(&mut self.sending), if !idle => self.delivered(result),
+                result = wait_for_send(&mut self.sending), if !idle => self.delivered(result),
                 () = sleep_until(self.flush_at), if idle => self.send_batch(),
                 () = tokio::time::sleep_until(heartbeat_at), if idle && !self.broken => self.send_batch(),
                 command = commands.recv(), if room => match command {
@@ -239,7 +239,7 @@ impl UpdateSender {
     }
 
     fn line(&mut self, log: pb::Log) {
-        if self.broken || self.full {
+        if self.broken || self.log_full {
             return;
         }
         self.waiting_bytes += log.encoded_len();
@@ -255,7 +255,7 @@ impl UpdateSender {
     async fn flush(&mut self) {
         loop {
             if self.sending.is_some() {
-                let result = sent(&mut self.sending).await;
+                let result = wait_for_send(&mut self.sending).await;
                 self.delivered(result);
             } else if self.waiting.is_empty() {
                 return;
@@ -279,8 +279,8 @@ impl UpdateSender {
         };
         // One line is far smaller than a batch, so there is always progress.
         let batch: Vec<pb::Log> = self.waiting.iter().take(BATCH_LINES).take_while(fits).cloned().collect();
-        let (job, patience) = (self.job.clone(), self.pace.patience);
-        self.sending = Some(Box::pin(async move { job.deliver(patience, &batch).await }));
+        let (job, retry) = (self.job.clone(), self.schedule.retry);
+        self.sending = Some(Box::pin(async move { job.deliver(retry, &batch).await }));
     }
 
     fn delivered(&mut self, result: Result<LogReceipt, CallError>) {
@@ -290,13 +290,13 @@ impl UpdateSender {
                 for log in self.waiting.drain(..delivered.lines.min(self.waiting.len())) {
                     self.waiting_bytes -= log.encoded_len();
                 }
-                self.heard(delivered.canceled);
+                self.apply_cancel(delivered.canceled);
                 if delivered.overflowed {
-                    self.full = true;
+                    self.log_full = true;
                     self.drop_lines();
                 }
             }
-            Err(CallError::Over(_)) => {
+            Err(CallError::JobEnded(_)) => {
                 self.broken = true;
                 self.drop_lines();
             }
@@ -324,16 +324,16 @@ impl UpdateSender {
         mut request: pb::UpdateJobRequest,
     ) -> Result<pb::UpdateJobResponse, CallError> {
         request.job_id = self.job.job_id().to_owned();
-        let result = self.job.update_job(self.pace.patience, &request).await;
+        let result = self.job.update_job(self.schedule.retry, &request).await;
         self.sent_at = Instant::now();
         if let Ok(response) = &result {
-            self.heard(response.canceled);
+            self.apply_cancel(response.canceled);
         }
         result
     }
 
     /// Official daemons look only at answers to heartbeats, and miss a cancel while a job logs steadily.
-    fn heard(&self, canceled: bool) {
+    fn apply_cancel(&self, canceled: bool) {
         if canceled {
             self.cancel.request(Urgency::Graceful);
         }
@@ -341,7 +341,7 @@ impl UpdateSender {
 }
 
 /// The result of what is on its way, once.
-async fn sent(sending: &mut Option<SendFuture>) -> Result<LogReceipt, CallError> {
+async fn wait_for_send(sending: &mut Option<SendFuture>) -> Result<LogReceipt, CallError> {
     match sending {
         Some(running) => {
             let result = running.await;

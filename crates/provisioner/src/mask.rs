@@ -17,17 +17,17 @@ use crate::unescape;
 pub(crate) const MASK: &str = "(redacted)";
 
 /// Shorter texts are everywhere; hiding them would hide everything and tell what they are.
-const SHORTEST: usize = 4;
+const MIN_SECRET: usize = 4;
 
 /// Shorter parts of an encoded secret are found in other words.
-const SHORTEST_ENCODED: usize = 6;
+const MIN_ENCODED: usize = 6;
 
 /// Shorter lines of a secret of several lines are no secret of their own.
-const SHORTEST_LINE: usize = 8;
+const MIN_LINE: usize = 8;
 
 /// Encoded forms of all secrets together, in bytes. Users choose their secrets, and searching for a form costs many times
 /// its length in memory: of longer secrets behind this bound only the texts as they are are hidden.
-const ENCODED_BYTES: usize = 256 << 10;
+const MAX_ENCODED_BYTES: usize = 256 << 10;
 
 /// So much of a text is looked at at once.
 const WINDOW: usize = 256 << 10;
@@ -36,7 +36,7 @@ const WINDOW: usize = 256 << 10;
 const MARGIN: usize = 64;
 
 /// So much of a secret at a line's end makes the line wait for the next one.
-pub(crate) const HEAD: usize = 4;
+pub(crate) const PREFIX_BYTES: usize = 4;
 
 /// The secrets of a job at one time.
 #[derive(Default)]
@@ -44,7 +44,7 @@ pub(crate) struct Masker {
     forms: Vec<Vec<u8>>,
     finder: Option<AhoCorasick>,
     /// Every four bytes that follow each other in a form.
-    grams: HashSet<[u8; HEAD]>,
+    grams: HashSet<[u8; PREFIX_BYTES]>,
     reach: usize,
 }
 
@@ -52,7 +52,7 @@ impl Masker {
     pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let mut texts = BTreeSet::new();
         for secret in secrets {
-            add_texts(secret, &mut texts);
+            collect_texts(secret, &mut texts);
         }
         let forms: Vec<Vec<u8>> = forms_of(texts).into_iter().collect();
         if forms.is_empty() {
@@ -68,7 +68,8 @@ impl Masker {
                 None
             }
         };
-        let grams = forms.iter().flat_map(|form| form.windows(HEAD)).filter_map(|gram| gram.try_into().ok());
+        let grams =
+            forms.iter().flat_map(|form| form.windows(PREFIX_BYTES)).filter_map(|gram| gram.try_into().ok());
         let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
         Self { grams: grams.collect(), reach: 3 * longest + MARGIN, finder, forms }
     }
@@ -104,33 +105,35 @@ impl Masker {
     }
 
     /// How many of the last bytes may be the beginning of a secret that goes on elsewhere.
-    pub(crate) fn open_end(&self, text: &[u8]) -> usize {
+    pub(crate) fn open_suffix(&self, text: &[u8]) -> usize {
         let tail = &text[text.len().saturating_sub(self.reach)..];
         let in_layers = unescape::layers(tail, true).map(|layer| {
-            let open = self.open_in(&layer.bytes);
+            let open = self.open_suffix_in(&layer.bytes);
             if open == 0 {
                 0
             } else {
                 tail.len() - layer.original(layer.bytes.len() - open..layer.bytes.len()).start
             }
         });
-        in_layers.max().unwrap_or(0).max(self.open_in(tail))
+        in_layers.max().unwrap_or(0).max(self.open_suffix_in(tail))
     }
 
-    fn open_in(&self, text: &[u8]) -> usize {
-        let known = text.last_chunk::<HEAD>().is_some_and(|last| self.grams.contains(last));
-        if !known {
+    fn open_suffix_in(&self, text: &[u8]) -> usize {
+        let current = text.last_chunk::<PREFIX_BYTES>().is_some_and(|last| self.grams.contains(last));
+        if !current {
             return 0;
         }
         let begins = |form: &Vec<u8>| {
-            (HEAD..form.len().min(text.len() + 1)).rev().find(|&length| text.ends_with(&form[..length]))
+            (PREFIX_BYTES..form.len().min(text.len() + 1))
+                .rev()
+                .find(|&length| text.ends_with(&form[..length]))
         };
         self.forms.iter().filter_map(begins).max().unwrap_or(0)
     }
 
     pub(crate) fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let found = self.find(text.as_bytes());
-        if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(without(text, found)) }
+        if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replace_ranges(text, found)) }
     }
 
     /// A JSON document whose texts, names and numbers hold no secret; `None` when there was none in it.
@@ -169,7 +172,7 @@ impl Masker {
 }
 
 /// A text with the mask in place of the ranges. They must lie on borders of characters.
-pub(crate) fn without(text: &str, mut ranges: Vec<Range<usize>>) -> String {
+pub(crate) fn replace_ranges(text: &str, mut ranges: Vec<Range<usize>>) -> String {
     ranges.sort_by_key(|range| (range.start, range.end));
     let mut masked = String::with_capacity(text.len());
     let mut at = 0;
@@ -187,16 +190,16 @@ pub(crate) fn without(text: &str, mut ranges: Vec<Range<usize>>) -> String {
 }
 
 /// The texts that are secret with a secret.
-fn add_texts(secret: &str, texts: &mut BTreeSet<String>) {
+fn collect_texts(secret: &str, texts: &mut BTreeSet<String>) {
     let secret = secret.trim();
-    if secret.len() < SHORTEST {
+    if secret.len() < MIN_SECRET {
         return;
     }
     texts.insert(secret.to_owned());
     if secret.contains('\n') {
         // Its lines come one by one, and a log has no line ends.
         texts.insert(secret.replace(['\r', '\n'], ""));
-        let lines = secret.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
+        let lines = secret.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
         texts.extend(lines.map(str::to_owned));
     }
     // The texts in a list or map.
@@ -207,10 +210,10 @@ fn add_texts(secret: &str, texts: &mut BTreeSet<String>) {
 
 fn leaves(value: &Value, texts: &mut BTreeSet<String>) {
     match value {
-        Value::String(text) => add_texts(text, texts),
+        Value::String(text) => collect_texts(text, texts),
         Value::Array(values) => values.iter().for_each(|value| leaves(value, texts)),
         Value::Object(fields) => fields.values().for_each(|value| leaves(value, texts)),
-        Value::Number(number) => add_texts(&number.to_string(), texts),
+        Value::Number(number) => collect_texts(&number.to_string(), texts),
         Value::Null | Value::Bool(_) => {}
     }
 }
@@ -220,7 +223,7 @@ fn forms_of(texts: BTreeSet<String>) -> BTreeSet<Vec<u8>> {
     let mut texts: Vec<String> = texts.into_iter().collect();
     texts.sort_by_key(String::len);
     let mut forms = BTreeSet::new();
-    let mut left = ENCODED_BYTES;
+    let mut left = MAX_ENCODED_BYTES;
     for text in texts {
         let mut encoded = BTreeSet::new();
         // All of them together have some sixteen bytes for one.
@@ -241,22 +244,22 @@ fn add_encoded(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
     // The secret may itself look as if it were escaped, and a text is searched when all escapes are gone. Forms of a URL
     // write a blank as a plus sign.
     let innermost = [secret.to_owned(), secret.replace(' ', "+")].map(|text| unescape::innermost(&text));
-    forms.extend(innermost.into_iter().filter(|form| form.len() >= SHORTEST_ENCODED));
+    forms.extend(innermost.into_iter().filter(|form| form.len() >= MIN_ENCODED));
     for digits in [hex::encode(secret), hex::encode_upper(secret)] {
         forms.insert(digits.into_bytes());
     }
-    forms.extend(in_base64(secret.as_bytes()));
+    forms.extend(base64_cores(secret.as_bytes()));
 }
 
 /// What the base64 of any text that contains the secret contains: for each of the three places it can begin at, the
 /// characters that depend on the secret alone.
-fn in_base64(secret: &[u8]) -> Vec<Vec<u8>> {
+fn base64_cores(secret: &[u8]) -> Vec<Vec<u8>> {
     let mut cores = Vec::new();
     for before in 0..3 {
         let padded = [&[0; 2][..before], secret].concat();
         let (start, end) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
         for encoded in [BASE64_STANDARD_NO_PAD.encode(&padded), BASE64_URL_SAFE_NO_PAD.encode(&padded)] {
-            if let Some(core) = encoded.get(start..end).filter(|core| core.len() >= SHORTEST_ENCODED) {
+            if let Some(core) = encoded.get(start..end).filter(|core| core.len() >= MIN_ENCODED) {
                 cores.push(core.as_bytes().to_vec());
             }
         }
@@ -276,11 +279,13 @@ struct KnownSecrets {
 
 impl Secrets {
     pub(crate) fn add<'a>(&self, texts: impl IntoIterator<Item = &'a str>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = known.texts.len();
-        known.texts.extend(texts.into_iter().filter(|text| text.trim().len() >= SHORTEST).map(str::to_owned));
-        if known.texts.len() > before {
-            known.masker = Arc::new(Masker::new(known.texts.iter().map(String::as_str)));
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = current.texts.len();
+        current
+            .texts
+            .extend(texts.into_iter().filter(|text| text.trim().len() >= MIN_SECRET).map(str::to_owned));
+        if current.texts.len() > before {
+            current.masker = Arc::new(Masker::new(current.texts.iter().map(String::as_str)));
         }
     }
 
@@ -430,7 +435,7 @@ mod tests {
             ("say %", 0),
             ("", 0),
         ] {
-            assert_eq!(masker.open_end(text.as_bytes()), wanted, "{text:?}");
+            assert_eq!(masker.open_suffix(text.as_bytes()), wanted, "{text:?}");
         }
     }
 
@@ -438,7 +443,7 @@ mod tests {
     fn short_texts_are_left_alone() {
         let masker = Masker::new(["abc", "  ", "12 "]);
         assert_eq!(masker.mask("abc 12"), "abc 12");
-        assert_eq!(masker.open_end(b"anything"), 0);
+        assert_eq!(masker.open_suffix(b"anything"), 0);
     }
 
     #[test]
@@ -489,7 +494,7 @@ mod tests {
         let list = serde_json::to_string(&many).unwrap();
         let masker = Masker::new([list.as_str(), "short/one"]);
         let bytes: usize = masker.forms.iter().map(Vec::len).sum();
-        assert!(bytes <= ENCODED_BYTES + 2 * list.len(), "{bytes}");
+        assert!(bytes <= MAX_ENCODED_BYTES + 2 * list.len(), "{bytes}");
         assert_eq!(masker.mask(&many[1_999]), MASK);
         assert_eq!(masker.mask("short%2Fone"), MASK, "the shorter are looked for in every form");
     }

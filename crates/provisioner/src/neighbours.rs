@@ -16,21 +16,25 @@ use crate::terraform::environment::Environment;
 use crate::workdir;
 
 /// How often it is looked whether jobs of other daemons have ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How the jobs of a daemon are started.
-pub(crate) fn confinement(config: &Config, environment: &Environment) -> SandboxConfig {
-    let found = IsolationSupport::of(config.isolation);
-    let home = JobHome::of(environment.variables(), &config.home, found.level != IsolationLevel::None);
+pub(crate) fn sandbox_config(config: &Config, environment: &Environment) -> SandboxConfig {
+    let support = IsolationSupport::of(config.isolation);
+    let home = JobHome::from_environment(
+        environment.variables(),
+        &config.home,
+        support.level != IsolationLevel::None,
+    );
     let hidden = config.hidden.iter().chain([&config.file_cache]);
     SandboxConfig {
-        found,
+        support,
         cache: config.cache_dir.clone(),
         hidden: hidden.map(|path| resolve(path)).collect(),
         programs: programs(config, environment.path()),
         home,
         registry: DaemonRegistry::locate(config.registry.as_deref()),
-        limits: AppliedLimits::of(&config.limits),
+        limits: AppliedLimits::detect(&config.limits),
     }
 }
 
@@ -53,17 +57,17 @@ fn programs(config: &Config, path: Option<&OsStr>) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// Jobs of other daemons would see it, and [`IsolationMode::Required`] was asked for.
-pub(crate) fn register(isolation: IsolationMode, confinement: &SandboxConfig) -> Result<bool, RunError> {
-    let own: Vec<PathBuf> = confinement.hidden.iter().chain([&confinement.cache]).cloned().collect();
-    let programs: Vec<PathBuf> = confinement.programs.iter().map(|path| resolve(path)).collect();
-    let prepared = confinement.registry.prepare().map_err(|error| error.to_string());
+pub(crate) fn register(isolation: IsolationMode, sandbox_config: &SandboxConfig) -> Result<bool, RunError> {
+    let own: Vec<PathBuf> = sandbox_config.hidden.iter().chain([&sandbox_config.cache]).cloned().collect();
+    let programs: Vec<PathBuf> = sandbox_config.programs.iter().map(|path| resolve(path)).collect();
+    let prepared = sandbox_config.registry.prepare().map_err(|error| error.to_string());
     let registered = prepared
-        .and_then(|()| confinement.registry.register(&own, &programs).map_err(|error| error.to_string()));
+        .and_then(|()| sandbox_config.registry.register(&own, &programs).map_err(|error| error.to_string()));
     match registered {
-        Ok(is_new) => Ok(is_new && confinement.found.level != IsolationLevel::None),
+        Ok(is_new) => Ok(is_new && sandbox_config.support.level != IsolationLevel::None),
         Err(reason) if isolation == IsolationMode::Required => Err(RunError::Registry(reason)),
         Err(reason) => {
-            if confinement.found.level != IsolationLevel::None {
+            if sandbox_config.support.level != IsolationLevel::None {
                 tracing::warn!(target: "provisioner", %reason, "other daemons of this user do not know what to hide of this one from their jobs: name a directory that only this user can write to (--daemon-registry)");
             }
             Ok(false)
@@ -73,14 +77,14 @@ pub(crate) fn register(isolation: IsolationMode, confinement: &SandboxConfig) ->
 
 /// Jobs of other daemons that began before this one was known to them see its directories until they end. With
 /// [`IsolationMode::Required`] they are waited for.
-pub(crate) async fn wait_for_jobs_of_others(isolation: IsolationMode, confinement: &SandboxConfig) {
-    let (registry, cache) = (confinement.registry.clone(), confinement.cache.clone());
+pub(crate) async fn wait_for_jobs_of_peers(isolation: IsolationMode, sandbox_config: &SandboxConfig) {
+    let (registry, cache) = (sandbox_config.registry.clone(), sandbox_config.cache.clone());
     let looking = tokio::task::spawn_blocking(move || {
         let others = registry.read().into_hidden().filter(|path| *path != cache);
         others.flat_map(|path| workdir::locks(&path.join("work"))).collect::<Vec<PathBuf>>()
     });
     let mut locks = looking.await.unwrap_or_default();
-    let mut is_said = false;
+    let mut is_logged = false;
     loop {
         let looking = tokio::task::spawn_blocking(move || {
             locks.retain(|lock| workdir::is_held(lock));
@@ -93,21 +97,21 @@ pub(crate) async fn wait_for_jobs_of_others(isolation: IsolationMode, confinemen
             tracing::warn!(target: "provisioner", jobs, %first, "jobs of other daemons of this user began before this daemon's directories were known, and may see them until they end");
             return;
         }
-        if !std::mem::replace(&mut is_said, true) {
+        if !std::mem::replace(&mut is_logged, true) {
             tracing::warn!(target: "provisioner", jobs, %first, "waiting for jobs of other daemons of this user, which began before this daemon's directories were known and may see them");
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Says which files in the daemon's home directory jobs do not see although they would expect them.
-pub(crate) fn say_home(home: &JobHome) {
-    static SAID: Once = Once::new();
-    let left_out = home.left_out();
-    if !left_out.is_empty() {
+pub(crate) fn log_hidden_home_files(home: &JobHome) {
+    static LOGGED: Once = Once::new();
+    let hidden_files = home.hidden_files();
+    if !hidden_files.is_empty() {
         // Daemons inside a server have the same.
-        SAID.call_once(|| {
-            tracing::warn!(target: "provisioner", files = %left_out.join(", "), "jobs have a home directory of their own and do not see these files of this user: name what they need with --job-home");
+        LOGGED.call_once(|| {
+            tracing::warn!(target: "provisioner", files = %hidden_files.join(", "), "jobs have a home directory of their own and do not see these files of this user: name what they need with --job-home");
         });
     }
 }

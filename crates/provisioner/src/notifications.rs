@@ -10,13 +10,13 @@ use crate::hand::{HeldJobs, JobEnd};
 use crate::session::Connection;
 
 /// Listens as long as it is polled.
-pub(crate) async fn listen(line: &Connection, hand: &HeldJobs, shutdown: &Shutdown) -> Infallible {
-    let granted = line.granted();
+pub(crate) async fn listen(connection: &Connection, held_jobs: &HeldJobs, shutdown: &Shutdown) -> Infallible {
+    let granted = connection.granted();
     if granted.has(Extension::Drain) || granted.has(Extension::Cancel) {
-        match line.extensions().notifications().await {
+        match connection.extensions().notifications().await {
             Ok(mut notifications) => {
                 while let Ok(Some(notification)) = notifications.next().await {
-                    obey(notification.notification, hand, shutdown);
+                    obey(notification.notification, held_jobs, shutdown);
                 }
             }
             Err(error) => tracing::debug!(%error, "the server has no notifications"),
@@ -26,22 +26,22 @@ pub(crate) async fn listen(line: &Connection, hand: &HeldJobs, shutdown: &Shutdo
     std::future::pending().await
 }
 
-fn obey(notification: Option<Notification>, hand: &HeldJobs, shutdown: &Shutdown) {
+fn obey(notification: Option<Notification>, held_jobs: &HeldJobs, shutdown: &Shutdown) {
     match notification {
         Some(Notification::Drain(drain)) => {
             tracing::info!(target: "provisioner", reason = drain.reason, "the server asks the daemon to drain");
             shutdown.drain();
         }
         Some(Notification::JobCancel(cancel)) => {
-            if let Some(held) = hand.find(&cancel.job_id) {
+            if let Some(hold) = held_jobs.find(&cancel.job_id) {
                 let urgency = if cancel.force { Urgency::Forced } else { Urgency::Graceful };
                 tracing::info!(target: "provisioner", job_id = cancel.job_id, reason = cancel.reason, force = cancel.force, "the job is canceled");
-                held.cancel(urgency);
+                hold.cancel(urgency);
             }
         }
         Some(Notification::JobRevoked(revoked)) => {
-            if let Some(held) = hand.find(&revoked.job_id) {
-                held.end(JobEnd::Lost(revoked.reason));
+            if let Some(hold) = held_jobs.find(&revoked.job_id) {
+                hold.end(JobEnd::Lost(revoked.reason));
             }
         }
         // A notification of a later version.

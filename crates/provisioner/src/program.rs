@@ -9,7 +9,7 @@ use crate::session::{CallError, JobClient};
 use crate::terraform::binary::Binary;
 
 /// A job that ends waits this long for its report to arrive.
-const LAST_MOMENT: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The report of one job; what is still on its way ends when it is dropped.
 pub(crate) struct ProgramReport {
@@ -23,28 +23,28 @@ impl ProgramReport {
     }
 
     /// Begins to tell; the job goes on meanwhile, and is none the worse if nobody wants to know.
-    pub(crate) fn tell(&self, binary: &Binary) {
+    pub(crate) fn start(&self, binary: &Binary) {
         let (job, product, version) =
             (self.job.clone(), binary.product().word(), binary.version().to_string());
-        let telling = tokio::spawn(async move {
+        let reporting = tokio::spawn(async move {
             match job.report_program(product, &version).await {
-                Ok(_) | Err(CallError::Over(_)) => {}
+                Ok(_) | Err(CallError::JobEnded(_)) => {}
                 Err(error) => {
                     tracing::debug!(job_id = job.job_id(), %error, "the server does not take the report of the program");
                 }
             }
         });
-        let earlier = self.task.lock().unwrap_or_else(PoisonError::into_inner).replace(telling);
+        let earlier = self.task.lock().unwrap_or_else(PoisonError::into_inner).replace(reporting);
         if let Some(earlier) = earlier {
             earlier.abort();
         }
     }
 
     /// Waits for the report to arrive, for a moment: after the job's end the server takes none.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn finish(&self) {
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut task) = task
-            && tokio::time::timeout(LAST_MOMENT, &mut task).await.is_err()
+            && tokio::time::timeout(FINISH_TIMEOUT, &mut task).await.is_err()
         {
             task.abort();
         }

@@ -12,13 +12,15 @@ use crate::session::Connection;
 use crate::status::Status;
 
 /// Reports both as long as it is polled.
-pub(crate) async fn report(line: &Connection, status: &watch::Receiver<Status>) -> Infallible {
-    let slots = each_change(line, Extension::Slots, status.clone(), slots_of, async |client, report| {
-        client.report_slots(report).await
-    });
-    let health = each_change(line, Extension::Health, status.clone(), health_of, async |client, report| {
-        client.report_health(report).await
-    });
+pub(crate) async fn report(connection: &Connection, status: &watch::Receiver<Status>) -> Infallible {
+    let slots =
+        each_change(connection, Extension::Slots, status.clone(), slots_of, async |client, report| {
+            client.report_slots(report).await
+        });
+    let health =
+        each_change(connection, Extension::Health, status.clone(), health_of, async |client, report| {
+            client.report_health(report).await
+        });
     tokio::join!(slots, health).0
 }
 
@@ -38,17 +40,17 @@ fn health_of(status: &Status) -> HealthReport {
 }
 
 async fn each_change<Report: PartialEq>(
-    line: &Connection,
+    connection: &Connection,
     extension: Extension,
     mut status: watch::Receiver<Status>,
     make: impl Fn(&Status) -> Report,
     send: impl AsyncFn(&Client, &Report) -> Result<(), drpc::Error>,
 ) -> Infallible {
     let mut said = None;
-    while line.granted().has(extension) {
+    while connection.granted().has(extension) {
         let now = make(&status.borrow_and_update());
         if said.as_ref() != Some(&now) {
-            if let Err(error) = send(line.extensions(), &now).await {
+            if let Err(error) = send(connection.extensions(), &now).await {
                 tracing::debug!(%error, extension = extension.name(), "the server does not take a report");
                 break;
             }

@@ -6,23 +6,23 @@ use std::borrow::Cow;
 pub(crate) const ROW_BYTES: usize = 16 * 1024;
 
 /// Text that any server can store: no NUL (wire-protocol 4.2).
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+pub(crate) fn strip_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "")) } else { Cow::Borrowed(text) }
 }
 
 /// Cuts a text into rows, at its line ends and where a line is too long.
-pub(crate) fn rows(text: &str) -> Vec<&str> {
-    let mut rows = Vec::new();
+pub(crate) fn split_rows(text: &str) -> Vec<&str> {
+    let mut split_rows = Vec::new();
     for mut line in text.split('\n') {
         while line.len() > ROW_BYTES {
             let end = (0..=ROW_BYTES).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
             let (now, later) = line.split_at(end);
-            rows.push(now);
+            split_rows.push(now);
             line = later;
         }
-        rows.push(line);
+        split_rows.push(line);
     }
-    rows
+    split_rows
 }
 
 #[cfg(test)]
@@ -31,11 +31,11 @@ mod tests {
 
     #[test]
     fn texts_become_bounded_rows_without_nul() {
-        assert_eq!(clean("a\0b"), "ab");
-        assert_eq!(rows("one\n\ntwo"), ["one", "", "two"]);
+        assert_eq!(strip_nul("a\0b"), "ab");
+        assert_eq!(split_rows("one\n\ntwo"), ["one", "", "two"]);
         let long = "ä".repeat(ROW_BYTES);
-        let rows = rows(&long);
-        assert!(rows.iter().all(|row| row.len() <= ROW_BYTES));
-        assert_eq!(rows.concat(), long);
+        let split_rows = split_rows(&long);
+        assert!(split_rows.iter().all(|row| row.len() <= ROW_BYTES));
+        assert_eq!(split_rows.concat(), long);
     }
 }

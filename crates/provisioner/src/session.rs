@@ -19,8 +19,8 @@ use crate::hand::{HeldJobs, Hold};
 use crate::left::{self, SalvagedState};
 use crate::older;
 
-const FIRST_RETRY: Duration = Duration::from_millis(40);
-const LAST_RETRY: Duration = Duration::from_secs(5);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(40);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 const GROWTH: f64 = 1.618;
 
 /// One attempt of a call that is made until it succeeds; a server that hangs for so long may have forgotten it.
@@ -30,10 +30,10 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// A job that waits longer for its token goes on without.
-const FIRST_HOLD: Duration = Duration::from_secs(5);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handing over the state of a job that was lost.
-const LAST_OFFER: Duration = Duration::from_secs(5);
+const SALVAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +50,7 @@ pub(crate) enum CallError {
     Disconnected(Duration),
     /// The daemon has stopped connecting for good.
     #[error("there is no way back to the server")]
-    NoWayBack,
+    Closed,
     /// The job is not this daemon's any more; nobody wants to hear of it.
     #[error("the server has ended the job: {0}")]
     Over(String),
@@ -89,7 +89,7 @@ pub(crate) struct RetryPolicy {
 
 impl RetryPolicy {
     /// Until somebody gives up from outside.
-    pub(crate) const ENDLESS: Self = Self { connected: None, disconnected: None };
+    pub(crate) const UNLIMITED: Self = Self { connected: None, disconnected: None };
 }
 
 /// Delays that grow by the golden ratio, without jitter, as the reference has them.
@@ -155,23 +155,23 @@ impl Connection {
 #[derive(Clone)]
 pub(crate) struct ConnectionHandle {
     current: watch::Receiver<Option<Connection>>,
-    hand: Arc<HeldJobs>,
+    held_jobs: Arc<HeldJobs>,
 }
 
 impl ConnectionHandle {
-    pub(crate) fn new(current: watch::Receiver<Option<Connection>>, hand: Arc<HeldJobs>) -> Self {
-        Self { current, hand }
+    pub(crate) fn new(current: watch::Receiver<Option<Connection>>, held_jobs: Arc<HeldJobs>) -> Self {
+        Self { current, held_jobs }
     }
 
-    pub(crate) fn hand(&self) -> &Arc<HeldJobs> {
-        &self.hand
+    pub(crate) fn held_jobs(&self) -> &Arc<HeldJobs> {
+        &self.held_jobs
     }
 
     /// Waits for a connection; `None` when the daemon has stopped connecting for good.
-    pub(crate) async fn line(&self) -> Option<Connection> {
+    pub(crate) async fn connection(&self) -> Option<Connection> {
         let mut current = self.current.clone();
-        let line = current.wait_for(Option::is_some).await.ok()?;
-        line.clone()
+        let connection = current.wait_for(Option::is_some).await.ok()?;
+        connection.clone()
     }
 
     /// Waits until the daemon has stopped connecting for good.
@@ -183,29 +183,31 @@ impl ConnectionHandle {
     /// Makes a call, again on the next connection when one is lost under it.
     async fn call<T, Attempt>(
         &self,
-        patience: RetryPolicy,
+        retry: RetryPolicy,
         make: impl Fn(Connection) -> Attempt,
     ) -> Result<T, CallError>
     where
         Attempt: Future<Output = Result<T, CallError>>,
     {
-        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-        let mut left = patience.connected;
+        let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+        let mut remaining = retry.connected;
         loop {
-            let line = match patience.disconnected {
-                None => self.line().await,
+            let connection = match retry.disconnected {
+                None => self.connection().await,
                 Some(limit) => {
-                    let limit = self.hand.grace().unwrap_or(limit);
-                    tokio::time::timeout(limit, self.line())
+                    let limit = self.held_jobs.grace().unwrap_or(limit);
+                    tokio::time::timeout(limit, self.connection())
                         .await
                         .map_err(|_| CallError::Disconnected(limit))?
                 }
             };
-            let line = line.ok_or(CallError::NoWayBack)?;
+            let connection = connection.ok_or(CallError::Closed)?;
             let started_at = Instant::now();
-            let result = match left {
-                None => make(line).await,
-                Some(left) => tokio::time::timeout(left, make(line)).await.unwrap_or(Err(CallError::Timeout)),
+            let result = match remaining {
+                None => make(connection).await,
+                Some(remaining) => {
+                    tokio::time::timeout(remaining, make(connection)).await.unwrap_or(Err(CallError::Timeout))
+                }
             };
             match result {
                 Err(error) if error.is_retryable() => {
@@ -215,9 +217,9 @@ impl ConnectionHandle {
                 result => return result,
             }
             // Time without a connection does not count here; it has its own limit.
-            if let Some(left) = &mut left {
-                *left = left.saturating_sub(started_at.elapsed());
-                if left.is_zero() {
+            if let Some(remaining) = &mut remaining {
+                *remaining = remaining.saturating_sub(started_at.elapsed());
+                if remaining.is_zero() {
                     return Err(CallError::Timeout);
                 }
             }
@@ -257,25 +259,25 @@ pub(crate) struct LogReceipt {
 #[derive(Clone)]
 pub(crate) struct JobClient {
     link: ConnectionHandle,
-    held: Arc<Hold>,
+    hold: Arc<Hold>,
 }
 
 impl JobClient {
-    pub(crate) fn new(link: ConnectionHandle, held: Arc<Hold>) -> Self {
-        Self { link, held }
+    pub(crate) fn new(link: ConnectionHandle, hold: Arc<Hold>) -> Self {
+        Self { link, hold }
     }
 
-    pub(crate) fn held(&self) -> &Arc<Hold> {
-        &self.held
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     pub(crate) fn job_id(&self) -> &str {
-        &self.held.job_id
+        &self.hold.job_id
     }
 
     async fn call<T, Attempt>(
         &self,
-        patience: RetryPolicy,
+        retry: RetryPolicy,
         make: impl Fn(Connection) -> Attempt,
     ) -> Result<T, CallError>
     where
@@ -283,50 +285,51 @@ impl JobClient {
     {
         tokio::select! {
             biased;
-            over = self.held.reached_over() => Err(CallError::Over(over.reason().to_owned())),
-            result = self.link.call(patience, make) => result,
+            over = self.hold.wait_for_end() => Err(CallError::JobEnded(over.reason().to_owned())),
+            result = self.link.call(retry, make) => result,
         }
     }
 
     /// Gets the job's token if there is one to be had, so that a cut right after the acquire loses nothing.
-    pub(crate) async fn hold(&self) {
-        let holding = self.call(RetryPolicy::ENDLESS, |line| async move { self.held.token(&line).await });
+    pub(crate) async fn request_token(&self) {
+        let holding =
+            self.call(RetryPolicy::UNLIMITED, |connection| async move { self.hold.token(&connection).await });
         // It is asked for again when it is needed.
-        match tokio::time::timeout(FIRST_HOLD, holding).await {
+        match tokio::time::timeout(TOKEN_TIMEOUT, holding).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(job_id = %self.held.job_id, %error, "the job has no token"),
-            Err(_) => tracing::debug!(job_id = %self.held.job_id, "the job has no token yet"),
+            Ok(Err(error)) => tracing::debug!(job_id = %self.hold.job_id, %error, "the job has no token"),
+            Err(_) => tracing::debug!(job_id = %self.hold.job_id, "the job has no token yet"),
         }
     }
 
     pub(crate) async fn update_job(
         &self,
-        patience: RetryPolicy,
+        retry: RetryPolicy,
         request: &pb::UpdateJobRequest,
     ) -> Result<pb::UpdateJobResponse, CallError> {
-        self.call(patience, |line| async move { Ok(line.client.update_job(request).await?) }).await
+        self.call(retry, |connection| async move { Ok(connection.client.update_job(request).await?) }).await
     }
 
     /// Sends the oldest waiting lines, by number if that was agreed on. Without lines it is a heartbeat.
     pub(crate) async fn deliver(
         &self,
-        patience: RetryPolicy,
+        retry: RetryPolicy,
         lines: &[pb::Log],
     ) -> Result<LogReceipt, CallError> {
-        self.call(patience, |line| async move {
-            if line.granted.has(Extension::Logs)
+        self.call(retry, |connection| async move {
+            if connection.granted.has(Extension::Logs)
                 && !lines.is_empty()
-                && let Some(token) = self.held.token(&line).await?
+                && let Some(token) = self.hold.token(&connection).await?
             {
-                return self.deliver_numbered(&line, token, lines).await;
+                return self.deliver_numbered(&connection, token, lines).await;
             }
             let request = pb::UpdateJobRequest {
-                job_id: self.held.job_id.clone(),
+                job_id: self.hold.job_id.clone(),
                 logs: lines.to_vec(),
                 ..pb::UpdateJobRequest::default()
             };
-            let answer = line.client.update_job(&request).await?;
-            self.held.numbers(|numbers| numbers.forget(lines.len()));
+            let answer = connection.client.update_job(&request).await?;
+            self.hold.sequence(|sequence| sequence.drop_assigned(lines.len()));
             Ok(LogReceipt { lines: lines.len(), canceled: answer.canceled, overflowed: false })
         })
         .await
@@ -334,27 +337,27 @@ impl JobClient {
 
     async fn deliver_numbered(
         &self,
-        line: &Connection,
+        connection: &Connection,
         token: Bytes,
         lines: &[pb::Log],
     ) -> Result<LogReceipt, CallError> {
         // A new connection may have told that some of them are there already.
-        let stored = self.held.numbers(|numbers| numbers.take_stored());
+        let stored = self.hold.sequence(|sequence| sequence.take_stored());
         if stored > 0 {
             return Ok(LogReceipt { lines: stored.min(lines.len()), ..LogReceipt::default() });
         }
-        let first_sequence = self.held.numbers(|numbers| numbers.assign(lines.len()));
-        let job_id = self.held.job_id.clone();
+        let first_sequence = self.hold.sequence(|sequence| sequence.assign(lines.len()));
+        let job_id = self.hold.job_id.clone();
         let request = LogsRequest { job_id, token, first_sequence, lines: lines.to_vec() };
-        let answer = line.extensions.logs(&request).await?;
-        let lines = self.held.numbers(|numbers| {
+        let answer = connection.extensions.logs(&request).await?;
+        let lines = self.hold.sequence(|sequence| {
             if answer.next_sequence < first_sequence {
                 // The server misses lines that were acknowledged; it has its reasons, and numbers go on from there.
-                numbers.wanted(answer.next_sequence.max(1));
+                sequence.expect_next(answer.next_sequence.max(1));
             } else {
-                numbers.acknowledged(answer.next_sequence);
+                sequence.acknowledge(answer.next_sequence);
             }
-            numbers.take_stored()
+            sequence.take_stored()
         });
         Ok(LogReceipt { lines, canceled: answer.canceled, overflowed: answer.overflowed })
     }
@@ -362,19 +365,20 @@ impl JobClient {
     /// Sends a state that Terraform has written, on this connection only: a later state is better than a late one.
     /// False when there is nobody who takes states.
     pub(crate) async fn journal(&self, serial: u64, lineage: &str, state: &Bytes) -> Result<bool, CallError> {
-        self.call(RetryPolicy::ENDLESS, |line| async move {
-            if !line.granted.has(Extension::Journal) {
+        self.call(RetryPolicy::UNLIMITED, |connection| async move {
+            if !connection.granted.has(Extension::Journal) {
                 return Ok(false);
             }
-            let Some(token) = self.held.token(&line).await? else { return Ok(false) };
+            let Some(token) = self.hold.token(&connection).await? else { return Ok(false) };
             let journal = Journal {
-                job_id: self.held.job_id.clone(),
+                job_id: self.hold.job_id.clone(),
                 token,
                 serial,
                 lineage: lineage.to_owned(),
                 state: state.clone(),
             };
-            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.extensions.journal(&journal).await?) }).await?;
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(connection.extensions.journal(&journal).await?) })
+                .await?;
             Ok(true)
         })
         .await
@@ -382,18 +386,18 @@ impl JobClient {
 
     /// Says which program runs the job; again on the next connection when one is lost under it. False when nobody asks.
     pub(crate) async fn report_program(&self, product: &str, version: &str) -> Result<bool, CallError> {
-        self.call(RetryPolicy::ENDLESS, |line| async move {
-            if !line.granted.has(Extension::Program) {
+        self.call(RetryPolicy::UNLIMITED, |connection| async move {
+            if !connection.granted.has(Extension::Program) {
                 return Ok(false);
             }
-            let Some(token) = self.held.token(&line).await? else { return Ok(false) };
+            let Some(token) = self.hold.token(&connection).await? else { return Ok(false) };
             let report = ProgramReport {
-                job_id: self.held.job_id.clone(),
+                job_id: self.hold.job_id.clone(),
                 token,
                 product: product.to_owned(),
                 version: version.to_owned(),
             };
-            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.extensions.report_program(&report).await?) })
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(connection.extensions.report_program(&report).await?) })
                 .await?;
             Ok(true)
         })
@@ -401,50 +405,53 @@ impl JobClient {
     }
 
     /// Offers the state of a job that the server has let go of; for a moment only, as the daemon may be about to end.
-    pub(crate) async fn hand_over(&self, left: SalvagedState) {
-        let _ = tokio::time::timeout(LAST_OFFER, left::hand_over(&self.link, vec![left])).await;
+    pub(crate) async fn salvage_all(&self, remaining: SalvagedState) {
+        let _ = tokio::time::timeout(SALVAGE_TIMEOUT, left::salvage_all(&self.link, vec![remaining])).await;
     }
 
     pub(crate) async fn commit_quota(
         &self,
         request: &pb::CommitQuotaRequest,
     ) -> Result<pb::CommitQuotaResponse, CallError> {
-        self.call(RetryPolicy::ENDLESS, |line| {
-            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.client.commit_quota(request).await?) })
+        self.call(RetryPolicy::UNLIMITED, |connection| {
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(connection.client.commit_quota(request).await?) })
         })
         .await
     }
 
     pub(crate) async fn fail_job(&self, request: &pb::FailedJob) -> Result<(), CallError> {
-        self.call(RetryPolicy::ENDLESS, |line| {
-            attempt(ATTEMPT_TIMEOUT, async move { Ok(line.client.fail_job(request).await?) })
+        self.call(RetryPolicy::UNLIMITED, |connection| {
+            attempt(ATTEMPT_TIMEOUT, async move { Ok(connection.client.fail_job(request).await?) })
         })
         .await
     }
 
     pub(crate) async fn complete_job(&self, request: &pb::CompletedJob) -> Result<(), CallError> {
-        self.call(RetryPolicy::ENDLESS, |line| {
+        self.call(RetryPolicy::UNLIMITED, |connection| {
             attempt(ATTEMPT_TIMEOUT, async move {
-                let request = older::completed(request, line.protocol);
-                Ok(line.client.complete_job(&request).await?)
+                let request = older::completed(request, connection.protocol);
+                Ok(connection.client.complete_job(&request).await?)
             })
         })
         .await
     }
 
     pub(crate) async fn upload_modules(&self, files: &Bytes) -> Result<(), CallError> {
-        self.call(RetryPolicy::ENDLESS, |line| {
+        self.call(RetryPolicy::UNLIMITED, |connection| {
             let files = files.clone();
             let kind = DataUploadType::UploadTypeModuleFiles;
-            attempt(TRANSFER_TIMEOUT, async move { Ok(line.client.upload_file(kind, files).await?) })
+            attempt(TRANSFER_TIMEOUT, async move { Ok(connection.client.upload_file(kind, files).await?) })
         })
         .await
     }
 
     pub(crate) async fn download_modules(&self, file_id: &str) -> Result<Bytes, CallError> {
-        self.call(RetryPolicy::ENDLESS, |line| {
+        self.call(RetryPolicy::UNLIMITED, |connection| {
             let kind = DataUploadType::UploadTypeModuleFiles;
-            attempt(TRANSFER_TIMEOUT, async move { Ok(line.client.download_file(file_id, kind).await?) })
+            attempt(
+                TRANSFER_TIMEOUT,
+                async move { Ok(connection.client.download_file(file_id, kind).await?) },
+            )
         })
         .await
     }

@@ -26,7 +26,7 @@ impl<K> Clone for KeyedMutex<K> {
 
 impl<K: Eq + Hash> KeyedMutex<K> {
     /// Waits until nobody else works on this key.
-    pub(crate) async fn turn(&self, key: K) -> OwnedMutexGuard<()> {
+    pub(crate) async fn lock(&self, key: K) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.retain(|_, lock| lock.strong_count() > 0);
@@ -47,18 +47,18 @@ mod tests {
 
     #[tokio::test]
     async fn one_at_a_time_for_each_key() {
-        let singly = KeyedMutex::default();
-        let first = singly.turn(1).await;
-        drop(singly.turn(2).await);
+        let mutex = KeyedMutex::default();
+        let first = mutex.lock(1).await;
+        drop(mutex.lock(2).await);
         let waiting = tokio::spawn({
-            let singly = singly.clone();
-            async move { drop(singly.turn(1).await) }
+            let mutex = mutex.clone();
+            async move { drop(mutex.lock(1).await) }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(first);
         waiting.await.unwrap();
-        drop(singly.turn(3).await);
-        assert_eq!(singly.locks.lock().unwrap().len(), 1, "locks that nobody needs are forgotten");
+        drop(mutex.lock(3).await);
+        assert_eq!(mutex.locks.lock().unwrap().len(), 1, "locks that nobody needs are forgotten");
     }
 }

@@ -19,16 +19,16 @@ pub(crate) struct StartFailure {
     /// What failed, why, and what to do.
     pub(crate) text: String,
     /// The cause lies in the machine and may be gone in a moment, with the program as it is.
-    pub(crate) may_pass: bool,
+    pub(crate) is_transient: bool,
 }
 
 impl StartFailure {
-    fn lasting(text: impl Into<String>) -> Self {
-        Self { text: text.into(), may_pass: false }
+    fn permanent(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_transient: false }
     }
 
-    fn passing(text: impl Into<String>) -> Self {
-        Self { text: text.into(), may_pass: true }
+    fn transient(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_transient: true }
     }
 }
 
@@ -42,50 +42,52 @@ const FILTERED: &str = "a filter of system calls (seccomp) ended it: allow the d
 const KILLED: &str = "it was killed from outside, as the system does when memory runs out: look at the memory limit of the daemon's container or unit, and of the job (--job-memory-mib)";
 
 /// Why the system did not start a program.
-pub(crate) fn of_start(program: &Path, error: &io::Error) -> StartFailure {
+pub(crate) fn from_spawn_error(program: &Path, error: &io::Error) -> StartFailure {
     let Some(errno) = Errno::from_io_error(error) else {
         // The stage that failed is in its words, the number is not.
         return match error.kind() {
-            io::ErrorKind::WouldBlock => StartFailure::passing(format!("{error}: {}", too_many_processes())),
-            io::ErrorKind::OutOfMemory => StartFailure::passing(format!("{error}: {NO_MEMORY}")),
-            _ => StartFailure::lasting(error.to_string()),
+            io::ErrorKind::WouldBlock => {
+                StartFailure::transient(format!("{error}: {}", too_many_processes()))
+            }
+            io::ErrorKind::OutOfMemory => StartFailure::transient(format!("{error}: {NO_MEMORY}")),
+            _ => StartFailure::permanent(error.to_string()),
         };
     };
     match errno {
-        Errno::AGAIN => StartFailure::passing(too_many_processes()),
-        Errno::NOMEM => StartFailure::passing(NO_MEMORY),
+        Errno::AGAIN => StartFailure::transient(too_many_processes()),
+        Errno::NOMEM => StartFailure::transient(NO_MEMORY),
         Errno::MFILE | Errno::NFILE => {
-            StartFailure::passing("too many files are open: raise the limit of the daemon (ulimit -n)")
+            StartFailure::transient("too many files are open: raise the limit of the daemon (ulimit -n)")
         }
-        Errno::TXTBSY => StartFailure::passing("another process is still writing it"),
-        Errno::PERM => StartFailure::lasting(FORBIDDEN),
+        Errno::TXTBSY => StartFailure::transient("another process is still writing it"),
+        Errno::PERM => StartFailure::permanent(FORBIDDEN),
         Errno::ACCESS => {
             let mode = program.metadata().ok().map(|file| file.permissions().mode());
             let flags = rustix::fs::statvfs(program).ok().map(|system| system.f_flag);
-            StartFailure::lasting(not_permitted(mode, flags))
+            StartFailure::permanent(not_permitted(mode, flags))
         }
-        Errno::NOEXEC | Errno::LIBBAD => StartFailure::lasting(wrong_format(program)),
-        Errno::NOENT if program.is_file() => StartFailure::lasting(no_interpreter(program)),
-        _ => StartFailure::lasting(error.to_string()),
+        Errno::NOEXEC | Errno::LIBBAD => StartFailure::permanent(wrong_format(program)),
+        Errno::NOENT if program.is_file() => StartFailure::permanent(no_interpreter(program)),
+        _ => StartFailure::permanent(error.to_string()),
     }
 }
 
 /// Why a program ended without having done its work; none when it was for a reason of its own, which it said itself.
-pub(crate) fn of_end(status: ExitStatus, stderr: &str) -> Option<StartFailure> {
-    if status.success() { None } else { of_signal(status).or_else(|| of_words(stderr)) }
+pub(crate) fn from_exit(status: ExitStatus, stderr: &str) -> Option<StartFailure> {
+    if status.success() { None } else { from_signal(status).or_else(|| from_output(stderr)) }
 }
 
 /// What the signal that ended a program means; none when that was none, or one of the program's own making.
-pub(crate) fn of_signal(status: ExitStatus) -> Option<StartFailure> {
+pub(crate) fn from_signal(status: ExitStatus) -> Option<StartFailure> {
     let by = |signal: Signal| status.signal() == Some(signal.as_raw());
     if by(Signal::SYS) {
-        return Some(StartFailure::lasting(FILTERED));
+        return Some(StartFailure::permanent(FILTERED));
     }
     if by(Signal::KILL) {
-        return Some(StartFailure::passing(KILLED));
+        return Some(StartFailure::transient(KILLED));
     }
     if by(Signal::ILL) {
-        return Some(StartFailure::lasting(
+        return Some(StartFailure::permanent(
             "it is built for another kind of processor than this machine has",
         ));
     }
@@ -93,44 +95,44 @@ pub(crate) fn of_signal(status: ExitStatus) -> Option<StartFailure> {
 }
 
 /// What programs mean by their last words: the runtime of Go, which Terraform and its providers share, and the C library.
-fn of_words(text: &str) -> Option<StartFailure> {
+fn from_output(text: &str) -> Option<StartFailure> {
     let text = text.to_ascii_lowercase();
     let has = |words: &str| text.contains(words);
     let no_thread = has("failed to create new os thread") || has("pthread_create");
     if no_thread && (has("errno=12") || has("cannot allocate memory")) {
-        return Some(StartFailure::passing(NO_MEMORY));
+        return Some(StartFailure::transient(NO_MEMORY));
     }
     if no_thread && (has("errno=1)") || has("operation not permitted")) {
-        return Some(StartFailure::lasting(FORBIDDEN));
+        return Some(StartFailure::permanent(FORBIDDEN));
     }
     let started = has("fork/exec") || has("can't fork") || has("cannot fork");
     if no_thread || (started && has("resource temporarily unavailable")) {
-        return Some(StartFailure::passing(too_many_processes()));
+        return Some(StartFailure::transient(too_many_processes()));
     }
     if has("cannot allocate memory") || has("runtime: out of memory") || has("fatal error: out of memory") {
-        return Some(StartFailure::passing(NO_MEMORY));
+        return Some(StartFailure::transient(NO_MEMORY));
     }
     if has("exec format error") {
-        return Some(StartFailure::lasting(format!(
+        return Some(StartFailure::permanent(format!(
             "a program is built for another kind of machine; this one is {}/{}",
             std::env::consts::OS,
             std::env::consts::ARCH
         )));
     }
     if has("fork/exec") && has("permission denied") {
-        return Some(StartFailure::lasting(
+        return Some(StartFailure::permanent(
             "a program that was to be started may not be: look whether the daemon's cache directory, or TMPDIR, is mounted with noexec",
         ));
     }
     if has("fork/exec") && has("operation not permitted") {
-        return Some(StartFailure::lasting(FORBIDDEN));
+        return Some(StartFailure::permanent(FORBIDDEN));
     }
     None
 }
 
 /// What to add to the error of a job whose cause lies in the machine; empty for all others.
 pub(crate) fn next_step(error: &str) -> String {
-    match of_words(error) {
+    match from_output(error) {
         // Whoever made the error has said it.
         Some(cause) if !error.contains(&cause.text) => format!("; {}", cause.text),
         _ => String::new(),
@@ -254,7 +256,7 @@ mod tests {
             let error = std::process::Command::new(path).spawn().unwrap_err();
             // A process that another test starts at this moment may hold the file open that was just written.
             if Errno::from_io_error(&error) != Some(Errno::TXTBSY) {
-                return of_start(path, &error);
+                return from_spawn_error(path, &error);
             }
         }
     }
@@ -282,7 +284,7 @@ mod tests {
             (b"#!/bin/sh\n".to_vec(), 0o644, "chmod +x".to_owned()),
         ] {
             let cause = started(&program(dir.path(), &bytes, mode));
-            assert!(cause.text.contains(&wanted) && !cause.may_pass, "{wanted}: {cause:?}");
+            assert!(cause.text.contains(&wanted) && !cause.is_transient, "{wanted}: {cause:?}");
         }
     }
 
@@ -306,16 +308,16 @@ mod tests {
             (Errno::MFILE, "ulimit -n"),
             (Errno::TXTBSY, "still writing"),
         ] {
-            let cause = of_start(program, &errno.into());
-            assert!(cause.text.contains(wanted) && cause.may_pass, "{errno:?}: {cause:?}");
+            let cause = from_spawn_error(program, &errno.into());
+            assert!(cause.text.contains(wanted) && cause.is_transient, "{errno:?}: {cause:?}");
         }
-        let cause = of_start(program, &Errno::PERM.into());
-        assert!(cause.text.contains("seccomp") && !cause.may_pass, "{cause:?}");
+        let cause = from_spawn_error(program, &Errno::PERM.into());
+        assert!(cause.text.contains("seccomp") && !cause.is_transient, "{cause:?}");
         let named = io::Error::new(io::ErrorKind::WouldBlock, "join the namespaces: not now");
-        let cause = of_start(program, &named);
+        let cause = from_spawn_error(program, &named);
         assert!(cause.text.starts_with("join the namespaces: not now: no further process"), "{cause:?}");
         let plain = io::Error::new(io::ErrorKind::QuotaExceeded, "as it is");
-        assert_eq!(of_start(program, &plain), StartFailure::lasting("as it is"));
+        assert_eq!(from_spawn_error(program, &plain), StartFailure::permanent("as it is"));
     }
 
     #[test]
@@ -332,7 +334,7 @@ mod tests {
             ("fork/exec .terraform/x: permission denied", "noexec"),
             ("fork/exec .terraform/x: operation not permitted", "seccomp"),
         ] {
-            let cause = of_end(failed, words).unwrap();
+            let cause = from_exit(failed, words).unwrap();
             assert!(cause.text.contains(wanted), "{words}: {cause:?}");
             let step = next_step(words);
             assert!(step.starts_with("; ") && step.contains(wanted), "{words}: {step}");
@@ -341,11 +343,11 @@ mod tests {
         for words in
             ["", "Error: no such image", "read tcp: resource temporarily unavailable", "permission denied"]
         {
-            assert_eq!((of_end(failed, words), next_step(words)), (None, String::new()), "{words}");
+            assert_eq!((from_exit(failed, words), next_step(words)), (None, String::new()), "{words}");
         }
-        assert_eq!(of_end(ExitStatus::from_raw(0), "out of memory"), None);
+        assert_eq!(from_exit(ExitStatus::from_raw(0), "out of memory"), None);
         for (signal, wanted) in [(31, "seccomp"), (9, "memory"), (4, "processor")] {
-            assert!(of_end(ExitStatus::from_raw(signal), "").unwrap().text.contains(wanted), "{signal}");
+            assert!(from_exit(ExitStatus::from_raw(signal), "").unwrap().text.contains(wanted), "{signal}");
         }
     }
 

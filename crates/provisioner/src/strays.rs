@@ -13,30 +13,30 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) const MARKER: &str = "CODER_PROVISIONER_WORK_DIR";
 
 /// Processes may start others while they are being ended.
-const ROUNDS: usize = 5;
+const MAX_ROUNDS: usize = 5;
 
 /// A process that is just being started shows no environment for a moment, so one look that finds nothing is not enough.
-const SECOND_LOOK: Duration = Duration::from_millis(5);
+const RECHECK_DELAY: Duration = Duration::from_millis(5);
 
 /// Kills everything that runs for the job of this directory, and says how many processes that were. Blocks, so call it
 /// off the async threads. Does nothing on systems without `/proc`.
-pub(crate) fn kill(job_dir: &Path) -> usize {
+pub(crate) fn kill_all(job_dir: &Path) -> usize {
     let mut marker = format!("{MARKER}=").into_bytes();
     marker.extend_from_slice(job_dir.as_os_str().as_encoded_bytes());
     // A process shows its environment for a moment after it was killed, so each counts once.
     let mut killed = BTreeSet::new();
-    let mut quiet = false;
-    for _ in 0..ROUNDS {
+    let mut found_none = false;
+    for _ in 0..MAX_ROUNDS {
         let found = find(&marker);
         if found.is_empty() {
-            if quiet {
+            if found_none {
                 break;
             }
-            quiet = true;
-            std::thread::sleep(SECOND_LOOK);
+            found_none = true;
+            std::thread::sleep(RECHECK_DELAY);
             continue;
         }
-        quiet = false;
+        found_none = false;
         for pid in found {
             // One that ended meanwhile is no error.
             let _ = kill_process(pid, Signal::KILL);
@@ -63,7 +63,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Starts a process of a job. The kernel shows its environment a moment after the start.
-    pub(crate) fn stray(job_dir: &Path) -> std::process::Child {
+    pub(crate) fn spawn_orphan(job_dir: &Path) -> std::process::Child {
         let child = std::process::Command::new("sleep").arg("1000").env(MARKER, job_dir).spawn().unwrap();
         let environment = format!("/proc/{}/environ", child.id());
         let until = std::time::Instant::now() + Duration::from_secs(20);
@@ -76,9 +76,9 @@ pub(crate) mod tests {
     #[test]
     fn only_processes_of_the_job_are_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let start = |name: &str| stray(&dir.path().join(name));
+        let start = |name: &str| spawn_orphan(&dir.path().join(name));
         let (mut ours, mut other) = (start("Session1"), start("Session12"));
-        assert_eq!(kill(&dir.path().join("Session1")), 1);
+        assert_eq!(kill_all(&dir.path().join("Session1")), 1);
         assert!(!ours.wait().unwrap().success());
         assert!(other.try_wait().unwrap().is_none(), "a longer name is another job");
         other.kill().unwrap();

@@ -23,20 +23,20 @@ const RECORD: &str = "private/job.json";
 const LOCK: &str = "lock-";
 
 /// How often a new lock is tried to be taken, and the time in between.
-const TAKEN_AGAIN: usize = 100;
-const LOOKED_AT: Duration = Duration::from_millis(1);
+const LOCK_ATTEMPTS: usize = 100;
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// Leftovers of daemons that were killed are removed after this time (terraform 1.3).
-const STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const MAX_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Directories of one job; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct WorkDir {
     root: PathBuf,
     /// The state may be nowhere else.
-    precious: AtomicBool,
+    keep_state_on_drop: AtomicBool,
     /// How many processes outlived the job, once they have been ended.
-    outlived: OnceLock<usize>,
+    killed_orphans: OnceLock<usize>,
     /// Says to other daemons that somebody works here.
     _lock: JobLock,
 }
@@ -51,7 +51,12 @@ impl WorkDir {
         let lock = JobLock::take_new(&root)?;
         private_dirs(&root.join(TEMPLATE))?;
         private_dirs(&root.join("private"))?;
-        Ok(Self { root, precious: AtomicBool::new(false), outlived: OnceLock::new(), _lock: lock })
+        Ok(Self {
+            root,
+            keep_state_on_drop: AtomicBool::new(false),
+            killed_orphans: OnceLock::new(),
+            _lock: lock,
+        })
     }
 
     /// What marks the processes of this job.
@@ -99,28 +104,28 @@ impl WorkDir {
     }
 
     /// From now on the state outlives the directory, however the job ends: Terraform is about to change it.
-    pub(crate) fn set_precious(&self) {
-        self.precious.store(true, Ordering::Relaxed);
+    pub(crate) fn preserve_state(&self) {
+        self.keep_state_on_drop.store(true, Ordering::Relaxed);
     }
 
     /// Removes everything but the state, if there is one, and what is needed to hand it over. With `is_alone` no process of
     /// the job can be left, as each command was the first of a namespace and has ended. Blocks, so call it off the async threads.
-    pub(crate) fn leave(self, is_alone: bool) -> Option<SalvagedState> {
-        self.precious.store(false, Ordering::Relaxed);
-        if is_alone {
-            let _ = self.outlived.set(0);
+    pub(crate) fn finish(self, no_orphans: bool) -> Option<SalvagedState> {
+        self.keep_state_on_drop.store(false, Ordering::Relaxed);
+        if no_orphans {
+            let _ = self.killed_orphans.set(0);
         }
-        self.move_out()
+        self.salvage()
     }
 
     /// Terraform has ended, but what it started may not have. Looks for it once.
     fn end_processes(&self) -> usize {
-        *self.outlived.get_or_init(|| strays::kill(&self.root))
+        *self.killed_orphans.get_or_init(|| strays::kill_all(&self.root))
     }
 
-    fn move_out(&self) -> Option<SalvagedState> {
+    fn salvage(&self) -> Option<SalvagedState> {
         let parent = self.root.parent()?;
-        let left = left_in(&parent.join(format!("{PREFIX}{}", Uuid::new_v4())));
+        let left = salvaged_in(&parent.join(format!("{PREFIX}{}", Uuid::new_v4())));
         self.end_processes();
         let moved = self.state_file().length().is_ok().then(|| {
             private_dirs(&left.dir.join(TEMPLATE)).ok()?;
@@ -135,7 +140,7 @@ impl WorkDir {
 
 /// Puts a state where a process after this one looks for it. Blocks, so call it off the async threads.
 pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<SalvagedState> {
-    let left = left_in(&std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4())));
+    let left = salvaged_in(&std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4())));
     private_dirs(&left.dir.join(TEMPLATE))?;
     private_dirs(&left.dir.join("private"))?;
     left.state.write(state)?;
@@ -143,15 +148,15 @@ pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<Salvage
 }
 
 /// The places of state and record in a job's directory.
-fn left_in(dir: &Path) -> SalvagedState {
+fn salvaged_in(dir: &Path) -> SalvagedState {
     SalvagedState { dir: dir.to_owned(), record: JobFile::new(dir, RECORD), state: JobFile::new(dir, STATE) }
 }
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
         let killed = self.end_processes();
-        if self.precious.load(Ordering::Relaxed)
-            && let Some(left) = self.move_out()
+        if self.keep_state_on_drop.load(Ordering::Relaxed)
+            && let Some(left) = self.salvage()
         {
             tracing::warn!(state = %left.state.path().display(), "the job was given up before its state was with the server; it is kept for a week");
         }
@@ -191,16 +196,16 @@ impl WorkDirClaim {
             return Ok(None);
         }
         let mut left = Vec::new();
-        for dir in sessions(&std::path::absolute(parent)?) {
+        for dir in job_dirs(&std::path::absolute(parent)?) {
             // A daemon that came second before may still work there.
             let Some(_lock) = JobLock::take(&dir)? else { continue };
-            let killed = strays::kill(&dir);
-            let one = left_in(&dir);
+            let killed = strays::kill_all(&dir);
+            let salvaged_state = salvaged_in(&dir);
             // Terraform begins with an empty file.
-            if one.state.length().is_ok_and(|length| length > 0) {
+            if salvaged_state.state.length().is_ok_and(|length| length > 0) {
                 // Nobody else knows what had been made by then, so it stays until it is stale or with the server.
-                tracing::debug!(state = %one.state.path().display(), killed, "a job of a killed daemon left a state");
-                left.push(one);
+                tracing::debug!(state = %salvaged_state.state.path().display(), killed, "a job of a killed daemon left a state");
+                left.push(salvaged_state);
                 continue;
             }
             tracing::warn!(dir = %dir.display(), killed, "a job of a killed daemon is cleared away");
@@ -212,7 +217,7 @@ impl WorkDirClaim {
     }
 }
 
-fn sessions(parent: &Path) -> Vec<PathBuf> {
+fn job_dirs(parent: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
@@ -231,11 +236,11 @@ struct JobLock {
 impl JobLock {
     /// That of a directory which is not there yet. A daemon that starts may just be looking at it.
     fn take_new(dir: &Path) -> std::io::Result<Self> {
-        for _ in 0..TAKEN_AGAIN {
+        for _ in 0..LOCK_ATTEMPTS {
             if let Some(lock) = Self::take(dir)? {
                 return Ok(lock);
             }
-            std::thread::sleep(LOOKED_AT);
+            std::thread::sleep(LOCK_RETRY_DELAY);
         }
         Err(std::io::Error::other("somebody holds the lock of a new directory"))
     }
@@ -282,10 +287,10 @@ pub(crate) fn is_held(lock: &Path) -> bool {
 
 /// Removes directories of jobs that nobody has touched for a week.
 fn remove_stale(parent: &Path, now: SystemTime) {
-    for dir in sessions(parent) {
+    for dir in job_dirs(parent) {
         let modified = dir.metadata().and_then(|file| file.modified()).ok();
         let age = modified.and_then(|at| now.duration_since(at).ok());
-        if age.is_some_and(|age| age > STALE_AFTER)
+        if age.is_some_and(|age| age > MAX_UNUSED)
             && let Ok(Some(_lock)) = JobLock::take(&dir)
             && let Err(error) = std::fs::remove_dir_all(&dir)
         {
@@ -321,7 +326,7 @@ mod tests {
         let now = parent.path().metadata().unwrap().modified().unwrap();
         remove_stale(parent.path(), now);
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 2);
-        remove_stale(parent.path(), now + STALE_AFTER + Duration::from_secs(60));
+        remove_stale(parent.path(), now + MAX_UNUSED + Duration::from_secs(60));
         let left: Vec<_> =
             std::fs::read_dir(parent.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["other"]);
@@ -329,23 +334,23 @@ mod tests {
 
     #[test]
     fn a_session_is_old_after_a_week_and_not_before() {
-        assert_eq!(STALE_AFTER, Duration::from_secs(604_800));
+        assert_eq!(MAX_UNUSED, Duration::from_secs(604_800));
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("Session-old");
         std::fs::create_dir(&dir).unwrap();
         let modified = dir.metadata().unwrap().modified().unwrap();
         for (age, stays) in [
             (Duration::ZERO, true),
-            (STALE_AFTER - Duration::from_nanos(1), true),
-            (STALE_AFTER, true),
-            (STALE_AFTER + Duration::from_nanos(1), false),
+            (MAX_UNUSED - Duration::from_nanos(1), true),
+            (MAX_UNUSED, true),
+            (MAX_UNUSED + Duration::from_nanos(1), false),
         ] {
             remove_stale(parent.path(), modified + age);
             assert_eq!(dir.exists(), stays, "{age:?}");
         }
         // A clock that was set back makes nothing old.
         std::fs::create_dir(&dir).unwrap();
-        let before = dir.metadata().unwrap().modified().unwrap() - STALE_AFTER * 2;
+        let before = dir.metadata().unwrap().modified().unwrap() - MAX_UNUSED * 2;
         remove_stale(parent.path(), before);
         assert!(dir.exists());
     }
@@ -355,17 +360,17 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join("Session-left");
         std::fs::create_dir(&left).unwrap();
-        let mut stray = strays::tests::stray(&left);
+        let mut orphan = strays::tests::spawn_orphan(&left);
         let claim = WorkDirClaim::take(parent.path()).unwrap();
         assert!(claim.is_some() && !left.exists());
-        assert!(!stray.wait().unwrap().success());
+        assert!(!orphan.wait().unwrap().success());
         std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
         std::fs::write(left.join(STATE), "{}").unwrap();
         assert!(WorkDirClaim::take(parent.path()).unwrap().is_none(), "another daemon works here");
         drop(claim);
         let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(left.exists(), "a state is kept for a while");
-        assert_eq!(claim.left, [left_in(&left)]);
+        assert_eq!(claim.left, [salvaged_in(&left)]);
         drop(claim);
         std::fs::write(left.join(STATE), "").unwrap();
         let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
@@ -379,17 +384,17 @@ mod tests {
         assert!(WorkDirClaim::take(parent.path()).unwrap().is_none());
         // The second works without a claim, and the first ends.
         let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
-        let mut program = strays::tests::stray(work.root());
+        let mut program = strays::tests::spawn_orphan(work.root());
         drop(first);
         let third = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(third.left.is_empty() && work.template().is_dir());
         assert!(program.try_wait().unwrap().is_none(), "its programs go on");
-        let much_later = parent.path().metadata().unwrap().modified().unwrap() + STALE_AFTER * 2;
+        let much_later = parent.path().metadata().unwrap().modified().unwrap() + MAX_UNUSED * 2;
         remove_stale(parent.path(), much_later);
         assert!(work.template().is_dir());
         drop((third, work));
         assert!(!program.wait().unwrap().success());
-        assert!(sessions(parent.path()).is_empty());
+        assert!(job_dirs(parent.path()).is_empty());
     }
 
     #[test]
@@ -399,7 +404,7 @@ mod tests {
         let other = parent.path().join("other");
         std::fs::write(&other, "SECRET").unwrap();
         std::os::unix::fs::symlink(&other, work.state_file().path()).unwrap();
-        assert!(work.leave(false).is_none() && other.exists());
+        assert!(work.finish(false).is_none() && other.exists());
         let left = parent.path().join("Session-left");
         std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
         std::os::unix::fs::symlink(&other, left.join(STATE)).unwrap();
@@ -414,13 +419,13 @@ mod tests {
         work.state_file().write(b"state").unwrap();
         work.record_file().write(b"record").unwrap();
         std::fs::write(work.private("values.tfvars"), "secret").unwrap();
-        let left = work.leave(false).unwrap();
+        let left = work.finish(false).unwrap();
         assert_eq!(std::fs::read_to_string(left.state.path()).unwrap(), "state");
         assert_eq!(std::fs::read_to_string(left.record.path()).unwrap(), "record");
-        assert_eq!(sessions(parent.path()), std::slice::from_ref(&left.dir));
+        assert_eq!(job_dirs(parent.path()), std::slice::from_ref(&left.dir));
         assert!(!left.dir.join("private/values.tfvars").exists());
         let without = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
-        assert!(without.leave(false).is_none());
-        assert_eq!(sessions(parent.path()), [left.dir]);
+        assert!(without.finish(false).is_none());
+        assert_eq!(job_dirs(parent.path()), [left.dir]);
     }
 }

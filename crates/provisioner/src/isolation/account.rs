@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 const ACCOUNTS: &str = "/etc/passwd";
 
 /// More than the accounts of any machine have.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The home directory of the account, which programs such as OpenSSH use whatever `HOME` says. None for a user of another
 /// source of accounts, such as a directory service, or of none.
 pub(super) fn home() -> Option<PathBuf> {
     let mut accounts = Vec::new();
-    File::open(ACCOUNTS).ok()?.take(MOST_BYTES).read_to_end(&mut accounts).ok()?;
+    File::open(ACCOUNTS).ok()?.take(MAX_BYTES).read_to_end(&mut accounts).ok()?;
     home_of(rustix::process::geteuid().as_raw(), &accounts)
 }
 

@@ -13,14 +13,14 @@ use rustix::mount::{
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, UnshareFlags, remove_capability_from_bounding_set, unshare_unsafe};
 
-use super::view::{MountPlan, MountStep, MountTarget, read_only_as};
+use super::mount_plan::{MountPlan, MountStep, MountTarget, read_only_as};
 
 /// How often it is tried to lock a cover, and the time in between; only one that is going away needs more than one attempt.
-const SEAL_ATTEMPTS: usize = 50;
-const SEAL_AGAIN: std::time::Duration = std::time::Duration::from_millis(2);
+const REMOUNT_ATTEMPTS: usize = 50;
+const REMOUNT_DELAY: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// By these even the administrator could undo what was covered, or reach what is outside.
-const DROPPED: [CapabilitySet; 16] = [
+const DROPPED_CAPABILITIES: [CapabilitySet; 16] = [
     CapabilitySet::SYS_ADMIN,
     CapabilitySet::SYS_PTRACE,
     CapabilitySet::SYS_MODULE,
@@ -40,7 +40,7 @@ const DROPPED: [CapabilitySet; 16] = [
 ];
 
 /// The number with which a process that only tries ends; no system call used here fails with it.
-pub(super) const TRIED: Errno = Errno::NOTBLK;
+pub(super) const PROBED: Errno = Errno::NOTBLK;
 
 /// What went wrong, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) enum SetupStage {
 }
 
 impl SetupStage {
-    pub(super) const fn words(code: i32) -> &'static str {
+    pub(super) const fn describe(code: i32) -> &'static str {
         match code {
             1 => "limits of a process cannot be set",
             2 => "namespaces cannot be made",
@@ -81,9 +81,9 @@ pub(super) struct ProcessSetup {
     pub(super) groups: Vec<CString>,
     pub(super) limits: Vec<(Resource, u64)>,
     /// None for no namespaces at all.
-    pub(super) cell: Option<Namespaces>,
+    pub(super) sandbox: Option<Namespaces>,
     /// Ends with [`TRIED`] in place of running a program.
-    pub(super) only_tries: bool,
+    pub(super) probe_only: bool,
 }
 
 /// The namespaces of a process.
@@ -94,8 +94,8 @@ pub(super) struct Namespaces {
     /// A namespace of processes too.
     pub(super) processes: bool,
     /// For the administrator's processes, to which the kernel's settings belong in any namespace.
-    pub(super) guards_kernel: bool,
-    pub(super) view: MountPlan,
+    pub(super) protect_kernel_files: bool,
+    pub(super) mount_plan: MountPlan,
     /// The working directory, as it is to be seen.
     pub(super) dir: CString,
 }
@@ -107,13 +107,14 @@ impl ProcessSetup {
     /// same parent, whose number goes through `report`. A failure is reported there too, as a negative stage.
     pub(super) fn enter(&mut self, report: BorrowedFd<'_>) -> std::io::Result<()> {
         close_inherited();
-        let entered =
-            self.limit().and_then(|()| self.cell.as_mut().map_or(Ok(()), |walls| walls.enter(report)));
+        let entered = self
+            .limit()
+            .and_then(|()| self.sandbox.as_mut().map_or(Ok(()), |namespaces| namespaces.enter(report)));
         match entered {
-            Ok(()) if self.only_tries => Err(TRIED.into()),
+            Ok(()) if self.probe_only => Err(PROBED.into()),
             Ok(()) => Ok(()),
             Err((stage, error)) => {
-                tell(report, -(stage as i32));
+                send_report(report, -(stage as i32));
                 Err(error.into())
             }
         }
@@ -146,16 +147,16 @@ impl Namespaces {
         let unshared = unsafe { unshare_unsafe(flags) };
         unshared.map_err(|error| (SetupStage::Namespaces, error))?;
         if let Some(identity) = &self.identity {
-            identity.keep().map_err(|error| (SetupStage::Identity, error))?;
+            identity.write_maps().map_err(|error| (SetupStage::Identity, error))?;
         }
         self.mount().map_err(|error| (SetupStage::Mounts, error))?;
         if self.processes {
-            self.be_first(report).map_err(|error| (SetupStage::Processes, error))?;
+            self.become_init(report).map_err(|error| (SetupStage::Processes, error))?;
         }
-        if self.guards_kernel {
-            guard_kernel().map_err(|error| (SetupStage::Mounts, error))?;
+        if self.protect_kernel_files_ {
+            protect_kernel_files().map_err(|error| (SetupStage::Mounts, error))?;
         }
-        for capability in DROPPED {
+        for capability in DROPPED_CAPABILITIES {
             match remove_capability_from_bounding_set(capability) {
                 // An older kernel does not know it.
                 Ok(()) | Err(Errno::INVAL) => {}
@@ -168,37 +169,39 @@ impl Namespaces {
     fn mount(&mut self) -> rustix::io::Result<()> {
         // What is mounted later outside still arrives; nothing of this leaves.
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-        let MountPlan { steps, trees } = &mut self.view;
-        let mut taken = 0;
+        let MountPlan { steps, trees } = &mut self.mount_plan;
+        let mut opened = 0;
         for step in steps.iter() {
             match step {
-                MountStep::Pin(path) => unless_gone(mount_bind_recursive(path.as_c_str(), path.as_c_str()))?,
-                MountStep::Cover(path) => {
-                    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-                    unless_gone(mount(c"tmpfs", path.as_c_str(), c"tmpfs", flags, c"mode=0755,size=64k"))?;
+                MountStep::BindSelf(path) => {
+                    ignore_missing(mount_bind_recursive(path.as_c_str(), path.as_c_str()))?
                 }
-                MountStep::CoverFile(path) => unless_gone(mount_bind(c"/dev/null", path.as_c_str()))?,
+                MountStep::MaskDirectory(path) => {
+                    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+                    ignore_missing(mount(c"tmpfs", path.as_c_str(), c"tmpfs", flags, c"mode=0755,size=64k"))?;
+                }
+                MountStep::MaskFile(path) => ignore_missing(mount_bind(c"/dev/null", path.as_c_str()))?,
                 MountStep::ReadOnly { path, flags } => {
                     mount_bind_recursive(path.as_c_str(), path.as_c_str())?;
                     mount_remount(path.as_c_str(), *flags, c"")?;
                 }
-                MountStep::Take { path, must } => {
-                    let tree = match take(path) {
-                        Err(Errno::NOENT) if !must => None,
+                MountStep::OpenTree { path, required } => {
+                    let tree = match open_detached_tree(path) {
+                        Err(Errno::NOENT) if !required => None,
                         other => Some(other?),
                     };
-                    *trees.get_mut(taken).ok_or(Errno::NOSPC)? = tree;
-                    taken += 1;
+                    *trees.get_mut(opened).ok_or(Errno::NOSPC)? = tree;
+                    opened += 1;
                 }
-                MountStep::Attach { tree, place, read_only } => {
+                MountStep::AttachTree { tree, place, read_only } => {
                     if let Some(Some(tree)) = trees.get(*tree) {
-                        attach(tree, place, *read_only)?;
+                        attach_tree(tree, place, *read_only)?;
                     }
                 }
-                MountStep::Seal(path) => {
+                MountStep::MakeMaskReadOnly(path) => {
                     let flags =
                         MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-                    seal(path, flags)?;
+                    make_mask_read_only(path, flags)?;
                 }
             }
         }
@@ -207,7 +210,7 @@ impl Namespaces {
     }
 
     /// Becomes the first process of the namespace, whose end is the end of all in it, and sees no other.
-    fn be_first(&self, report: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    fn become_init(&self, report: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let flags = libc::CLONE_PARENT | libc::SIGCHLD;
         // SAFETY: without a stack of its own the child goes on here with a copy of this process, as after fork; neither
         // touches what the other threads of the copied program held.
@@ -216,7 +219,7 @@ impl Namespaces {
         match i32::try_from(pid) {
             Ok(0) => {}
             Ok(pid) if pid > 0 => {
-                tell(report, pid);
+                send_report(report, pid);
                 // SAFETY: ends this process at once, without running anything of the copied program.
                 #[expect(
                     unsafe_code,
@@ -235,7 +238,7 @@ impl Namespaces {
 
 /// The administrator could have the kernel run programs outside, or end the machine: these files ask who somebody is and not
 /// what he may, so a user namespace does not keep him from them.
-fn guard_kernel() -> rustix::io::Result<()> {
+fn protect_kernel_files() -> rustix::io::Result<()> {
     for path in [c"/proc/sys", c"/proc/sysrq-trigger"] {
         let now = match statvfs(path) {
             Ok(now) => now.f_flag,
@@ -253,7 +256,7 @@ fn guard_kernel() -> rustix::io::Result<()> {
 
 impl UserMapping {
     /// The user is the same inside as outside.
-    fn keep(&self) -> rustix::io::Result<()> {
+    fn write_maps(&self) -> rustix::io::Result<()> {
         // The files below belong to nobody while this copy of the daemon is as closed as the daemon.
         set_dumpable_behavior(DumpableBehavior::Dumpable)?;
         match write_file(c"/proc/self/setgroups", b"deny") {
@@ -266,7 +269,7 @@ impl UserMapping {
 }
 
 /// A copy of what is mounted at a path and below, which is nowhere yet. A link in the path's place is not followed.
-fn take(path: &CStr) -> rustix::io::Result<OwnedFd> {
+fn open_detached_tree(path: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
@@ -275,17 +278,17 @@ fn take(path: &CStr) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Lets what was taken be seen at its place.
-fn attach(tree: &OwnedFd, place: &MountTarget, read_only: bool) -> rustix::io::Result<()> {
+fn attach_tree(tree: &OwnedFd, place: &MountTarget, read_only: bool) -> rustix::io::Result<()> {
     let rights = set_attributes(tree, read_only);
-    let unfollowed = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut at = rustix::fs::open(place.base.as_c_str(), unfollowed, Mode::empty())?;
+    let path_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = rustix::fs::open(place.base.as_c_str(), path_flags, Mode::empty())?;
     for (number, name) in place.below.iter().enumerate() {
         let is_dir = place.is_dir || number + 1 < place.below.len();
         let kind = if is_dir { OFlags::DIRECTORY } else { OFlags::empty() };
-        at = match openat(&at, name.as_c_str(), unfollowed | kind, Mode::empty()) {
+        at = match openat(&at, name.as_c_str(), path_flags | kind, Mode::empty()) {
             Err(Errno::NOENT) if is_dir => {
                 mkdirat(&at, name.as_c_str(), Mode::RWXU)?;
-                openat(&at, name.as_c_str(), unfollowed | kind, Mode::empty())?
+                openat(&at, name.as_c_str(), path_flags | kind, Mode::empty())?
             }
             Err(Errno::NOENT) => {
                 let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -360,18 +363,18 @@ fn set_attributes(tree: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
 
 /// Locks what covers a directory. A directory that somebody removes meanwhile, such as that of a daemon that ends, loses its
 /// cover a moment before its name.
-fn seal(path: &CStr, flags: MountFlags) -> rustix::io::Result<()> {
-    for _ in 0..SEAL_ATTEMPTS {
+fn make_mask_read_only(path: &CStr, flags: MountFlags) -> rustix::io::Result<()> {
+    for _ in 0..REMOUNT_ATTEMPTS {
         match mount_remount(path, flags, c"") {
-            Err(Errno::INVAL) => std::thread::sleep(SEAL_AGAIN),
-            other => return unless_gone(other),
+            Err(Errno::INVAL) => std::thread::sleep(REMOUNT_DELAY),
+            other => return ignore_missing(other),
         }
     }
     Err(Errno::INVAL)
 }
 
 /// What is not there any more needs no cover.
-fn unless_gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+fn ignore_missing(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => other,
@@ -393,7 +396,7 @@ fn write_file(path: &CStr, bytes: &[u8]) -> rustix::io::Result<()> {
     rustix::io::write(&file, bytes).map(|_| ())
 }
 
-fn tell(report: BorrowedFd<'_>, number: i32) {
+fn send_report(report: BorrowedFd<'_>, number: i32) {
     // Four bytes fit into a pipe. Without them the parent sees that nothing came.
     let _ = rustix::io::write(report, &number.to_ne_bytes());
 }

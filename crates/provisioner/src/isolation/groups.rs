@@ -7,8 +7,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long the end of a group is waited for, and how often it is looked.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Beginning of the names of groups.
 pub(super) const PREFIX: &str = "coder-job-";
@@ -38,7 +38,7 @@ impl JobCgroups {
     }
 
     /// The files by which a process joins.
-    pub(super) fn entrances(&self) -> impl Iterator<Item = PathBuf> {
+    pub(super) fn procs_files(&self) -> impl Iterator<Item = PathBuf> {
         self.dirs.iter().map(|dir| dir.join("cgroup.procs"))
     }
 }
@@ -67,7 +67,7 @@ impl Drop for JobCgroups {
 
 /// Ends the processes of a group, and removes it. A process that was killed leaves its group a moment later.
 fn end(dir: &Path) -> std::io::Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         match std::fs::remove_dir(dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -81,12 +81,12 @@ fn end(dir: &Path) -> std::io::Result<()> {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Ends and removes groups of daemons that are no more.
-pub(super) fn remove_left(parent: &Path) {
+pub(super) fn remove_stale(parent: &Path) {
     for entry in parent.read_dir().into_iter().flatten().flatten() {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;

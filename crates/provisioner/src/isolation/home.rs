@@ -11,7 +11,7 @@ use crate::cache_dir::private_dirs;
 
 /// The folder of a job's directory that is its home, and the one in place of the account's home where `HOME` says another.
 const FOLDER: &str = "home";
-const OF_ACCOUNT: &str = "home-of-account";
+const ACCOUNT_FOLDER: &str = "home-of-account";
 
 /// What people expect to be read from there, for a word at the start about what jobs do not see.
 const WELL_KNOWN: [&str; 17] = [
@@ -35,7 +35,8 @@ const WELL_KNOWN: [&str; 17] = [
 ];
 
 /// Variables that name where something is written or looked for, and no file that was put there for jobs.
-const NO_FILES: [&str; 7] = ["HOME", "PWD", "OLDPWD", "TMPDIR", "MAIL", "HISTFILE", "XDG_RUNTIME_DIR"];
+const NOT_CREDENTIAL_FILES: [&str; 7] =
+    ["HOME", "PWD", "OLDPWD", "TMPDIR", "MAIL", "HISTFILE", "XDG_RUNTIME_DIR"];
 
 /// A home that holds one of these is that of no person: nothing would run without them.
 const NEEDED: [&str; 10] = ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr"];
@@ -48,18 +49,18 @@ pub(crate) struct JobHome {
     /// The real homes, which jobs do not see: what `HOME` says, and that of the account.
     real: Vec<PathBuf>,
     /// What is passed in, as absolute paths.
-    passed: Vec<PathBuf>,
+    exposed: Vec<PathBuf>,
     /// Whether the real ones can be replaced at their place.
-    is_replaced: bool,
+    mounts_over_home: bool,
 }
 
 impl JobHome {
     /// Of a daemon whose jobs have this environment; `listed` are paths below its home. With `can_replace` the kernel lets
     /// a job's home be put over the real one.
-    pub(crate) fn of<'v>(
+    pub(crate) fn from_environment<'v>(
         environment: impl Iterator<Item = &'v (OsString, OsString)> + Clone,
         listed: &[PathBuf],
-        can_replace: bool,
+        can_mount: bool,
     ) -> Self {
         let value = |wanted: &str| {
             environment.clone().find(|(name, _)| name == wanted).map(|(_, value)| PathBuf::from(value))
@@ -67,7 +68,7 @@ impl JobHome {
         let named = value("HOME").filter(|home| home.is_absolute()).or_else(account::home);
         let homes: BTreeSet<PathBuf> =
             named.iter().cloned().chain(account::home()).filter(|home| home.is_dir()).collect();
-        let real: Vec<PathBuf> = homes.into_iter().filter(|home| is_persons(home)).collect();
+        let real: Vec<PathBuf> = homes.into_iter().filter(|home| is_personal(home)).collect();
         let listed = listed
             .iter()
             .filter_map(|path| Some(named.as_ref()?.join(path.strip_prefix("~").unwrap_or(path))));
@@ -78,53 +79,53 @@ impl JobHome {
         };
         let by_variables = environment
             .clone()
-            .filter(|(name, _)| !NO_FILES.iter().any(|known| name == known))
+            .filter(|(name, _)| !NOT_CREDENTIAL_FILES.iter().any(|known| name == known))
             .flat_map(|(_, value)| std::env::split_paths(value).collect::<Vec<_>>());
-        let passed: BTreeSet<PathBuf> = by_variables.filter(|path| in_home(path)).chain(listed).collect();
-        let is_replaced = can_replace && named.as_ref().is_some_and(|home| real.contains(home));
-        let passed = passed.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
-        Self { named, real, passed, is_replaced }
+        let exposed: BTreeSet<PathBuf> = by_variables.filter(|path| in_home(path)).chain(listed).collect();
+        let mounts_over_home = can_mount && named.as_ref().is_some_and(|home| real.contains(home));
+        let exposed = exposed.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+        Self { named, real, exposed, mounts_over_home }
     }
 
     /// The home of a job, as its programs name it.
-    pub(crate) fn of_job(&self, job: &Path) -> PathBuf {
+    pub(crate) fn path_for_job(&self, job: &Path) -> PathBuf {
         match &self.named {
-            Some(home) if self.is_replaced => home.clone(),
+            Some(home) if self.mounts_over_home => home.clone(),
             _ => job.join(FOLDER),
         }
     }
 
     /// The real homes, and what a job sees in their place.
-    pub(super) fn replaced(&self, job: &Path) -> impl Iterator<Item = (&PathBuf, PathBuf)> {
+    pub(super) fn replacements(&self, job: &Path) -> impl Iterator<Item = (&PathBuf, PathBuf)> {
         self.real.iter().map(move |real| {
             let is_named = self.named.as_ref() == Some(real);
-            (real, job.join(if is_named { FOLDER } else { OF_ACCOUNT }))
+            (real, job.join(if is_named { FOLDER } else { ACCOUNT_FOLDER }))
         })
     }
 
     /// What jobs see of the real ones.
-    pub(super) fn passed(&self) -> &[PathBuf] {
-        &self.passed
+    pub(super) fn exposed(&self) -> &[PathBuf] {
+        &self.exposed
     }
 
     /// Whether jobs see something at this path.
-    pub(crate) fn shows(&self, path: &Path) -> bool {
-        self.passed.iter().any(|passed| path.starts_with(passed) || passed.starts_with(path))
+    pub(crate) fn exposes(&self, path: &Path) -> bool {
+        self.exposed.iter().any(|exposed| path.starts_with(exposed) || exposed.starts_with(path))
     }
 
     /// Well-known files and directories that the daemon's user has and jobs do not see.
-    pub(crate) fn left_out(&self) -> Vec<String> {
+    pub(crate) fn hidden_files(&self) -> Vec<String> {
         let Some(home) = &self.named else { return Vec::new() };
         let is_left_out = |name: &&&str| {
             let path = home.join(name);
-            path.symlink_metadata().is_ok() && !self.shows(&path)
+            path.symlink_metadata().is_ok() && !self.exposes(&path)
         };
         WELL_KNOWN.iter().filter(is_left_out).map(|name| format!("~/{name}")).collect()
     }
 
     /// Makes a job's home, or empties it: what one command left there is not for the next one. Blocks.
-    pub(crate) fn make(&self, job: &Path) -> Result<()> {
-        for folder in [FOLDER, OF_ACCOUNT].map(|name| job.join(name)) {
+    pub(crate) fn create(&self, job: &Path) -> Result<()> {
+        for folder in [FOLDER, ACCOUNT_FOLDER].map(|name| job.join(name)) {
             match folder.symlink_metadata() {
                 Ok(there) if there.is_dir() => std::fs::remove_dir_all(&folder)?,
                 // A job put it there in place of its home.
@@ -134,8 +135,8 @@ impl JobHome {
             private_dirs(&folder)?;
         }
         let home = job.join(FOLDER);
-        let Some(named) = self.named.as_ref().filter(|_| !self.is_replaced) else { return Ok(()) };
-        for path in &self.passed {
+        let Some(named) = self.named.as_ref().filter(|_| !self.mounts_over_home) else { return Ok(()) };
+        for path in &self.exposed {
             let Ok(below) = path.strip_prefix(named) else { continue };
             let link = home.join(below);
             private_dirs(link.parent().unwrap_or(&home))?;
@@ -150,7 +151,7 @@ impl JobHome {
 }
 
 /// Whether a directory can be replaced without taking away what all programs need.
-fn is_persons(home: &Path) -> bool {
+fn is_personal(home: &Path) -> bool {
     let Ok(home) = home.canonicalize() else { return false };
     let temporary = std::env::temp_dir();
     let mut needed = NEEDED.iter().copied().map(OsStr::new).chain([temporary.as_os_str()]);
@@ -190,14 +191,15 @@ mod tests {
             ("WHOLE", at),
         ]);
         let listed = ["~/.aws", ".missing"].map(PathBuf::from);
-        let made = JobHome::of(list.iter(), &listed, true);
-        assert_eq!(made.passed(), [at.join(".aws"), at.join(".kube/config"), at.join("bin")]);
-        let replaced: Vec<_> = made.replaced(Path::new("/job")).filter(|(real, _)| *real == at).collect();
-        assert_eq!(replaced, [(&at.to_owned(), PathBuf::from("/job/home"))]);
-        assert_eq!(made.left_out(), ["~/.terraformrc", "~/.ssh"]);
-        assert_eq!(made.of_job(Path::new("/job")), at);
+        let made = JobHome::from_environment(list.iter(), &listed, true);
+        assert_eq!(made.exposed(), [at.join(".aws"), at.join(".kube/config"), at.join("bin")]);
+        let replacements: Vec<_> =
+            made.replacements(Path::new("/job")).filter(|(real, _)| *real == at).collect();
+        assert_eq!(replacements, [(&at.to_owned(), PathBuf::from("/job/home"))]);
+        assert_eq!(made.hidden_files(), ["~/.terraformrc", "~/.ssh"]);
+        assert_eq!(made.path_for_job(Path::new("/job")), at);
         assert_eq!(
-            JobHome::of(list.iter(), &listed, false).of_job(Path::new("/job")),
+            JobHome::from_environment(list.iter(), &listed, false).path_for_job(Path::new("/job")),
             Path::new("/job/home")
         );
     }
@@ -206,20 +208,20 @@ mod tests {
     fn home_without_namespaces_has_links_to_what_is_passed_and_nothing_of_the_last_command() {
         let (home, job) = (person(), tempfile::tempdir().unwrap());
         let list = variables(&[("HOME", home.path())]);
-        let made = JobHome::of(list.iter(), &[PathBuf::from(".kube/config")], false);
-        made.make(job.path()).unwrap();
+        let made = JobHome::from_environment(list.iter(), &[PathBuf::from(".kube/config")], false);
+        made.create(job.path()).unwrap();
         let folder = job.path().join(FOLDER);
         assert_eq!(
             std::fs::read_link(folder.join(".kube/config")).unwrap(),
             home.path().join(".kube/config")
         );
         std::fs::write(folder.join(".terraformrc"), "hostile").unwrap();
-        made.make(job.path()).unwrap();
+        made.create(job.path()).unwrap();
         assert!(!folder.join(".terraformrc").exists() && folder.join(".kube/config").exists());
         // A job that puts a link in place of its home reaches nothing.
         std::fs::remove_dir_all(&folder).unwrap();
         std::os::unix::fs::symlink(home.path(), &folder).unwrap();
-        made.make(job.path()).unwrap();
+        made.create(job.path()).unwrap();
         assert!(folder.symlink_metadata().unwrap().is_dir() && home.path().join(".terraformrc").exists());
     }
 
@@ -227,9 +229,9 @@ mod tests {
     fn directory_that_programs_need_is_not_replaced() {
         for home in ["/", "/usr", "/tmp"] {
             let list = variables(&[("HOME", Path::new(home))]);
-            let made = JobHome::of(list.iter(), &[], true);
-            assert_eq!(made.of_job(Path::new("/job")), Path::new("/job/home"), "{home}");
-            assert!(made.replaced(Path::new("/job")).all(|(real, _)| real != Path::new(home)));
+            let made = JobHome::from_environment(list.iter(), &[], true);
+            assert_eq!(made.path_for_job(Path::new("/job")), Path::new("/job/home"), "{home}");
+            assert!(made.replacements(Path::new("/job")).all(|(real, _)| real != Path::new(home)));
         }
     }
 }

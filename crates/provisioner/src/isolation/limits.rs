@@ -19,10 +19,10 @@ pub struct JobLimits {
 }
 
 /// The time over which a share of processors is counted.
-const PERIOD_US: f64 = 100_000.0;
+const CPU_PERIOD_US: f64 = 100_000.0;
 
 /// Where a daemon moves, since a group with processes of its own can have none below it.
-const OWN: &str = "coder-daemon";
+const DAEMON_GROUP: &str = "coder-daemon";
 
 /// One limit, in the files of a control group.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,12 +46,12 @@ impl JobLimits {
             legacy: vec![("pids.max", number.to_string())],
         });
         let processors = self.processors.map(|number| {
-            let quota = number * PERIOD_US;
+            let quota = number * CPU_PERIOD_US;
             CgroupSetting {
                 controller: "cpu",
-                unified: ("cpu.max", format!("{quota:.0} {PERIOD_US:.0}")),
+                unified: ("cpu.max", format!("{quota:.0} {CPU_PERIOD_US:.0}")),
                 legacy: vec![
-                    ("cpu.cfs_period_us", format!("{PERIOD_US:.0}")),
+                    ("cpu.cfs_period_us", format!("{CPU_PERIOD_US:.0}")),
                     ("cpu.cfs_quota_us", format!("{quota:.0}")),
                 ],
             }
@@ -74,25 +74,25 @@ pub(crate) struct AppliedLimits {
     /// Bytes of data of each process, where memory has no group.
     pub(super) data_bytes: Option<u64>,
     /// For people: what holds, and what does not.
-    pub(crate) words: Vec<String>,
+    pub(crate) descriptions: Vec<String>,
 }
 
 impl AppliedLimits {
     /// Finds out how limits can be kept here, and makes ready for it. Without limits nothing is touched.
-    pub(crate) fn of(limits: &JobLimits) -> Self {
+    pub(crate) fn detect(limits: &JobLimits) -> Self {
         let settings = limits.settings();
         if settings.is_empty() {
             return Self::default();
         }
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let places = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let paths = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
         let mut applied = Self::default();
         for setting in settings {
             let controller = setting.controller;
-            let found = places
+            let found = paths
                 .legacy(controller)
                 .map(|dir| (dir, 1))
-                .or_else(|| places.unified(controller).map(|dir| (dir, 2)));
+                .or_else(|| paths.unified(controller).map(|dir| (dir, 2)));
             match found {
                 Some((dir, version)) => {
                     let files = if version == 2 { vec![setting.unified] } else { setting.legacy };
@@ -100,21 +100,23 @@ impl AppliedLimits {
                         Some(parent) => parent.files.extend(files),
                         None => applied.parents.push(CgroupParent { dir, files }),
                     }
-                    applied.words.push(format!("{controller}: control group of version {version}"));
+                    applied.descriptions.push(format!("{controller}: control group of version {version}"));
                 }
                 None if controller == "memory" => {
                     applied.data_bytes = limits.memory_bytes;
                     applied
-                        .words
+                        .descriptions
                         .push("memory: each process by itself, as no control group can be made".to_owned());
                 }
                 None => {
-                    applied.words.push(format!("{controller}: not limited, as no control group can be made"));
+                    applied
+                        .descriptions
+                        .push(format!("{controller}: not limited, as no control group can be made"));
                 }
             }
         }
         for parent in &applied.parents {
-            groups::remove_left(&parent.dir);
+            groups::remove_stale(&parent.dir);
         }
         applied
     }
@@ -125,15 +127,15 @@ impl AppliedLimits {
     }
 
     /// The groups of one job.
-    pub(crate) fn open(&self) -> std::io::Result<JobCgroups> {
-        match self.make() {
+    pub(crate) fn create_groups(&self) -> std::io::Result<JobCgroups> {
+        match self.try_create_groups() {
             // A daemon that started at this moment took it for a dead one's.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.make(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.try_create_groups(),
             made => made,
         }
     }
 
-    fn make(&self) -> std::io::Result<JobCgroups> {
+    fn try_create_groups(&self) -> std::io::Result<JobCgroups> {
         let mut groups = JobCgroups::default();
         let name = format!("{PREFIX}{}", Uuid::new_v4());
         for parent in &self.parents {
@@ -157,7 +159,7 @@ struct CgroupPaths {
 impl CgroupPaths {
     /// From the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
     fn read(groups: &str, mounts: &str) -> Self {
-        let mut places = Self::default();
+        let mut paths = Self::default();
         for mount in mounts.lines() {
             let Some((before, after)) = mount.split_once(" - ") else { continue };
             let mut before = before.split(' ').skip(3);
@@ -178,38 +180,38 @@ impl CgroupPaths {
                 Some(Path::new(point).join(below))
             };
             if kind == "cgroup2" {
-                places.unified = places.unified.or_else(|| inside(&str::is_empty));
+                paths.unified = paths.unified.or_else(|| inside(&str::is_empty));
             } else if kind == "cgroup" {
                 for controller in ["memory", "pids", "cpu"] {
                     let has = |list: &str| list.split(',').any(|one| one == controller);
                     if has(options)
                         && let Some(dir) = inside(&has)
                     {
-                        places.legacy.push((controller.to_owned(), dir));
+                        paths.legacy.push((controller.to_owned(), dir));
                     }
                 }
             }
         }
-        places
+        paths
     }
 
     /// Where a group with this controller can be made in version 1.
     fn legacy(&self, controller: &str) -> Option<PathBuf> {
         let dir = &self.legacy.iter().find(|(known, _)| known == controller)?.1;
-        can_make(dir).then(|| dir.clone())
+        can_create_group(dir).then(|| dir.clone())
     }
 
     /// The same in version 2, for which this process moves into a group of its own beside those of its jobs.
     fn unified(&self, controller: &str) -> Option<PathBuf> {
         let mut dir = self.unified.clone()?;
-        if dir.file_name().is_some_and(|name| name == OWN) {
+        if dir.file_name().is_some_and(|name| name == DAEMON_GROUP) {
             dir.pop();
         }
         let lists = |file: &str| {
             let text = std::fs::read_to_string(dir.join(file)).unwrap_or_default();
             text.split_whitespace().any(|one| one == controller)
         };
-        if !lists("cgroup.controllers") || !can_make(&dir) {
+        if !lists("cgroup.controllers") || !can_create_group(&dir) {
             return None;
         }
         if lists("cgroup.subtree_control") {
@@ -219,14 +221,14 @@ impl CgroupPaths {
         if enable().is_ok() {
             return Some(dir);
         }
-        let own = dir.join(OWN);
+        let own = dir.join(DAEMON_GROUP);
         let _ = std::fs::create_dir(&own);
         std::fs::write(own.join("cgroup.procs"), "0").ok()?;
         enable().is_ok().then_some(dir)
     }
 }
 
-fn can_make(dir: &Path) -> bool {
+fn can_create_group(dir: &Path) -> bool {
     let trial = dir.join(format!("{PREFIX}{}", Uuid::new_v4()));
     std::fs::create_dir(&trial).is_ok() && std::fs::remove_dir(&trial).is_ok()
 }
@@ -242,10 +244,10 @@ mod tests {
                       31 25 0:27 /a /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
                       32 25 0:28 / /sys/fs/cgroup/pids rw shared:1 - cgroup cgroup rw,pids\n\
                       33 25 0:29 / /proc rw - proc proc rw\n";
-        let places = CgroupPaths::read(groups, mounts);
-        assert_eq!(places.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/user.slice/x")));
+        let paths = CgroupPaths::read(groups, mounts);
+        assert_eq!(paths.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/user.slice/x")));
         let legacy: Vec<_> =
-            places.legacy.iter().map(|(name, dir)| (name.as_str(), dir.to_str().unwrap())).collect();
+            paths.legacy.iter().map(|(name, dir)| (name.as_str(), dir.to_str().unwrap())).collect();
         assert_eq!(legacy, [("cpu", "/sys/fs/cgroup/cpu/b"), ("pids", "/sys/fs/cgroup/pids/")]);
     }
 
@@ -258,7 +260,7 @@ mod tests {
             .map(|setting| format!("{} {}", setting.unified.0, setting.unified.1))
             .collect();
         assert_eq!(files, ["memory.max 1073741824", "pids.max 100", "cpu.max 150000 100000"]);
-        assert_eq!(AppliedLimits::of(&JobLimits::default()), AppliedLimits::default());
+        assert_eq!(AppliedLimits::detect(&JobLimits::default()), AppliedLimits::default());
     }
 
     /// Names the group in which the test below goes on in a process of its own.
@@ -287,8 +289,8 @@ mod tests {
     fn a_group_of_version_1_ends_with_what_is_in_it() {
         use std::os::unix::process::ExitStatusExt as _;
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let places = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
-        let Some(dir) = ["pids", "memory", "cpu"].iter().find_map(|name| places.legacy(name)) else {
+        let paths = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let Some(dir) = ["pids", "memory", "cpu"].iter().find_map(|name| paths.legacy(name)) else {
             eprintln!("SKIPPED: control groups of version 1 cannot be made here");
             return;
         };
@@ -296,9 +298,10 @@ mod tests {
         let base = dir.join(format!("coder-test-{}", Uuid::new_v4()));
         std::fs::create_dir(&base).unwrap();
         let parent = CgroupParent { dir: base.clone(), files: Vec::new() };
-        let groups = AppliedLimits { parents: vec![parent], ..AppliedLimits::default() }.open().unwrap();
+        let groups =
+            AppliedLimits { parents: vec![parent], ..AppliedLimits::default() }.create_groups().unwrap();
         let mut job = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        for entrance in groups.entrances() {
+        for entrance in groups.procs_files() {
             std::fs::write(entrance, job.id().to_string()).unwrap();
         }
         drop(groups);
@@ -315,8 +318,8 @@ mod tests {
             return inside(Path::new(&base));
         }
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let places = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
-        let root = places.unified.filter(|dir| can_make(dir));
+        let paths = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let root = paths.unified.filter(|dir| can_create_group(dir));
         let Some((root, (controller, ..))) = root.and_then(|root| Some((root.clone(), offered(&root)?)))
         else {
             eprintln!("SKIPPED: control groups of version 2 cannot be made here, or have no controller");
@@ -342,7 +345,7 @@ mod tests {
             std::fs::write(&control, format!("-{controller}")).unwrap();
         }
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(left.iter().map(std::fs::DirEntry::file_name).collect::<Vec<_>>(), [OWN]);
+        assert_eq!(left.iter().map(std::fs::DirEntry::file_name).collect::<Vec<_>>(), [DAEMON_GROUP]);
     }
 
     /// In the group, which has this process in it and so can have no groups with controllers below it yet.
@@ -351,32 +354,32 @@ mod tests {
         use std::os::unix::process::ExitStatusExt as _;
         std::fs::write(base.join("cgroup.procs"), "0").unwrap();
         let (controller, file, content) = offered(base).unwrap();
-        let places = || {
+        let paths = || {
             let read = |path: &str| std::fs::read_to_string(path).unwrap();
             CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
         };
-        assert_eq!(places().unified.as_deref(), Some(base));
-        assert_eq!(places().unified(controller).as_deref(), Some(base));
-        assert_eq!(places().unified, Some(base.join(OWN)), "the daemon has moved aside");
+        assert_eq!(paths().unified.as_deref(), Some(base));
+        assert_eq!(paths().unified(controller).as_deref(), Some(base));
+        assert_eq!(paths().unified, Some(base.join(DAEMON_GROUP)), "the daemon has moved aside");
         // A second look, as another daemon of this process has it, finds the same.
-        assert_eq!(places().unified(controller).as_deref(), Some(base));
+        assert_eq!(paths().unified(controller).as_deref(), Some(base));
         let parent = CgroupParent { dir: base.to_owned(), files: vec![(file, content.to_owned())] };
         let applied = AppliedLimits { parents: vec![parent], ..AppliedLimits::default() };
-        let groups = applied.open().unwrap();
+        let groups = applied.create_groups().unwrap();
         let dir = groups.dirs()[0].clone();
         assert_eq!(std::fs::read_to_string(dir.join(file)).unwrap().trim(), content);
         let mut job = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        for entrance in groups.entrances() {
+        for entrance in groups.procs_files() {
             std::fs::write(entrance, job.id().to_string()).unwrap();
         }
         let own = std::fs::read_to_string(format!("/proc/{}/cgroup", job.id())).unwrap();
         assert!(own.contains(PREFIX), "{own}");
         // Groups of earlier daemons go with what is in them, those at work stay, empty ones too.
-        let (stale, waiting) = (base.join(format!("{PREFIX}stale")), applied.open().unwrap());
+        let (stale, waiting) = (base.join(format!("{PREFIX}stale")), applied.create_groups().unwrap());
         std::fs::create_dir(&stale).unwrap();
         let mut left = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         std::fs::write(stale.join("cgroup.procs"), left.id().to_string()).unwrap();
-        groups::remove_left(base);
+        groups::remove_stale(base);
         assert_eq!(left.wait().unwrap().signal(), Some(9));
         assert!(!stale.exists() && dir.exists() && waiting.dirs()[0].exists());
         assert!(job.try_wait().unwrap().is_none());

@@ -99,9 +99,9 @@ pub(crate) struct IsolationSupport {
     /// What holds.
     pub level: IsolationLevel,
     /// Why it is not more; none when it is all, or when nobody asked for it.
-    pub why: Option<String>,
+    pub reason: Option<String>,
     /// It takes a user namespace.
-    own_users: bool,
+    user_namespace: bool,
 }
 
 impl IsolationSupport {
@@ -113,21 +113,21 @@ impl IsolationSupport {
 
 #[cfg(target_os = "linux")]
 fn probe() -> &'static IsolationSupport {
-    static FOUND: std::sync::OnceLock<IsolationSupport> = std::sync::OnceLock::new();
-    FOUND.get_or_init(process::probe)
+    static SUPPORT: std::sync::OnceLock<IsolationSupport> = std::sync::OnceLock::new();
+    SUPPORT.get_or_init(process::probe)
 }
 
 #[cfg(not(target_os = "linux"))]
 fn probe() -> &'static IsolationSupport {
-    const FOUND: &IsolationSupport =
-        &IsolationSupport { level: IsolationLevel::None, why: None, own_users: false };
-    FOUND
+    const SUPPORT: &IsolationSupport =
+        &IsolationSupport { level: IsolationLevel::None, reason: None, user_namespace: false };
+    SUPPORT
 }
 
 /// How a daemon starts the programs of its jobs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SandboxConfig {
-    pub(crate) found: IsolationSupport,
+    pub(crate) support: IsolationSupport,
     /// The daemon's cache, of which jobs see only what they run.
     pub(crate) cache: PathBuf,
     /// Files and directories that jobs must not see.
@@ -143,8 +143,8 @@ pub(crate) struct SandboxConfig {
 impl SandboxConfig {
     /// The number by which a job's Terraform knows a process that lives as long as the daemon: it looks whether the
     /// process of a provider is alive, and sees only its own.
-    pub(crate) const fn living_process(&self) -> Option<u32> {
-        match self.found.level {
+    pub(crate) const fn long_lived_pid(&self) -> Option<u32> {
+        match self.support.level {
             // In namespaces of its own Terraform is the first process.
             IsolationLevel::Full => Some(1),
             IsolationLevel::None | IsolationLevel::Directories => None,
@@ -152,26 +152,26 @@ impl SandboxConfig {
     }
 
     /// How the commands of one job are started.
-    pub(crate) fn of_job<'a>(&'a self, job: &'a Path, groups: &'a JobCgroups) -> Sandbox<'a> {
-        Sandbox { confinement: self, job, groups, filled: None }
+    pub(crate) fn for_job<'a>(&'a self, job: &'a Path, groups: &'a JobCgroups) -> Sandbox<'a> {
+        Sandbox { config: self, job, groups, writable: None }
     }
 }
 
 /// The place of one job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sandbox<'a> {
-    pub(crate) confinement: &'a SandboxConfig,
+    pub(crate) config: &'a SandboxConfig,
     /// The job's directory: all it sees of the directories of jobs.
     pub(crate) job: &'a Path,
     pub(crate) groups: &'a JobCgroups,
     /// The directory of the cache that may be written to.
-    pub(crate) filled: Option<&'a Path>,
+    pub(crate) writable: Option<&'a Path>,
 }
 
 impl<'a> Sandbox<'a> {
     /// For a command that fills a directory of the daemon's cache.
-    pub(crate) const fn filling(self, dir: &'a Path) -> Self {
-        Self { filled: Some(dir), ..self }
+    pub(crate) const fn with_writable(self, dir: &'a Path) -> Self {
+        Self { writable: Some(dir), ..self }
     }
 }
 

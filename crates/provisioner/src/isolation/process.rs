@@ -14,20 +14,20 @@ pub(crate) struct Process {
     group: Option<Pid>,
     /// The first process of a namespace, which is no child that the runtime knows.
     #[cfg(target_os = "linux")]
-    first: Option<linux::InitProcess>,
+    init: Option<linux::InitProcess>,
 }
 
 /// Starts a program, without a cell as the daemon itself runs. It leads a process group of its own, so that everything
 /// below it can be ended together.
-pub(crate) fn spawn(command: &mut Command, cell: Option<Sandbox<'_>>) -> io::Result<Process> {
+pub(crate) fn spawn(command: &mut Command, sandbox: Option<Sandbox<'_>>) -> io::Result<Process> {
     command.process_group(0).kill_on_drop(true);
     #[cfg(target_os = "linux")]
     {
-        linux::spawn(command, cell)
+        linux::spawn(command, sandbox)
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = cell;
+        let _ = sandbox;
         Ok(Process::new(command.spawn()?))
     }
 }
@@ -39,7 +39,7 @@ impl Process {
             child,
             group,
             #[cfg(target_os = "linux")]
-            first: None,
+            init: None,
         }
     }
 
@@ -53,25 +53,25 @@ impl Process {
     /// Waits for its end.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         #[cfg(target_os = "linux")]
-        if let Some(first) = &mut self.first {
-            return first.wait().await;
+        if let Some(init) = &mut self.init {
+            return init.wait().await;
         }
         self.child.wait().await
     }
 
     /// How to signal it while somebody waits for it.
-    pub(crate) fn reins(&self) -> SignalForwarder {
+    pub(crate) fn signals(&self) -> SignalForwarder {
         SignalForwarder {
             group: self.group,
             #[cfg(target_os = "linux")]
-            first: self.first.as_ref().and_then(linux::InitProcess::handle),
+            init: self.init.as_ref().and_then(linux::InitProcess::handle),
         }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.reins().kill();
+        self.signals().kill();
     }
 }
 
@@ -79,15 +79,15 @@ impl Drop for Process {
 pub(crate) struct SignalForwarder {
     group: Option<Pid>,
     #[cfg(target_os = "linux")]
-    first: Option<std::os::fd::OwnedFd>,
+    init: Option<std::os::fd::OwnedFd>,
 }
 
 impl SignalForwarder {
     /// Asks the program alone to end: it passes the wish on in its own order.
     pub(crate) fn interrupt(&self) {
         #[cfg(target_os = "linux")]
-        if let Some(first) = &self.first {
-            let _ = rustix::process::pidfd_send_signal(first, Signal::INT);
+        if let Some(init) = &self.init {
+            let _ = rustix::process::pidfd_send_signal(init, Signal::INT);
             return;
         }
         if let Some(pid) = self.group {
@@ -98,9 +98,9 @@ impl SignalForwarder {
     /// Kills it and everything that it started, as far as that is still in its group or namespace.
     pub(crate) fn kill(&self) {
         #[cfg(target_os = "linux")]
-        if let Some(first) = &self.first {
+        if let Some(init) = &self.init {
             // With the first process of a namespace all others end.
-            let _ = rustix::process::pidfd_send_signal(first, Signal::KILL);
+            let _ = rustix::process::pidfd_send_signal(init, Signal::KILL);
             return;
         }
         if let Some(pid) = self.group {
@@ -126,38 +126,38 @@ mod linux {
     use tokio::io::unix::AsyncFd;
 
     use super::{Command, ExitStatus, Pid, Process, Sandbox, io};
-    use crate::isolation::enter::{Namespaces, ProcessSetup, SetupStage, TRIED, UserMapping};
-    use crate::isolation::view::{MountPlan, MountStep, MountTarget, c_string};
+    use crate::isolation::enter::{Namespaces, PROBED, ProcessSetup, SetupStage, UserMapping};
+    use crate::isolation::mount_plan::{MountPlan, MountStep, MountTarget, c_string};
     use crate::isolation::{IsolationLevel, IsolationSupport};
 
-    const LIMITED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
+    const NAMESPACE_LIMIT_REACHED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
 
     /// A process that is waited for by a descriptor of its own.
     pub(super) struct InitProcess {
         fd: Option<AsyncFd<OwnedFd>>,
     }
 
-    pub(super) fn spawn(command: &mut Command, cell: Option<Sandbox<'_>>) -> io::Result<Process> {
+    pub(super) fn spawn(command: &mut Command, sandbox: Option<Sandbox<'_>>) -> io::Result<Process> {
         // Core dumps would hold the secrets of a job, and may be large.
         let mut limits = vec![(Resource::Core, 0)];
         limits.extend(
-            cell.and_then(|cell| cell.confinement.limits.data_bytes).map(|bytes| (Resource::Data, bytes)),
+            sandbox.and_then(|sandbox| sandbox.config.limits.data_bytes).map(|bytes| (Resource::Data, bytes)),
         );
-        let groups = cell.into_iter().flat_map(|cell| cell.groups.entrances());
+        let groups = sandbox.into_iter().flat_map(|sandbox| sandbox.groups.procs_files());
         let entry = ProcessSetup {
             limits,
             groups: groups.filter_map(|path| c_string(&path)).collect(),
-            cell: cell.and_then(|cell| walls(cell, command.as_std().get_current_dir())),
+            sandbox: sandbox.and_then(|sandbox| namespaces(sandbox, command.as_std().get_current_dir())),
             ..ProcessSetup::default()
         };
-        let has_first = entry.cell.as_ref().is_some_and(|walls| walls.processes);
+        let has_init = entry.sandbox.as_ref().is_some_and(|namespaces| namespaces.processes);
         let reported = enter(command, entry)?;
         match command.spawn() {
             Ok(child) => {
                 let mut process = Process::new(child);
-                if has_first {
-                    let pid = EntryReport::read(&reported).first.ok_or(io::ErrorKind::UnexpectedEof)?;
-                    process.first = Some(InitProcess::new(pid)?);
+                if has_init {
+                    let pid = EntryReport::read(&reported).init.ok_or(io::ErrorKind::UnexpectedEof)?;
+                    process.init = Some(InitProcess::new(pid)?);
                 }
                 Ok(process)
             }
@@ -165,15 +165,15 @@ mod linux {
         }
     }
 
-    fn walls(cell: Sandbox<'_>, dir: Option<&Path>) -> Option<Namespaces> {
-        let found = &cell.confinement.found;
+    fn namespaces(sandbox: Sandbox<'_>, dir: Option<&Path>) -> Option<Namespaces> {
+        let support = &sandbox.config.support;
         let dir = c_string(dir.unwrap_or(Path::new("/")))?;
         let as_root = rustix::process::geteuid().is_root();
-        (found.level != IsolationLevel::None).then(|| Namespaces {
-            identity: found.own_users.then(identity),
-            processes: found.level == IsolationLevel::Full,
-            guards_kernel: as_root,
-            view: MountPlan::of(cell, as_root, &cell.confinement.registry.read()),
+        (support.level != IsolationLevel::None).then(|| Namespaces {
+            identity: support.user_namespace.then(identity),
+            processes: support.level == IsolationLevel::Full,
+            protect_kernel_files: as_root,
+            mount_plan: MountPlan::of(sandbox, as_root, &sandbox.config.registry.read()),
             dir,
         })
     }
@@ -200,7 +200,7 @@ mod linux {
     /// What a process said of itself on its way.
     #[derive(Default)]
     struct EntryReport {
-        first: Option<Pid>,
+        init: Option<Pid>,
         failed: Option<i32>,
     }
 
@@ -214,7 +214,7 @@ mod linux {
                 if number < 0 {
                     report.failed = Some(-number);
                 } else {
-                    report.first = Pid::from_raw(number);
+                    report.init = Pid::from_raw(number);
                 }
             }
             report
@@ -223,7 +223,7 @@ mod linux {
 
     /// Why a start failed; what was left of it is waited for.
     fn explain(error: io::Error, report: EntryReport) -> io::Error {
-        if let Some(pid) = report.first {
+        if let Some(pid) = report.init {
             // It has said all and is about to end.
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
         }
@@ -233,9 +233,9 @@ mod linux {
                 if code == SetupStage::Namespaces as i32
                     && Errno::from_io_error(&error) == Some(Errno::NOSPC) =>
             {
-                io::Error::new(io::ErrorKind::QuotaExceeded, LIMITED)
+                io::Error::new(io::ErrorKind::QuotaExceeded, NAMESPACE_LIMIT_REACHED)
             }
-            Some(code) => io::Error::new(error.kind(), format!("{}: {error}", SetupStage::words(code))),
+            Some(code) => io::Error::new(error.kind(), format!("{}: {error}", SetupStage::describe(code))),
             None => error,
         }
     }
@@ -303,27 +303,27 @@ mod linux {
 
     /// Tries what the kernel allows, the best first.
     pub(in crate::isolation) fn probe() -> IsolationSupport {
-        let mut why = None;
-        for (level, own_users) in
+        let mut reason = None;
+        for (level, user_namespace) in
             [(IsolationLevel::Full, false), (IsolationLevel::Full, true), (IsolationLevel::Directories, true)]
         {
-            match attempt(level, own_users) {
+            match attempt(level, user_namespace) {
                 Ok(()) => {
-                    let why = why.filter(|_| level != IsolationLevel::Full);
-                    return IsolationSupport { level, why, own_users };
+                    let reason = reason.filter(|_| level != IsolationLevel::Full);
+                    return IsolationSupport { level, reason, user_namespace };
                 }
                 // Ordinary users never have the right to namespaces without one of users.
-                Err(_) if !own_users => {}
+                Err(_) if !user_namespace => {}
                 // What kept it from the next worse counts.
-                Err(words) => why = Some(words),
+                Err(describe) => reason = Some(describe),
             }
         }
-        IsolationSupport { level: IsolationLevel::None, why, own_users: false }
+        IsolationSupport { level: IsolationLevel::None, reason, user_namespace: false }
     }
 
     /// Whether the kernel lets somebody wait for a process by its descriptor, as [`InitProcess`] does: 5.4 and newer, unless a filter
     /// of system calls forbids it.
-    fn can_wait() -> rustix::io::Result<()> {
+    fn can_wait_by_pidfd() -> rustix::io::Result<()> {
         let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         match waitid(WaitId::PidFd(own.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
             // No process is its own child.
@@ -332,25 +332,25 @@ mod linux {
         }
     }
 
-    fn attempt(level: IsolationLevel, own_users: bool) -> Result<(), String> {
+    fn attempt(level: IsolationLevel, user_namespace: bool) -> Result<(), String> {
         if level == IsolationLevel::Full {
-            can_wait().map_err(|error| format!("processes cannot be waited for: {error}"))?;
+            can_wait_by_pidfd().map_err(|error| format!("processes cannot be waited for: {error}"))?;
         }
         let devices = CString::new("/dev").expect("no zero in it");
         let place = MountTarget { base: devices.clone(), below: Vec::new(), is_dir: true };
         let steps = vec![
-            MountStep::Take { path: devices.clone(), must: true },
-            MountStep::Cover(devices),
-            MountStep::Attach { tree: 0, place, read_only: false },
+            MountStep::OpenTree { path: devices.clone(), required: true },
+            MountStep::MaskDirectory(devices),
+            MountStep::AttachTree { tree: 0, place, read_only: false },
         ];
-        let walls = Namespaces {
-            identity: own_users.then(identity),
+        let namespaces = Namespaces {
+            identity: user_namespace.then(identity),
             processes: level == IsolationLevel::Full,
-            guards_kernel: rustix::process::geteuid().is_root(),
-            view: MountPlan { steps, trees: vec![None] },
+            protect_kernel_files: rustix::process::geteuid().is_root(),
+            mount_plan: MountPlan { steps, trees: vec![None] },
             dir: CString::new("/").expect("no zero in it"),
         };
-        let entry = ProcessSetup { cell: Some(walls), only_tries: true, ..ProcessSetup::default() };
+        let entry = ProcessSetup { sandbox: Some(namespaces), probe_only: true, ..ProcessSetup::default() };
         let mut command = Command::new("/proc/self/exe");
         let reported = enter(&mut command, entry).map_err(|error| error.to_string())?;
         let error = match command.as_std_mut().spawn() {
@@ -362,9 +362,9 @@ mod linux {
                 return Err("a process that only tries was started".to_owned());
             }
         };
-        let tried = error.raw_os_error() == Some(TRIED.raw_os_error());
+        let succeeded = error.raw_os_error() == Some(PROBED.raw_os_error());
         let error = explain(error, EntryReport::read(&reported));
-        if tried { Ok(()) } else { Err(error.to_string()) }
+        if succeeded { Ok(()) } else { Err(error.to_string()) }
     }
 
     #[cfg(test)]
@@ -374,7 +374,7 @@ mod linux {
         #[test]
         fn too_many_namespaces_are_no_full_disk() {
             let failed = |stage: SetupStage| {
-                let report = EntryReport { first: None, failed: Some(stage as i32) };
+                let report = EntryReport { init: None, failed: Some(stage as i32) };
                 explain(Errno::NOSPC.into(), report)
             };
             let error = failed(SetupStage::Namespaces);

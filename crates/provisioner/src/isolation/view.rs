@@ -18,33 +18,33 @@ use super::mounts::Mounts;
 use super::registry::RegisteredPaths;
 use crate::cache_dir::resolve;
 
-const SSH_INCLUDED: &str = "/etc/ssh/ssh_config.d";
+const SSH_INCLUDE_DIR: &str = "/etc/ssh/ssh_config.d";
 
 /// What jobs run or read of a daemon's cache.
-const USED_OF_CACHE: [&str; 2] = ["plugins", "bundles"];
+const VISIBLE_CACHE_DIRS: [&str; 2] = ["plugins", "bundles"];
 
 /// By these a job could have programs started outside: the managers of services, of the machine and of the user.
-const MANAGERS: [&str; 3] =
+const SERVICE_MANAGERS: [&str; 3] =
     ["/run/systemd/private", "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"];
-const MANAGERS_OF_USER: [&str; 2] = ["bus", "systemd"];
+const USER_SERVICE_MANAGERS: [&str; 2] = ["bus", "systemd"];
 
 /// One change of what is seen.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MountStep {
     /// This directory keeps its name: with a directory above it under another name, what lies below would be seen there.
-    Pin(CString),
+    BindSelf(CString),
     /// An empty directory lies over this one.
-    Cover(CString),
+    MaskDirectory(CString),
     /// An empty device lies over this file.
-    CoverFile(CString),
+    MaskFile(CString),
     /// This directory is not changed from within.
     ReadOnly { path: CString, flags: MountFlags },
     /// What is at this path now is kept, to be attached. It may be gone unless it `must` be there.
-    Take { path: CString, must: bool },
+    OpenTree { path: CString, required: bool },
     /// What was taken as this one of all is seen here.
-    Attach { tree: usize, place: MountTarget, read_only: bool },
+    AttachTree { tree: usize, place: MountTarget, read_only: bool },
     /// The empty directory stays empty.
-    Seal(CString),
+    MakeMaskReadOnly(CString),
 }
 
 /// Where something is attached: each step down from `base` is made where it is missing, and no link is followed, as the job
@@ -70,108 +70,117 @@ struct VisiblePath {
     source: PathBuf,
     at: PathBuf,
     read_only: bool,
-    must: bool,
+    required: bool,
 }
 
 impl VisiblePath {
     fn own(path: PathBuf) -> Self {
-        Self { source: path.clone(), at: path, read_only: false, must: true }
+        Self { source: path.clone(), at: path, read_only: false, required: true }
     }
 
     fn read_only(source: PathBuf, at: PathBuf) -> Self {
-        Self { source, at, read_only: true, must: false }
+        Self { source, at, read_only: true, required: false }
     }
 }
 
 impl MountPlan {
     /// What a job is to see, with the directories that `registered` daemons have. Reads the file system, so that what is not
     /// there is not covered.
-    pub(super) fn of(cell: Sandbox<'_>, as_root: bool, registered: &RegisteredPaths) -> Self {
-        let confinement = cell.confinement;
-        let cache = resolve(&confinement.cache);
-        let hidden = confinement.hidden.iter().chain(&registered.hidden).filter(|path| path.is_absolute());
+    pub(super) fn of(sandbox: Sandbox<'_>, as_root: bool, registered: &RegisteredPaths) -> Self {
+        let sandbox_config = sandbox.config;
+        let cache = resolve(&sandbox_config.cache);
+        let hidden = sandbox_config.hidden.iter().chain(&registered.hidden).filter(|path| path.is_absolute());
         let mut hidden: BTreeSet<PathBuf> = hidden.map(|path| resolve(path)).chain([cache.clone()]).collect();
         let mounts = Mounts::read();
         let aliases: Vec<PathBuf> = hidden.iter().flat_map(|path| mounts.aliases(path)).collect();
         hidden.extend(aliases);
-        hidden.extend(managers());
+        hidden.extend(service_managers());
         hidden.retain(|path| path != Path::new("/") && path.symlink_metadata().is_ok());
 
-        let job = resolve(cell.job);
-        let homes = confinement.home.replaced(&job).map(|(home, folder)| (resolve(home), folder));
+        let job = resolve(sandbox.job);
+        let homes = sandbox_config.home.replacements(&job).map(|(home, folder)| (resolve(home), folder));
         let homes: BTreeMap<PathBuf, PathBuf> = homes.collect();
-        let shows = shows(cell, registered, &cache, &homes, &hidden);
+        let visible_paths = visible_paths(sandbox, registered, &cache, &homes, &hidden);
         let mut view = Self::default();
-        view.arrange(&hidden, &homes.into_keys().collect(), shows);
+        view.add_steps(&hidden, &homes.into_keys().collect(), visible_paths);
         if as_root {
-            view.guard_kernel();
+            view.protect_kernel();
         } else {
-            view.leave_out_ssh();
+            view.mask_ssh_includes();
         }
-        if as_root || confinement.limits.has_groups() {
-            view.guard_groups();
+        if as_root || sandbox_config.limits.has_groups() {
+            view.protect_cgroups();
         }
         view
     }
 
-    fn arrange(&mut self, hidden: &BTreeSet<PathBuf>, homes: &BTreeSet<PathBuf>, shows: Vec<VisiblePath>) {
+    fn add_steps(
+        &mut self,
+        hidden: &BTreeSet<PathBuf>,
+        homes: &BTreeSet<PathBuf>,
+        visible_paths: Vec<VisiblePath>,
+    ) {
         let is_below = |path: &Path, set: &BTreeSet<PathBuf>| set.iter().any(|above| path.starts_with(above));
-        let has_show = |path: &&PathBuf| shows.iter().any(|show| show.at.starts_with(path));
-        let (late, early): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) = hidden.iter().partition(has_show);
+        let contains_visible =
+            |path: &&PathBuf| visible_paths.iter().any(|visible| visible.at.starts_with(path));
+        let (outer, inner): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) =
+            hidden.iter().partition(contains_visible);
         // Of directories in each other the outermost is enough.
-        let bases = outermost(late.into_iter().chain(homes));
-        let late: Vec<&PathBuf> = bases.iter().filter(|base| !homes.contains(*base)).collect();
-        let is_shown = |path: &Path| shows.iter().any(|show| path.starts_with(&show.source));
-        let early = outermost(early.into_iter());
-        let early = early.iter().filter(|path| !is_below(path, &bases) || is_shown(path));
+        let bases = outermost(outer.into_iter().chain(homes));
+        let outer: Vec<&PathBuf> = bases.iter().filter(|base| !homes.contains(*base)).collect();
+        let is_visible_source =
+            |path: &Path| visible_paths.iter().any(|visible| path.starts_with(&visible.source));
+        let inner = outermost(inner.into_iter());
+        let inner = inner.iter().filter(|path| !is_below(path, &bases) || is_visible_source(path));
 
-        let read_only = shows.iter().filter(|show| show.read_only).map(|show| &show.at);
-        for path in pinned(hidden.iter().chain(read_only).filter(|path| !is_below(path, homes))) {
-            self.steps.extend(c_string(&path).map(MountStep::Pin));
+        let read_only = visible_paths.iter().filter(|visible| visible.read_only).map(|visible| &visible.at);
+        for path in renamable_ancestors(hidden.iter().chain(read_only).filter(|path| !is_below(path, homes)))
+        {
+            self.steps.extend(c_string(&path).map(MountStep::BindSelf));
         }
-        for path in early {
-            self.cover(path);
+        for path in inner {
+            self.add_mask(path);
             if path.is_dir() {
-                self.steps.extend(c_string(path).map(MountStep::Seal));
+                self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
             }
         }
         // The number of each tree that is taken, from outside to inside, so that what lies in another is attached after it.
         let mut attached: BTreeMap<(usize, usize), (usize, VisiblePath)> = BTreeMap::new();
-        for (number, show) in shows.into_iter().enumerate() {
-            let Some(path) = c_string(&show.source) else { continue };
-            self.steps.push(MountStep::Take { path, must: show.must });
-            attached.insert((show.at.components().count(), number), (number, show));
+        for (number, visible) in visible_paths.into_iter().enumerate() {
+            let Some(path) = c_string(&visible.source) else { continue };
+            self.steps.push(MountStep::OpenTree { path, required: visible.required });
+            attached.insert((visible.at.components().count(), number), (number, visible));
         }
         self.trees.resize_with(attached.len(), || None);
-        for path in &late {
-            self.cover(path);
+        for path in &outer {
+            self.add_mask(path);
         }
-        for (tree, show) in attached.into_values() {
-            let base = bases.iter().find(|base| show.at.starts_with(base));
+        for (tree, visible) in attached.into_values() {
+            let base = bases.iter().find(|base| visible.at.starts_with(base));
             // What nothing lies over is there already, and may be changed if it may.
-            if base.is_none() && !show.read_only {
+            if base.is_none() && !visible.read_only {
                 continue;
             }
-            let base = base.cloned().unwrap_or_else(|| show.at.clone());
-            let below = show.at.strip_prefix(&base).unwrap_or(Path::new(""));
+            let base = base.cloned().unwrap_or_else(|| visible.at.clone());
+            let below = visible.at.strip_prefix(&base).unwrap_or(Path::new(""));
             let place = MountTarget {
                 below: below.components().filter_map(|part| c_string(Path::new(part.as_os_str()))).collect(),
-                is_dir: show.source.is_dir(),
+                is_dir: visible.source.is_dir(),
                 base: match c_string(&base) {
                     Some(base) => base,
                     None => continue,
                 },
             };
-            self.steps.push(MountStep::Attach { tree, place, read_only: show.read_only });
+            self.steps.push(MountStep::AttachTree { tree, place, read_only: visible.read_only });
         }
-        for path in late.into_iter().filter(|path| path.is_dir()) {
-            self.steps.extend(c_string(path).map(MountStep::Seal));
+        for path in outer.into_iter().filter(|path| path.is_dir()) {
+            self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
         }
     }
 
-    fn cover(&mut self, path: &Path) {
+    fn add_mask(&mut self, path: &Path) {
         let Ok(kind) = path.symlink_metadata() else { return };
-        let step = if kind.is_dir() { MountStep::Cover } else { MountStep::CoverFile };
+        let step = if kind.is_dir() { MountStep::MaskDirectory } else { MountStep::MaskFile };
         self.steps.extend(c_string(path).map(step));
     }
 
@@ -182,33 +191,33 @@ impl MountPlan {
     }
 
     /// The administrator could ask the kernel itself for what is covered.
-    fn guard_kernel(&mut self) {
+    fn protect_kernel(&mut self) {
         self.read_only(Path::new("/sys"));
         for path in ["/sys/kernel/debug", "/sys/kernel/tracing"].map(Path::new) {
             if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
-                self.cover(path);
-                self.steps.extend(c_string(path).map(MountStep::Seal));
+                self.add_mask(path);
+                self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
             }
         }
         for entry in std::fs::read_dir("/dev").into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
-                self.steps.extend(c_string(&entry.path()).map(MountStep::CoverFile));
+                self.steps.extend(c_string(&entry.path()).map(MountStep::MaskFile));
             }
         }
     }
 
     /// In a user namespace the administrator's files seem to be nobody's, and OpenSSH refuses such files where they are
     /// included; without them it goes on.
-    fn leave_out_ssh(&mut self) {
-        let path = Path::new(SSH_INCLUDED);
+    fn mask_ssh_includes(&mut self) {
+        let path = Path::new(SSH_INCLUDE_DIR);
         if path.is_dir() {
-            self.cover(path);
-            self.steps.extend(c_string(path).map(MountStep::Seal));
+            self.add_mask(path);
+            self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
         }
     }
 
     /// A job does not lift its own limits.
-    fn guard_groups(&mut self) {
+    fn protect_cgroups(&mut self) {
         let root = Path::new("/sys/fs/cgroup");
         self.read_only(root);
         let device = |path: &Path| path.metadata().ok().map(|file| file.dev());
@@ -240,33 +249,33 @@ pub(super) fn read_only_as(now: StatVfsMountFlags) -> MountFlags {
 }
 
 /// What a job is to see of what is covered.
-fn shows(
-    cell: Sandbox<'_>,
+fn visible_paths(
+    sandbox: Sandbox<'_>,
     registered: &RegisteredPaths,
     cache: &Path,
     homes: &BTreeMap<PathBuf, PathBuf>,
     hidden: &BTreeSet<PathBuf>,
 ) -> Vec<VisiblePath> {
-    let confinement = cell.confinement;
-    let job = resolve(cell.job);
-    let mut shows: BTreeMap<PathBuf, VisiblePath> = BTreeMap::new();
-    let mut add = |show: VisiblePath| {
-        shows.entry(show.at.clone()).or_insert(show);
+    let sandbox_config = sandbox.config;
+    let job = resolve(sandbox.job);
+    let mut visible_paths: BTreeMap<PathBuf, VisiblePath> = BTreeMap::new();
+    let mut add = |visible: VisiblePath| {
+        visible_paths.entry(visible.at.clone()).or_insert(visible);
     };
     for (at, folder) in homes {
-        add(VisiblePath { source: folder.clone(), at: at.clone(), read_only: false, must: true });
+        add(VisiblePath { source: folder.clone(), at: at.clone(), read_only: false, required: true });
     }
     add(VisiblePath::own(job));
-    if let Some(filled) = cell.filled {
-        add(VisiblePath::own(resolve(filled)));
+    if let Some(writable) = sandbox.writable {
+        add(VisiblePath::own(resolve(writable)));
     }
     let temporary = resolve(&std::env::temp_dir());
     if homes.keys().any(|home| temporary.starts_with(home)) {
-        add(VisiblePath { must: false, ..VisiblePath::own(temporary) });
+        add(VisiblePath { required: false, ..VisiblePath::own(temporary) });
     }
-    let of_cache = USED_OF_CACHE.map(|name| cache.join(name));
-    let programs = confinement.programs.iter().chain(registered.programs.iter());
-    for path in of_cache.iter().chain(programs).chain(confinement.home.passed()) {
+    let of_cache = VISIBLE_CACHE_DIRS.map(|name| cache.join(name));
+    let programs = sandbox_config.programs.iter().chain(registered.programs.iter());
+    for path in of_cache.iter().chain(programs).chain(sandbox_config.home.exposed()) {
         let source = resolve(path);
         // Not with it what is hidden in it: that would be there once more.
         let has_all = cache.starts_with(&source) || homes.contains_key(&source) || hidden.contains(&source);
@@ -282,13 +291,16 @@ fn shows(
         }
         add(VisiblePath::read_only(source.clone(), source));
     }
-    shows.into_values().collect()
+    visible_paths.into_values().collect()
 }
 
 /// The sockets of managers of services.
-fn managers() -> impl Iterator<Item = PathBuf> {
+fn service_managers() -> impl Iterator<Item = PathBuf> {
     let user = Path::new("/run/user").join(rustix::process::geteuid().as_raw().to_string());
-    let all = MANAGERS.into_iter().map(PathBuf::from).chain(MANAGERS_OF_USER.map(|name| user.join(name)));
+    let all = SERVICE_MANAGERS
+        .into_iter()
+        .map(PathBuf::from)
+        .chain(USER_SERVICE_MANAGERS.map(|name| user.join(name)));
     all.map(|path| resolve(&path))
 }
 
@@ -305,7 +317,7 @@ fn outermost<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> 
 }
 
 /// The directories above these that this user could rename.
-fn pinned<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
+fn renamable_ancestors<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
     let above = paths.flat_map(|path| path.ancestors().skip(1));
     let is_movable =
         |path: &&Path| path.parent().is_some_and(|parent| access(parent, Access::WRITE_OK).is_ok());
@@ -324,28 +336,28 @@ mod tests {
     fn shown(step: &MountStep) -> String {
         let text = |path: &CString| path.to_string_lossy().into_owned();
         match step {
-            MountStep::Pin(path) => format!("pin {}", text(path)),
-            MountStep::Cover(path) => format!("cover {}", text(path)),
-            MountStep::CoverFile(path) => format!("cover file {}", text(path)),
+            MountStep::BindSelf(path) => format!("pin {}", text(path)),
+            MountStep::MaskDirectory(path) => format!("cover {}", text(path)),
+            MountStep::MaskFile(path) => format!("cover file {}", text(path)),
             MountStep::ReadOnly { path, .. } => format!("read-only {}", text(path)),
-            MountStep::Take { path, .. } => format!("take {}", text(path)),
-            MountStep::Attach { tree, place, read_only } => {
+            MountStep::OpenTree { path, .. } => format!("take {}", text(path)),
+            MountStep::AttachTree { tree, place, read_only } => {
                 let below: Vec<String> = place.below.iter().map(text).collect();
                 let kind = if *read_only { "read-only " } else { "" };
                 format!("attach {kind}{tree} {} {}", text(&place.base), below.join("/"))
             }
-            MountStep::Seal(path) => format!("seal {}", text(path)),
+            MountStep::MakeMaskReadOnly(path) => format!("seal {}", text(path)),
         }
     }
 
     /// The steps that concern this directory, with paths below it.
-    fn steps(cell: Sandbox<'_>, root: &Path, registered: &[&str]) -> Vec<String> {
+    fn steps(sandbox: Sandbox<'_>, root: &Path, registered: &[&str]) -> Vec<String> {
         let hidden = registered.iter().map(|name| root.join(name)).collect();
         let registered = RegisteredPaths { hidden, ..RegisteredPaths::default() };
         let at = root.display().to_string();
-        let view = MountPlan::of(cell, false, &registered);
+        let view = MountPlan::of(sandbox, false, &registered);
         // What else is covered depends on the machine.
-        let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::Pin(_))).map(shown);
+        let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::BindSelf(_))).map(shown);
         steps.filter(|step| step.contains(&at)).map(|step| step.replace(&at, "").replace(" /", " ")).collect()
     }
 
@@ -370,14 +382,14 @@ mod tests {
         ];
         let (_dir, root) = machine(&dirs);
         std::fs::write(root.join("database"), "").unwrap();
-        let confinement = SandboxConfig {
+        let sandbox_config = SandboxConfig {
             cache: root.join("cache"),
             hidden: ["config", "config/below", "database", "missing"].map(|name| root.join(name)).to_vec(),
             programs: vec![root.join("cache/terraform"), root.join("missing")],
             ..SandboxConfig::default()
         };
         let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
-        let cell = confinement.of_job(&job, &groups);
+        let sandbox = sandbox_config.for_job(&job, &groups);
         let wanted = [
             "cover config",
             "seal config",
@@ -393,10 +405,10 @@ mod tests {
             "attach 2 cache work/Session1",
             "seal cache",
         ];
-        assert_eq!(steps(cell, &root, &["other"]), wanted);
+        assert_eq!(steps(sandbox, &root, &["other"]), wanted);
         // Of two daemons with directories in each other neither sees the other's.
         std::fs::create_dir_all(root.join("cache/plugins/nested")).unwrap();
-        let nested = steps(cell, &root, &["", "cache/plugins/nested", "cache"]);
+        let nested = steps(sandbox, &root, &["", "cache/plugins/nested", "cache"]);
         let place = |wanted: &str| {
             nested.iter().position(|step| step == wanted).unwrap_or_else(|| panic!("{wanted}: {nested:#?}"))
         };
@@ -409,10 +421,10 @@ mod tests {
     fn command_that_fills_a_directory_sees_that_one() {
         let (_dir, root) =
             machine(&["cache/work/Session1/home", "cache/installing/one", "cache/installing/two"]);
-        let confinement = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
+        let sandbox_config = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
         let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
-        let filled = root.join("cache/installing/one");
-        let steps = steps(confinement.of_job(&job, &groups).filling(&filled), &root, &[]);
+        let writable = root.join("cache/installing/one");
+        let steps = steps(sandbox_config.for_job(&job, &groups).with_writable(&writable), &root, &[]);
         assert!(steps.contains(&"attach 0 cache installing/one".to_owned()), "{steps:#?}");
         assert!(!steps.iter().any(|step| step.contains("two")), "{steps:#?}");
     }
@@ -421,16 +433,16 @@ mod tests {
     fn links_to_directories_are_followed() {
         let (_dir, root) = machine(&["real/other", "cache/work/Session1/home"]);
         std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
-        let confinement = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
+        let sandbox_config = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
         let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
-        let steps = steps(confinement.of_job(&job, &groups), &root, &["link/other"]);
+        let steps = steps(sandbox_config.for_job(&job, &groups), &root, &["link/other"]);
         assert_eq!(steps[0], "cover real/other");
     }
 
     #[test]
     fn directories_above_hidden_ones_keep_their_names() {
         let (_dir, root) = machine(&["a/b/cache"]);
-        let found = pinned([root.join("a/b/cache")].iter());
+        let found = renamable_ancestors([root.join("a/b/cache")].iter());
         assert!(found.contains(&root.join("a")) && found.contains(&root.join("a/b")), "{found:?}");
         assert!(!found.contains(&root.join("a/b/cache")) && !found.contains(Path::new("/")));
     }

@@ -13,7 +13,7 @@ const PLAN_STAGE: &str = "Planning Infrastructure";
 const QUOTA_STAGE: &str = "Commit quota";
 
 pub(super) async fn run(
-    mut bench: PhaseContext<'_>,
+    mut phase: PhaseContext<'_>,
     build: &pb::acquired_job::WorkspaceBuild,
     archive: Bytes,
 ) -> Result<JobResult, JobFailure> {
@@ -21,9 +21,9 @@ pub(super) async fn run(
     let transition = metadata.workspace_transition();
     let empty_arm =
         |message: String| JobFailure::of_build(message, pb::failed_job::WorkspaceBuild::default());
-    let modules = bench.module_files(metadata).await.map_err(empty_arm)?;
+    let modules = phase.module_files(metadata).await.map_err(empty_arm)?;
 
-    let initialized = bench.steps.init(archive, modules, false).await.map_err(|error| {
+    let initialized = phase.steps.init(archive, modules, false).await.map_err(|error| {
         // Nothing was touched, so the state stays what the job came with.
         failure(StepError { state: build.state.clone(), ..error }, Vec::new())
     })?;
@@ -42,12 +42,12 @@ pub(super) async fn run(
         state: &build.state,
         wants_plan: false,
     };
-    let planned = match bench.steps.plan(request).await {
+    let planned = match phase.steps.plan(request).await {
         Ok(planned) => planned,
         Err(error) => return Err(failure(error, timings)),
     };
     timings.extend(planned.timings);
-    bench.reporter.flush().await;
+    phase.reporter.flush().await;
     let summary = planned.summary;
     if summary.ai_task_count > 1 {
         let message = format!(
@@ -57,7 +57,7 @@ pub(super) async fn run(
         return Err(JobFailure::of_build(message, pb::failed_job::WorkspaceBuild::default()));
     }
     if summary.daily_cost != 0 && transition != WorkspaceTransition::Destroy {
-        commit_quota(&bench, summary.daily_cost).await?;
+        commit_quota(&phase, summary.daily_cost).await?;
     }
 
     let stage = match transition {
@@ -65,15 +65,15 @@ pub(super) async fn run(
         WorkspaceTransition::Stop => "Stopping workspace",
         WorkspaceTransition::Destroy => "Destroying workspace",
     };
-    bench.reporter.stage(stage).await;
-    let applied = match bench.steps.apply(stage, metadata).await {
+    phase.reporter.stage(stage).await;
+    let applied = match phase.steps.apply(stage, metadata).await {
         Ok(applied) => applied,
         Err(error) => return Err(failure(error, timings)),
     };
     timings.extend(applied.timings);
-    bench.reporter.flush().await;
+    phase.reporter.flush().await;
 
-    let graphed = match bench.steps.graph_of_state(&applied.state).await {
+    let graphed = match phase.steps.graph_of_state(&applied.state).await {
         Ok(graphed) => graphed,
         Err(error) => return Err(failure(StepError { state: applied.state, ..error }, timings)),
     };
@@ -94,12 +94,12 @@ fn failure(error: StepError, mut timings: Vec<sdk::Timing>) -> JobFailure {
     JobFailure::of_build(error.message, pb::failed_job::WorkspaceBuild { state: error.state, timings })
 }
 
-async fn commit_quota(bench: &PhaseContext<'_>, daily_cost: i32) -> Result<(), JobFailure> {
-    let log = bench.reporter.of_stage(QUOTA_STAGE, LogLevel::Trace);
-    let request = pb::CommitQuotaRequest { job_id: bench.job_id.to_owned(), daily_cost };
+async fn commit_quota(phase: &PhaseContext<'_>, daily_cost: i32) -> Result<(), JobFailure> {
+    let log = phase.reporter.stage_log(QUOTA_STAGE, LogLevel::Trace);
+    let request = pb::CommitQuotaRequest { job_id: phase.job_id.to_owned(), daily_cost };
     let empty_arm =
         |message: String| JobFailure::of_build(message, pb::failed_job::WorkspaceBuild::default());
-    let answer = match bench.unless_canceled(bench.link.commit_quota(&request)).await {
+    let answer = match phase.unless_canceled(phase.client.commit_quota(&request)).await {
         Ok(answer) => answer,
         Err(error) => {
             log.line(LogLevel::Error, &format!("Quota could not be committed: {error}")).await;
@@ -115,6 +115,6 @@ async fn commit_quota(bench: &PhaseContext<'_>, daily_cost: i32) -> Result<(), J
             .await;
         return Err(empty_arm("insufficient quota".to_owned()));
     }
-    bench.reporter.flush().await;
+    phase.reporter.flush().await;
     Ok(())
 }

@@ -12,14 +12,14 @@ use crate::terraform::steps::PlanRequest;
 const STAGE: &str = "Detecting persistent resources";
 
 pub(super) async fn run(
-    mut bench: PhaseContext<'_>,
+    mut phase: PhaseContext<'_>,
     dry_run: &pb::acquired_job::TemplateDryRun,
     user_name: &str,
     archive: Bytes,
 ) -> Result<JobResult, JobFailure> {
     let metadata = filled_in(metadata_of(dry_run.metadata.as_ref())?, user_name);
-    let modules = bench.module_files(&metadata).await.map_err(JobFailure::from_message)?;
-    let initialized = bench
+    let modules = phase.module_files(&metadata).await.map_err(JobFailure::from_message)?;
+    let initialized = phase
         .steps
         .init(archive, modules, false)
         .await
@@ -38,9 +38,9 @@ pub(super) async fn run(
         wants_plan: true,
     };
     let failed = |error| JobFailure::from_step("run dry-run provision job: ", error);
-    let planned = bench.steps.plan(request).await.map_err(failed)?;
-    bench.reporter.flush().await;
-    let graphed = bench.steps.graph_of_plan(planned).map_err(failed)?;
+    let planned = phase.steps.plan(request).await.map_err(failed)?;
+    phase.reporter.flush().await;
+    let graphed = phase.steps.graph_of_plan(planned).map_err(failed)?;
     Ok(JobResult::TemplateDryRun(pb::completed_job::TemplateDryRun {
         resources: graphed.converted.resources,
         modules: initialized.modules.list,

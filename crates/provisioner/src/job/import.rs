@@ -11,44 +11,44 @@ use crate::terraform::environment::StepInput;
 use crate::terraform::steps::{GraphOutput, PlanRequest, StepError};
 
 pub(super) async fn run(
-    mut bench: PhaseContext<'_>,
+    mut phase: PhaseContext<'_>,
     import: &pb::acquired_job::TemplateImport,
     archive: Bytes,
 ) -> Result<JobResult, JobFailure> {
     let metadata = metadata_of(import.metadata.as_ref())?;
-    let modules = bench.module_files(metadata).await.map_err(JobFailure::from_message)?;
-    let initialized = bench
+    let modules = phase.module_files(metadata).await.map_err(JobFailure::from_message)?;
+    let initialized = phase
         .steps
         .init(archive, modules, true)
         .await
         .map_err(|error| JobFailure::from_step("template import init error: ", error))?;
 
-    bench.reporter.stage("Parsing template parameters").await;
-    let root = bench
+    phase.reporter.stage("Parsing template parameters").await;
+    let root = phase
         .steps
         .parse()
         .await
         .map_err(|error| JobFailure::from_step("run parse: parse error: ", error))?;
-    bench.reporter.secrets().add(secrets::of_declared(&root.variables, &import.user_variable_values));
+    phase.reporter.secrets().add(secrets::of_declared(&root.variables, &import.user_variable_values));
     let declared = root.variables.clone();
     let request = pb::UpdateJobRequest {
         template_variables: declared.clone(),
         workspace_tags: root.workspace_tags.clone(),
         user_variable_values: import.user_variable_values.clone(),
-        readme: bench.steps.readme().await,
+        readme: phase.steps.readme().await,
         ..pb::UpdateJobRequest::default()
     };
-    let answer = bench.reporter.update(request).await.map_err(|error| match error {
+    let answer = phase.reporter.update(request).await.map_err(|error| match error {
         CallError::Refused(text) => JobFailure::from_message(format!("update job: {text}")),
         other => JobFailure::from_message(format!("update job: {other}")),
     })?;
 
     // Values that the server kept from before.
-    bench.reporter.secrets().add(secrets::of_declared(&declared, &answer.variable_values));
-    let start = plan(&mut bench, metadata, WorkspaceTransition::Start, &answer.variable_values)
+    phase.reporter.secrets().add(secrets::of_declared(&declared, &answer.variable_values));
+    let start = plan(&mut phase, metadata, WorkspaceTransition::Start, &answer.variable_values)
         .await
         .map_err(|error| JobFailure::from_step("template import provision for start: ", error))?;
-    let stop = plan(&mut bench, metadata, WorkspaceTransition::Stop, &answer.variable_values)
+    let stop = plan(&mut phase, metadata, WorkspaceTransition::Stop, &answer.variable_values)
         .await
         .map_err(|error| JobFailure::from_step("template import provision for stop: ", error))?;
 
@@ -77,7 +77,7 @@ pub(super) async fn run(
 
 /// One of the two plans, with the metadata an import has.
 async fn plan(
-    bench: &mut PhaseContext<'_>,
+    phase: &mut PhaseContext<'_>,
     job: &sdk::Metadata,
     transition: WorkspaceTransition,
     variables: &[sdk::VariableValue],
@@ -86,7 +86,7 @@ async fn plan(
         WorkspaceTransition::Start => "Detecting persistent resources",
         _ => "Detecting ephemeral resources",
     };
-    bench.reporter.stage(stage).await;
+    phase.reporter.stage(stage).await;
     let metadata = sdk::Metadata {
         coder_url: job.coder_url.clone(),
         workspace_owner_groups: job.workspace_owner_groups.clone(),
@@ -96,17 +96,17 @@ async fn plan(
     let input =
         StepInput { metadata: &metadata, parameters: &[], previous_parameters: &[], external_auth: &[] };
     let request = PlanRequest { stage, input, variables, state: &[], wants_plan: true };
-    let planned = bench
+    let planned = phase
         .steps
         .plan(request)
         .await
         .map_err(|error| prefixed("plan during template import provision error: ", error))?;
-    bench.reporter.flush().await;
-    let json = match bench.reporter.secrets().masker().json(&planned.json) {
+    phase.reporter.flush().await;
+    let json = match phase.reporter.secrets().masker().json(&planned.json) {
         Some(masked) => Bytes::from(masked),
         None => planned.json.clone(),
     };
-    let graphed = bench
+    let graphed = phase
         .steps
         .graph_of_plan(planned)
         .map_err(|error| prefixed("graph during template import provision error: ", error))?;

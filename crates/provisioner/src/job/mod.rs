@@ -23,11 +23,11 @@ use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::hand::{JobEnd, RunningJob};
 use crate::isolation::{IsolationLevel, SandboxConfig};
 use crate::kept_files::FileCache;
-use crate::left::SalvagedState;
 use crate::logs::{Reporter, UpdateSchedule};
 use crate::mask::Secrets;
 use crate::metrics::Metrics;
 use crate::program::ProgramReport;
+use crate::salvaged::SalvagedState;
 use crate::session::{CallError, ConnectionHandle, JobClient};
 use crate::terraform::binary::Finder;
 use crate::terraform::cache::TerraformCache;
@@ -46,7 +46,7 @@ pub(crate) struct JobContext {
     pub(crate) work_dir: PathBuf,
     pub(crate) cache: TerraformCache,
     pub(crate) files: FileCache,
-    pub(crate) pace: UpdateSchedule,
+    pub(crate) schedule: UpdateSchedule,
     pub(crate) metrics: Metrics,
     /// A job that goes on after it was asked to end is given up after this time.
     pub(crate) force_cancel_after: Duration,
@@ -55,14 +55,14 @@ pub(crate) struct JobContext {
     /// Before `init` is run a second time.
     pub(crate) init_retry: Duration,
     /// What keeps jobs apart.
-    pub(crate) confinement: SandboxConfig,
+    pub(crate) sandbox_config: SandboxConfig,
 }
 
 /// The parts of a running job that its phases work with.
 struct PhaseContext<'a> {
     steps: Steps<'a>,
     reporter: &'a Reporter,
-    link: &'a JobClient,
+    client: &'a JobClient,
     cancel: &'a Cancel,
     job_id: &'a str,
     files: &'a FileCache,
@@ -93,12 +93,12 @@ impl PhaseContext<'_> {
         };
         let downloading = async {
             let now = SystemTime::from(self.clock.now());
-            let _turn = self.files.turn(id).await;
+            let _lock = self.files.lock_download(id).await;
             if let Some(kept) = self.files.find(id, now).await {
                 return Ok(kept);
             }
-            let files = self.link.download_modules(file_id).await?;
-            self.files.keep(id, files.clone(), now).await;
+            let files = self.client.download_modules(file_id).await?;
+            self.files.store(id, files.clone(), now).await;
             Ok(files)
         };
         match self.unless_canceled(downloading).await {
@@ -124,71 +124,72 @@ enum AbortReason {
 struct WorkOutcome {
     result: Result<JobResult, JobFailure>,
     /// The state on the disk, until the server has it.
-    left: Option<SalvagedState>,
+    salvaged: Option<SalvagedState>,
 }
 
 impl From<JobFailure> for WorkOutcome {
     fn from(failure: JobFailure) -> Self {
-        Self { result: Err(failure), left: None }
+        Self { result: Err(failure), salvaged: None }
     }
 }
 
 /// Runs a job and reports how it ended. Nothing a job does can end the daemon.
 pub(crate) async fn run(
-    workshop: &JobContext,
-    link: &ConnectionHandle,
-    in_hand: &RunningJob,
+    context: &JobContext,
+    client: &ConnectionHandle,
+    running_job: &RunningJob,
     job: pb::AcquiredJob,
     cancel: Cancel,
     shutdown: &Shutdown,
 ) {
-    let held = &in_hand.held;
-    let link = JobClient::new(link.clone(), Arc::clone(held));
-    let job_id = link.job_id();
+    let held = &running_job.held;
+    let client = JobClient::new(client.clone(), Arc::clone(held));
+    let job_id = client.job_id();
     if job.provisioner != PROVISIONER {
         let reason =
             format!("this daemon has no provisioner of type {:?}, only {PROVISIONER:?}", job.provisioner);
-        fail_now(&link, shutdown, &reason).await;
+        fail_now(&client, shutdown, &reason).await;
         return;
     }
-    let measured = workshop.metrics.started(&job);
+    let measured = context.metrics.started(&job);
     let secrets = Secrets::default();
-    secrets.add(secrets::of_job(&job).into_iter().chain(workshop.environment.secrets()));
-    let (reporter, reports) = Reporter::start(
-        link.clone(),
+    secrets.add(secrets::of_job(&job).into_iter().chain(context.environment.secrets()));
+    let (reporter, reporter_task) = Reporter::start(
+        client.clone(),
         cancel.clone(),
-        workshop.pace,
-        Arc::clone(&workshop.clock),
+        context.schedule,
+        Arc::clone(&context.clock),
         secrets.clone(),
     );
-    let told = JobReports { journal: Journal::new(link.clone()), program: ProgramReport::new(link.clone()) };
+    let reports =
+        JobReports { journal: Journal::new(client.clone()), program: ProgramReport::new(client.clone()) };
 
-    let working = work(workshop, &link, job, &reporter, &cancel, &told);
+    let working = run_steps(context, &client, job, &reporter, &cancel, &reports);
     let result = tokio::select! {
         result = AssertUnwindSafe(working).catch_unwind() => Ok(result.unwrap_or_else(|_| {
             JobFailure::from_message("internal error: the job's task panicked; see the daemon's log".to_owned()).into()
         })),
-        given_up = give_up(workshop, &cancel, shutdown) => Err(given_up),
+        aborted = wait_for_abort(context, &cancel, shutdown) => Err(aborted),
     };
-    let WorkOutcome { result, left } = match result {
+    let WorkOutcome { result, salvaged } = match result {
         Ok(ended) => {
             reporter.stage("Cleaning Up").await;
             reporter.flush().await;
-            told.program.settle().await;
+            reports.program.settle().await;
             ended
         }
         // No further updates once a job was given up (wire-protocol 5.11).
         Err(AbortReason::CancelTimedOut) => {
-            reports.abort();
-            given_up("Cancel timed out", &told.journal).into()
+            reporter_task.abort();
+            aborted("Cancel timed out", &reports.journal).into()
         }
         Err(AbortReason::Shutdown) => {
-            reports.abort();
-            given_up("the provisioner daemon was shut down before the job ended", &told.journal).into()
+            reporter_task.abort();
+            aborted("the provisioner daemon was shut down before the job ended", &reports.journal).into()
         }
     };
     drop(reporter);
-    if reports.await.is_err_and(|error| error.is_panic()) {
+    if reporter_task.await.is_err_and(|error| error.is_panic()) {
         tracing::error!(%job_id, "the job's reports ended by a panic");
     }
     // The daemon's own trouble says more than what it made of Terraform. A job that succeeded all the same is reported
@@ -200,34 +201,34 @@ pub(crate) async fn run(
     let result = result.map_err(|failure| failure.masked(&secrets.masker()));
     measured.ended(result.is_ok());
     let state = outcome::state_of(&result);
-    let told = held.over().is_some() || outcome::report(&link, shutdown, result).await;
-    match left {
-        Some(left) => let_go(&link, left, told).await,
-        None if !told && !state.is_empty() => keep(&link, workshop.work_dir.clone(), state).await,
+    let reports = held.over().is_some() || outcome::report(&client, shutdown, result).await;
+    match salvaged {
+        Some(salvaged) => settle_state(&client, salvaged, reports).await,
+        None if !reports && !state.is_empty() => keep_state(&client, context.work_dir.clone(), state).await,
         None => {}
     }
 }
 
 /// What becomes of the state on the disk: the server has it with the result, or gets it by itself, or it stays here.
-async fn let_go(link: &JobClient, left: SalvagedState, told: bool) {
-    let (job_id, state) = (link.job_id(), left.state.path());
-    if matches!(link.held().over(), Some(JobEnd::Lost(_))) {
+async fn settle_state(client: &JobClient, salvaged: SalvagedState, reports: bool) {
+    let (job_id, state) = (client.job_id(), salvaged.state.path());
+    if matches!(client.held().over(), Some(JobEnd::Lost(_))) {
         tracing::warn!(%job_id, state = %state.display(), "the server has let go of the job; its state is kept here for a week");
-        link.hand_over(left).await;
-    } else if told {
-        left.remove().await;
+        client.salvage_all(salvaged).await;
+    } else if reports {
+        salvaged.remove().await;
     } else {
         tracing::warn!(%job_id, state = %state.display(), "the job's state could not be reported; it is kept for a week");
     }
 }
 
 /// Keeps a state that could not be reported, for the next process of this daemon.
-async fn keep(link: &JobClient, work_dir: PathBuf, state: Bytes) {
-    let job_id = link.job_id();
+async fn keep_state(client: &JobClient, work_dir: PathBuf, state: Bytes) {
+    let job_id = client.job_id();
     match tokio::task::spawn_blocking(move || workdir::keep_state(&work_dir, &state)).await {
-        Ok(Ok(left)) => {
-            tracing::warn!(%job_id, state = %left.state.path().display(), "the job's state could not be reported; it is kept for a week");
-            link.held().keep_record(left.record);
+        Ok(Ok(salvaged)) => {
+            tracing::warn!(%job_id, state = %salvaged.state.path().display(), "the job's state could not be reported; it is kept for a week");
+            client.held().set_record_file(salvaged.record);
         }
         Ok(Err(error)) => {
             tracing::error!(%job_id, %error, "the job's state could neither be reported nor kept")
@@ -237,7 +238,7 @@ async fn keep(link: &JobClient, work_dir: PathBuf, state: Bytes) {
 }
 
 /// A job that had no time to end, with what is known of its state.
-fn given_up(message: &str, journal: &Journal) -> JobFailure {
+fn aborted(message: &str, journal: &Journal) -> JobFailure {
     match journal.newest() {
         Some(state) => {
             let build = pb::failed_job::WorkspaceBuild { state, timings: Vec::new() };
@@ -247,41 +248,41 @@ fn given_up(message: &str, journal: &Journal) -> JobFailure {
     }
 }
 
-async fn give_up(workshop: &JobContext, cancel: &Cancel, shutdown: &Shutdown) -> AbortReason {
-    let passed_on = async {
+async fn wait_for_abort(context: &JobContext, cancel: &Cancel, shutdown: &Shutdown) -> AbortReason {
+    let forwarded = async {
         shutdown.reached(Stop::Cancel).await;
         cancel.request(Urgency::Graceful);
         std::future::pending::<()>().await;
     };
     let timed_out = async {
         cancel.reached(Urgency::Graceful).await;
-        tokio::time::sleep(workshop.force_cancel_after).await;
+        tokio::time::sleep(context.force_cancel_after).await;
     };
     tokio::select! {
-        () = passed_on => AbortReason::Shutdown,
+        () = forwarded => AbortReason::Shutdown,
         () = timed_out => AbortReason::CancelTimedOut,
         () = shutdown.reached(Stop::Force) => AbortReason::Shutdown,
     }
 }
 
-async fn work(
-    workshop: &JobContext,
-    link: &JobClient,
+async fn run_steps(
+    context: &JobContext,
+    client: &JobClient,
     job: pb::AcquiredJob,
     reporter: &Reporter,
     cancel: &Cancel,
-    told: &JobReports,
+    reports: &JobReports,
 ) -> WorkOutcome {
     reporter.stage("Setting up").await;
     let Some(kind) = job.r#type else {
         return JobFailure::from_message("the job has no type; the server sent an incomplete job".to_owned())
             .into();
     };
-    let (parent, now) = (workshop.work_dir.clone(), SystemTime::from(workshop.clock.now()));
-    let home = workshop.confinement.home.clone();
+    let (parent, now) = (context.work_dir.clone(), SystemTime::from(context.clock.now()));
+    let home = context.sandbox_config.home.clone();
     let made = tokio::task::spawn_blocking(move || {
         let work_dir = WorkDir::create(&parent, now)?;
-        home.make(work_dir.root())?;
+        home.create(work_dir.root())?;
         Ok::<_, std::io::Error>(work_dir)
     })
     .await;
@@ -293,30 +294,30 @@ async fn work(
         Err(error) => return JobFailure::from_message(format!("internal error: {error}")).into(),
     };
     // They go when the directory is gone: then all processes of the job have ended.
-    let groups = match workshop.confinement.limits.open() {
+    let groups = match context.sandbox_config.limits.create_groups() {
         Ok(groups) => groups,
         Err(error) => return JobFailure::from_message(format!("limit the job: {error}")).into(),
     };
     let tools = Tools {
-        finder: &workshop.finder,
-        environment: &workshop.environment,
-        clock: &*workshop.clock,
-        cache: &workshop.cache,
-        exit_timeout: workshop.exit_timeout,
-        journal: &told.journal,
-        program: &told.program,
-        init_retry: workshop.init_retry,
-        confinement: &workshop.confinement,
+        finder: &context.finder,
+        environment: &context.environment,
+        clock: &*context.clock,
+        cache: &context.cache,
+        exit_timeout: context.exit_timeout,
+        journal: &reports.journal,
+        program: &reports.program,
+        init_retry: context.init_retry,
+        sandbox_config: &context.sandbox_config,
         groups: &groups,
     };
-    link.held().keep_record(work_dir.record_file());
+    client.held().set_record_file(work_dir.record_file());
     let log_level = match &kind {
         Type::WorkspaceBuild(build) => build.log_level.as_str(),
         _ => "",
     };
     let steps = Steps::new(tools, &work_dir, reporter, cancel, log_level);
-    let (files, clock) = (&workshop.files, &*workshop.clock);
-    let bench = PhaseContext { steps, reporter, link, cancel, job_id: &job.job_id, files, clock };
+    let (files, clock) = (&context.files, &*context.clock);
+    let bench = PhaseContext { steps, reporter, client, cancel, job_id: &job.job_id, files, clock };
     let result = match &kind {
         Type::TemplateImport(import) => import::run(bench, import, job.template_source_archive).await,
         Type::TemplateDryRun(dry_run) => {
@@ -326,12 +327,12 @@ async fn work(
     };
     // Until the server has said that it has the result, the state may be nowhere else, whatever becomes of this process.
     // Removing many files takes a while; nobody waits for it on an async thread.
-    let is_alone = workshop.confinement.found.level == IsolationLevel::Full;
-    let left = tokio::task::spawn_blocking(move || work_dir.leave(is_alone)).await.ok().flatten();
-    if let Some(left) = &left {
-        link.held().keep_record(left.record.clone());
+    let no_orphans = context.sandbox_config.support.level == IsolationLevel::Full;
+    let salvaged = tokio::task::spawn_blocking(move || work_dir.finish(no_orphans)).await.ok().flatten();
+    if let Some(salvaged) = &salvaged {
+        client.held().set_record_file(salvaged.record.clone());
     }
-    WorkOutcome { result, left }
+    WorkOutcome { result, salvaged }
 }
 
 fn metadata_of(metadata: Option<&sdk::Metadata>) -> Result<&sdk::Metadata, JobFailure> {

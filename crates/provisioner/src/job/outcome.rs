@@ -18,7 +18,7 @@ use crate::terraform::steps::StepError;
 pub(crate) const MESSAGE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
 
 /// What the last report may take once the daemon must end (wire-protocol 5.7).
-const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A job's result.
 pub(crate) type JobResult = pb::completed_job::Type;
@@ -27,12 +27,12 @@ pub(crate) type JobResult = pb::completed_job::Type;
 #[derive(Debug, Default)]
 pub(crate) struct JobFailure {
     message: String,
-    arm: Option<pb::failed_job::Type>,
+    details: Option<pb::failed_job::Type>,
 }
 
 impl JobFailure {
     pub(crate) fn from_message(message: String) -> Self {
-        Self { message, arm: None }
+        Self { message, details: None }
     }
 
     /// A failed step of an import or a dry run, which leave nothing behind.
@@ -41,7 +41,7 @@ impl JobFailure {
     }
 
     pub(crate) fn of_build(message: String, build: pb::failed_job::WorkspaceBuild) -> Self {
-        Self { message, arm: Some(pb::failed_job::Type::WorkspaceBuild(build)) }
+        Self { message, details: Some(pb::failed_job::Type::WorkspaceBuild(build)) }
     }
 
     pub(super) fn because(mut self, reason: &str) -> Self {
@@ -66,9 +66,9 @@ impl JobFailure {
         let error = with_next_step(error);
         pb::FailedJob {
             job_id: job_id.to_owned(),
-            error: crate::rows::clean(&error).into_owned(),
+            error: crate::rows::strip_nul(&error).into_owned(),
             error_code: error_code.to_owned(),
-            r#type: self.arm,
+            r#type: self.details,
         }
     }
 }
@@ -108,7 +108,9 @@ pub(crate) async fn fail_now(link: &JobClient, shutdown: &Shutdown, reason: &str
 pub(super) fn state_of(result: &Result<JobResult, JobFailure>) -> Bytes {
     match result {
         Ok(JobResult::WorkspaceBuild(build)) => build.state.clone(),
-        Err(JobFailure { arm: Some(pb::failed_job::Type::WorkspaceBuild(build)), .. }) => build.state.clone(),
+        Err(JobFailure { details: Some(pb::failed_job::Type::WorkspaceBuild(build)), .. }) => {
+            build.state.clone()
+        }
         _ => Bytes::new(),
     }
 }
@@ -120,24 +122,24 @@ pub(crate) async fn report(
     result: Result<JobResult, JobFailure>,
 ) -> bool {
     let job_id = link.job_id();
-    let last_word = async {
+    let deadline = async {
         shutdown.reached(Stop::Force).await;
         tokio::select! {
-            () = tokio::time::sleep(LAST_WORD_TIMEOUT) => {}
+            () = tokio::time::sleep(FINAL_REPORT_TIMEOUT) => {}
             () = shutdown.reached(Stop::Kill) => {}
         }
     };
     tokio::select! {
         biased;
-        () = last_word => {
+        () = deadline => {
             tracing::warn!(%job_id, "the daemon ends without the server knowing how the job ended");
             false
         }
-        told = tell(link, job_id, result) => told,
+        reported = send_result(link, job_id, result) => reported,
     }
 }
 
-async fn tell(link: &JobClient, job_id: &str, result: Result<JobResult, JobFailure>) -> bool {
+async fn send_result(link: &JobClient, job_id: &str, result: Result<JobResult, JobFailure>) -> bool {
     let failure = match result {
         Ok(finished) => match complete(link, job_id, finished).await {
             Ok(()) => {
@@ -158,17 +160,17 @@ async fn tell(link: &JobClient, job_id: &str, result: Result<JobResult, JobFailu
         request.r#type = None;
     }
     let result = link.fail_job(&request).await;
-    let told = fits && matches!(result, Ok(()) | Err(CallError::Over(_)));
+    let reported = fits && matches!(result, Ok(()) | Err(CallError::JobEnded(_)));
     match result {
-        Ok(()) | Err(CallError::Over(_)) => {}
+        Ok(()) | Err(CallError::JobEnded(_)) => {}
         // "Already completed" after a lost connection looks the same; both end here.
         Err(error) => tracing::warn!(%job_id, %error, "the server does not take the job's failure"),
     }
-    told
+    reported
 }
 
 async fn complete(link: &JobClient, job_id: &str, finished: JobResult) -> Result<(), JobFailure> {
-    let leftovers = leftovers(&finished);
+    let failed_build = failed_build(&finished);
     let mut request = pb::CompletedJob { job_id: job_id.to_owned(), r#type: Some(finished) };
     if request.encoded_len() > MESSAGE_LIMIT_BYTES {
         upload_modules(link, &mut request).await?;
@@ -179,7 +181,7 @@ async fn complete(link: &JobClient, job_id: &str, finished: JobResult) -> Result
             message: format!(
                 "the job's result is {size} bytes long and cannot be sent; the limit is {MESSAGE_LIMIT_BYTES} bytes, so the template has to become smaller"
             ),
-            arm: leftovers,
+            details: failed_build,
         });
     }
     link.complete_job(&request).await.map_err(|error| {
@@ -187,12 +189,12 @@ async fn complete(link: &JobClient, job_id: &str, finished: JobResult) -> Result
             CallError::Refused(text) => format!("internal provisionerserver error: {text}"),
             other => other.to_string(),
         };
-        JobFailure { message, arm: leftovers }
+        JobFailure { message, details: failed_build }
     })
 }
 
 /// What the server must keep of a build even when it does not take the result: the state of what exists now.
-fn leftovers(finished: &JobResult) -> Option<pb::failed_job::Type> {
+fn failed_build(finished: &JobResult) -> Option<pb::failed_job::Type> {
     match finished {
         JobResult::WorkspaceBuild(build) => {
             Some(pb::failed_job::Type::WorkspaceBuild(pb::failed_job::WorkspaceBuild {

@@ -59,7 +59,7 @@ impl fmt::Display for Product {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum BinaryOrigin {
     /// People put it there.
-    Given,
+    Configured,
     /// A daemon downloaded it.
     Installed,
 }
@@ -158,7 +158,7 @@ mod tests {
             path: "/bin/terraform".into(),
             version: Version::parse(version).unwrap(),
             product,
-            origin: BinaryOrigin::Given,
+            origin: BinaryOrigin::Configured,
         };
         for (product, version, json, types) in [
             (Product::Terraform, "1.6.6", false, false),

@@ -37,8 +37,8 @@ impl Bundle {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(BundleError::Read(error.to_string())),
         };
-        if length > LONGEST_MARKER {
-            return Err(BundleError::Read(format!("it is longer than {LONGEST_MARKER} bytes")));
+        if length > MAX_MARKER_BYTES {
+            return Err(BundleError::Read(format!("it is longer than {MAX_MARKER_BYTES} bytes")));
         }
         let bytes = std::fs::read(path).map_err(|error| BundleError::Read(error.to_string()))?;
         let bundle: Self =
@@ -50,7 +50,7 @@ impl Bundle {
     }
 }
 
-const LONGEST_MARKER: u64 = 256 * 1024;
+const MAX_MARKER_BYTES: u64 = 256 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BundleError {

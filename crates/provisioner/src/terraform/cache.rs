@@ -18,11 +18,11 @@ pub(crate) struct TerraformCache {
 }
 
 impl TerraformCache {
-    pub(crate) fn at(dir: &Path) -> Self {
+    pub(crate) fn open(dir: &Path) -> Self {
         let seals = Seals::of(dir);
         Self {
             prepared: InitCache::new(dir.join("init"), seals.clone()),
-            plugins: PluginCache::of_all(dir, seals.clone()),
+            plugins: PluginCache::shared(dir, seals.clone()),
             modules: ModuleCache::new(dir.join("modules"), seals),
             fillings: ScratchDirs::of(dir),
         }

@@ -126,11 +126,11 @@ impl Environment {
     fn in_home(&self, name: &str) -> Option<PathBuf> {
         let (_, home) = self.variables.iter().find(|(name, _)| name == "HOME")?;
         let path = PathBuf::from(home).join(name);
-        self.home.as_ref().is_none_or(|home| home.shows(&path)).then_some(path)
+        self.home.as_ref().is_none_or(|home| home.exposes(&path)).then_some(path)
     }
 
     /// Terraform's own variables.
-    pub(crate) fn of_terraform(&self) -> impl Iterator<Item = &(OsString, OsString)> {
+    pub(crate) fn terraform_variables(&self) -> impl Iterator<Item = &(OsString, OsString)> {
         self.variables.iter().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TF_"))
     }
 
@@ -144,9 +144,9 @@ impl Environment {
     }
 
     /// Whether Terraform may have been told something about a host, such as a token for it.
-    pub(crate) fn knows_host(&self, host: &str) -> bool {
+    pub(crate) fn has_settings_for(&self, host: &str) -> bool {
         let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
-        let has_token = self.of_terraform().any(|(name, _)| {
+        let has_token = self.terraform_variables().any(|(name, _)| {
             name.to_str()
                 .and_then(|name| name.strip_prefix("TF_TOKEN_"))
                 .is_some_and(|of| plain(of) == plain(host))
@@ -333,7 +333,7 @@ mod tests {
         let at_home = home.path().to_str().unwrap();
         let (of_host, of_all) =
             (file("rc", "host \"x.example\" {}"), file("helper", "credentials_helper \"y\" {}"));
-        let knows = |name: &str, value: &str| environment(&[(name, value)]).knows_host("x.example");
+        let knows = |name: &str, value: &str| environment(&[(name, value)]).has_settings_for("x.example");
         assert!(knows("TF_TOKEN_x_example", "secret") && !knows("TF_TOKEN_y_example", "secret"));
         assert!(knows("TF_CLI_CONFIG_FILE", &of_host) && knows("TF_CLI_CONFIG_FILE", &of_all));
         assert!(!knows("HOME", at_home));
@@ -348,14 +348,14 @@ mod tests {
         let mut environment =
             environment(&[("HOME", home.path().to_str().unwrap()), ("XDG_CONFIG_HOME", "/elsewhere")]);
         assert!(environment.variables().all(|(name, _)| name != "XDG_CONFIG_HOME"));
-        assert!(environment.knows_host("x.example") && !environment.cli_config().is_empty());
+        assert!(environment.has_settings_for("x.example") && !environment.cli_config().is_empty());
         let listed = [PathBuf::from(".terraformrc")];
-        let passed = JobHome::of(environment.variables(), &listed, true);
+        let passed = JobHome::from_environment(environment.variables(), &listed, true);
         environment.set_home(passed);
-        assert!(environment.knows_host("x.example") && !environment.cli_config().is_empty());
-        let none = JobHome::of(environment.variables(), &[], true);
+        assert!(environment.has_settings_for("x.example") && !environment.cli_config().is_empty());
+        let none = JobHome::from_environment(environment.variables(), &[], true);
         environment.set_home(none);
-        assert!(!environment.knows_host("x.example") && environment.cli_config().is_empty());
+        assert!(!environment.has_settings_for("x.example") && environment.cli_config().is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use coder_source::files::SourceName;
 
 /// A longer file is not looked into.
-const LARGEST: u64 = 64 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What may be in a template's root folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl TemplateFeatures {
                 continue;
             }
             let file = entry.metadata()?;
-            if !file.is_file() || file.len() > LARGEST {
+            if !file.is_file() || file.len() > MAX_FILE_BYTES {
                 return Ok(Self::ALL);
             }
             facts.add(&std::fs::read(entry.path())?, name.ends_with(".json"));

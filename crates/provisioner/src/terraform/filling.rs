@@ -45,7 +45,7 @@ impl ScratchDirs {
         let dir = self.root.join(Uuid::new_v4().to_string());
         let making = File::create(self.lock("installing"))?;
         flock(&making, FlockOperation::LockExclusive)?;
-        self.remove_left();
+        self.remove_stale();
         fs::create_dir(&dir)?;
         let lock = File::open(&dir)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -53,7 +53,7 @@ impl ScratchDirs {
     }
 
     /// Only the holder of the lock may call it.
-    fn remove_left(&self) {
+    fn remove_stale(&self) {
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             let dir = entry.path();
             let Ok(lock) = File::open(&dir) else { continue };

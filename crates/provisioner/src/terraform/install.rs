@@ -30,16 +30,16 @@ use crate::logs::StageLog;
 pub const RELEASES: &str = "https://releases.hashicorp.com/terraform/";
 
 /// What they sign it with; from the page about security of their web site.
-const HASHICORP: &str = include_str!("install/hashicorp.asc");
+const HASHICORP_KEYS: &str = include_str!("install/hashicorp.asc");
 
 /// Beginning of the names of directories that are not whole yet.
-const NEW: &str = "new-";
+const UNFINISHED_PREFIX: &str = "new-";
 
 /// How often it is looked whether another daemon is done.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// After a failure the next jobs are told of it at once for so long, instead of each waiting for the same time-out.
-const REMEMBERED: Duration = Duration::from_secs(30);
+const FAILURE_MEMORY: Duration = Duration::from_secs(30);
 
 /// How a daemon installs Terraform.
 #[derive(Clone)]
@@ -86,7 +86,7 @@ impl InstallConfig {
         }
         Ok(Self {
             dir: dir.into(),
-            keys: HASHICORP.to_owned(),
+            keys: HASHICORP_KEYS.to_owned(),
             read_timeout: Duration::from_secs(30),
             mirror,
         })
@@ -126,7 +126,7 @@ impl<'a> InstallProgress<'a> {
         Self(None)
     }
 
-    async fn say(&self, text: &str) {
+    async fn report(&self, text: &str) {
         tracing::info!(target: "provisioner", "{text}");
         if let Some(log) = self.0 {
             log.line(LogLevel::Info, text).await;
@@ -157,14 +157,14 @@ impl Installer {
     pub(crate) async fn install(
         &self,
         required: &TemplateRequirements,
-        because: &BinaryError,
+        reason: &BinaryError,
         progress: &InstallProgress<'_>,
     ) -> Result<PathBuf, InstallError> {
         if let Some(reason) = self.failed_recently(required) {
             return Err(InstallError::Recently(reason));
         }
-        tracing::info!(target: "provisioner", %because, "a terraform is looked for to be installed");
-        let installed = self.install_in_turn(required, progress).await;
+        tracing::info!(target: "provisioner", %reason, "a terraform is looked for to be installed");
+        let installed = self.install_locked(required, progress).await;
         let failure =
             installed.as_ref().err().map(|error| (Instant::now(), required.clone(), error.to_string()));
         if let Some((_, _, error)) = &failure {
@@ -175,17 +175,17 @@ impl Installer {
     }
 
     /// The next attempt is a real one.
-    pub(crate) fn forget_failure(&self) {
+    pub(crate) fn clear_failure(&self) {
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn failed_recently(&self, required: &TemplateRequirements) -> Option<String> {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, of, reason) = failed.as_ref()?;
-        (of == required && at.elapsed() < REMEMBERED).then(|| reason.clone())
+        (of == required && at.elapsed() < FAILURE_MEMORY).then(|| reason.clone())
     }
 
-    async fn install_in_turn(
+    async fn install_locked(
         &self,
         required: &TemplateRequirements,
         progress: &InstallProgress<'_>,
@@ -193,7 +193,7 @@ impl Installer {
         let dir = &self.settings.dir;
         let disk = |reason| InstallError::Disk { path: dir.clone(), reason };
         std::fs::create_dir_all(dir).map_err(disk)?;
-        let _turn = wait_for_turn(&dir.join("lock"), progress).await.map_err(disk)?;
+        let _lock = lock(&dir.join("lock"), progress).await.map_err(disk)?;
         // Somebody else may have installed it in the meantime.
         if let Some(installed) = installed(dir, required) {
             return Ok(installed);
@@ -206,10 +206,16 @@ impl Installer {
         let remote = ReleaseServer::new(self.settings.mirror.clone(), self.settings.read_timeout)?;
         let release = release::newest(&remote.get("index.json", fetch::INDEX_LIMIT).await?, required)?;
         let archive = release.archive();
-        progress.say(&format!("Installing Terraform {} from {}", release.version, remote.shown())).await;
+        progress
+            .report(&format!(
+                "Installing Terraform {} from {}",
+                release.version,
+                remote.without_credentials()
+            ))
+            .await;
         let wanted = self.checksum(&remote, &keys, &release).await?;
 
-        let new = dir.join(format!("{NEW}{}", Uuid::new_v4()));
+        let new = dir.join(format!("{UNFINISHED_PREFIX}{}", Uuid::new_v4()));
         std::fs::create_dir_all(&new).map_err(disk)?;
         let _cleared = RemoveDirOnDrop(new.clone());
         let (zip, program) = (new.join("archive.zip"), new.join("terraform"));
@@ -224,7 +230,7 @@ impl Installer {
         // What may be there can be run no more; otherwise it would have been found above.
         let _ = std::fs::remove_dir_all(&place);
         std::fs::rename(&new, &place).map_err(disk)?;
-        progress.say(&format!("Terraform {} is installed in {}", release.version, place.display())).await;
+        progress.report(&format!("Terraform {} is installed in {}", release.version, place.display())).await;
         Ok(place.join("terraform"))
     }
 
@@ -267,7 +273,7 @@ fn installed(dir: &Path, required: &TemplateRequirements) -> Option<PathBuf> {
 /// What a killed daemon left; only the holder of the turn may call it.
 fn remove_unfinished(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(NEW)
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX)
             && let Err(error) = std::fs::remove_dir_all(entry.path())
         {
             tracing::warn!(dir = %entry.path().display(), %error, "an unfinished installation cannot be removed");
@@ -276,8 +282,8 @@ fn remove_unfinished(dir: &Path) {
 }
 
 /// Holds the directory; the system gives it up with the process.
-async fn wait_for_turn(path: &Path, progress: &InstallProgress<'_>) -> std::io::Result<std::fs::File> {
-    let mut said = false;
+async fn lock(path: &Path, progress: &InstallProgress<'_>) -> std::io::Result<std::fs::File> {
+    let mut reported = false;
     loop {
         let lock = std::fs::File::create(path)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -285,11 +291,11 @@ async fn wait_for_turn(path: &Path, progress: &InstallProgress<'_>) -> std::io::
             Err(error) if error == rustix::io::Errno::WOULDBLOCK => {}
             Err(error) => return Err(error.into()),
         }
-        if !std::mem::replace(&mut said, true) {
-            progress.say("Waiting for another installation of Terraform on this machine").await;
+        if !std::mem::replace(&mut reported, true) {
+            progress.report("Waiting for another installation of Terraform on this machine").await;
         }
         // The system has no wake-up that can be given up when the job is canceled.
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::job_files::JobFile;
 use crate::session::{CallError, JobClient};
 
 /// Terraform empties the file before it writes, so a torn state is looked at again after this time if nothing else calls.
-const SECOND_LOOK: Duration = Duration::from_millis(20);
+const RECHECK_DELAY: Duration = Duration::from_millis(20);
 
 /// Which state a state file holds.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -73,7 +73,7 @@ impl Journal {
     }
 
     /// The state after Terraform's end: what is in the file, or what was there last before its writer was killed.
-    pub(crate) fn settled(&self, file: Bytes) -> Bytes {
+    pub(crate) fn final_state(&self, file: Bytes) -> Bytes {
         if StateVersion::of(&file).is_some() {
             return file;
         }
@@ -107,11 +107,11 @@ impl Follower {
         let mut over = false;
         loop {
             if sending.is_none()
-                && let Some(whole) = pending.take()
+                && let Some(snapshot) = pending.take()
             {
                 let job = self.job.clone();
                 sending = Some(Box::pin(async move {
-                    job.journal(whole.stamp.serial, &whole.stamp.lineage, &whole.bytes).await
+                    job.journal(snapshot.stamp.serial, &snapshot.stamp.lineage, &snapshot.bytes).await
                 }));
             }
             let running = async {
@@ -120,28 +120,28 @@ impl Follower {
                     None => std::future::pending().await,
                 }
             };
-            let torn = tokio::select! {
+            let incomplete = tokio::select! {
                 result = running => {
                     sending = None;
                     match result {
                         Ok(true) => {}
                         // Nobody takes states here, now; the next connection may.
                         Ok(false) => tracing::debug!("the server takes no journal"),
-                        Err(CallError::Over(_)) => return,
+                        Err(CallError::JobEnded(_)) => return,
                         Err(error) => tracing::warn!(job_id = self.job.job_id(), %error, "the server does not take a state"),
                     }
                     false
                 }
-                () = changes.next(), if !over => self.look(&mut sent, &mut pending).await,
+                () = changes.next(), if !over => self.check_file(&mut sent, &mut pending).await,
                 () = ended.cancelled(), if !over => {
                     over = true;
-                    self.look(&mut sent, &mut pending).await;
+                    self.check_file(&mut sent, &mut pending).await;
                     false
                 }
             };
-            if torn {
-                tokio::time::sleep(SECOND_LOOK).await;
-                self.look(&mut sent, &mut pending).await;
+            if incomplete {
+                tokio::time::sleep(RECHECK_DELAY).await;
+                self.check_file(&mut sent, &mut pending).await;
             }
             if over && pending.is_none() && sending.is_none() {
                 return;
@@ -150,7 +150,11 @@ impl Follower {
     }
 
     /// Looks whether there is a new state; true when it is not whole yet.
-    async fn look(&self, sent: &mut Option<StateSnapshot>, pending: &mut Option<StateSnapshot>) -> bool {
+    async fn check_file(
+        &self,
+        sent: &mut Option<StateSnapshot>,
+        pending: &mut Option<StateSnapshot>,
+    ) -> bool {
         let found = self.read().await;
         if found.is_none() {
             return true;

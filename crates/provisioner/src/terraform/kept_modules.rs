@@ -25,15 +25,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::binary::Product;
 use super::modules::{MODULES, ModuleEntry};
-use super::prepared::{LARGEST, copy_tree, own_bytes};
+use super::prepared::{MAX_BYTES, copy_tree, total_bytes};
 use super::seal::Seals;
 use crate::job_files::is_plain_dir;
 
 /// A server that says nothing for this long is left to Terraform.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A module that no job has used for so long is removed.
-const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The modules of a machine; daemons may share them. All methods block.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ impl ModuleCache {
     ) -> Result<Option<ModuleEntry>> {
         let Some(record) = self.record(name) else { return Ok(None) };
         let package = self.root.join(&name.0);
-        if !self.seals.holds(&package, &record.known()?, &record.seal) {
+        if !self.seals.verify(&package, &record.known()?, &record.seal) {
             tracing::warn!(
                 module = record.source,
                 "a module in the cache is not what was fetched; it is fetched again"
@@ -140,7 +140,7 @@ impl ModuleCache {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        if own_bytes(&package)? > LARGEST {
+        if total_bytes(&package)? > MAX_BYTES {
             return Err(Error::other("it is too large to be kept"));
         }
         fs::create_dir_all(&self.root)?;
@@ -196,7 +196,7 @@ impl ModuleCache {
             let modified = entry.metadata().and_then(|entry| entry.modified()).ok();
             let age = modified.and_then(|at| now.duration_since(at).ok());
             if let Some(name) = name
-                && age.is_some_and(|age| age > STALE_AFTER)
+                && age.is_some_and(|age| age > MAX_UNUSED)
                 && let Err(error) = self.remove(&ModuleKey(name.to_owned()))
             {
                 tracing::debug!(%error, "an unused module could not be removed");
@@ -287,7 +287,7 @@ mod tests {
     fn what_nobody_uses_goes_after_a_month() {
         let root = tempfile::tempdir().unwrap();
         let kept = kept(root.path());
-        let (month, now) = (STALE_AFTER + Duration::from_secs(1), NOW + STALE_AFTER / 2);
+        let (month, now) = (MAX_UNUSED + Duration::from_secs(1), NOW + MAX_UNUSED / 2);
         let store = |source: &str, at: SystemTime| {
             let (dir, entry) = fetched(&root.path().join(source));
             kept.store(&name(source), &dir, &entry, at).unwrap();

@@ -15,7 +15,7 @@ impl Piece {
     pub(crate) fn text(&self) -> String {
         let (Piece::Line(bytes) | Piece::Part(bytes)) = self;
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        crate::rows::clean(&String::from_utf8_lossy(bytes)).into_owned()
+        crate::rows::strip_nul(&String::from_utf8_lossy(bytes)).into_owned()
     }
 }
 

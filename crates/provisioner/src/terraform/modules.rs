@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::job_files::{self, JobFile};
 
 /// Of a manifest that Terraform wrote; a longer one is none.
-const LARGEST_MANIFEST: u64 = 16 * 1024 * 1024;
+const MAX_MANIFEST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Where Terraform puts them.
 pub(crate) const MODULES: &str = ".terraform/modules";
@@ -45,7 +45,7 @@ pub(crate) struct ModuleEntry {
 impl ModuleManifest {
     /// The list in a template's folder, with its text. Blocks.
     pub(crate) fn read(dir: &Path) -> std::io::Result<(Self, Vec<u8>)> {
-        let text = JobFile::new(dir, MANIFEST).read(LARGEST_MANIFEST)?;
+        let text = JobFile::new(dir, MANIFEST).read(MAX_MANIFEST_BYTES)?;
         Ok((serde_json::from_slice(&text)?, text))
     }
 

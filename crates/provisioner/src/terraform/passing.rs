@@ -21,7 +21,7 @@ const SIGNS: [&str; 13] = [
 const CODES: [&str; 4] = ["500", "502", "503", "504"];
 
 /// Whether an error of `init` is worth another try.
-pub(super) fn may_pass(text: &str) -> bool {
+pub(super) fn is_transient(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let mut words = text.split(|character: char| !character.is_ascii_alphanumeric());
     SIGNS.iter().any(|sign| text.contains(sign)) || words.any(|word| CODES.contains(&word))
@@ -41,7 +41,7 @@ mod tests {
             "context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
             "read tcp 10.0.0.1: read: connection reset by peer",
         ] {
-            assert!(may_pass(text), "{text}");
+            assert!(is_transient(text), "{text}");
         }
         for text in [
             "provider registry registry.terraform.io does not have a provider named x/y",
@@ -50,7 +50,7 @@ mod tests {
             "Unsupported argument on main.tf line 1500",
             "Invalid version constraint",
         ] {
-            assert!(!may_pass(text), "{text}");
+            assert!(!is_transient(text), "{text}");
         }
     }
 }

@@ -27,13 +27,13 @@ use super::prepared::{FileStamp, InitKey};
 use super::seal::Seals;
 
 /// A provider that no job has used for so long is removed.
-const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A provider lies at host/namespace/type/version/platform.
 const DEPTH: usize = 5;
 
 /// No provider has so many files.
-pub(super) const MOST_FILES: usize = 10_000;
+pub(super) const MAX_FILES: usize = 10_000;
 
 /// A place for providers.
 #[derive(Debug, Clone)]
@@ -45,12 +45,12 @@ pub(crate) struct PluginCache {
 
 impl PluginCache {
     /// Those of all jobs, which use this cache directory.
-    pub(crate) fn of_all(cache: &Path, seals: Seals) -> Self {
+    pub(crate) fn shared(cache: &Path, seals: Seals) -> Self {
         Self { root: cache.join("plugins"), fillings: ScratchDirs::of(cache), seals }
     }
 
     /// Those of one template, whose own code or files may have had a part in them.
-    pub(crate) fn of_template(&self, key: &InitKey) -> Self {
+    pub(crate) fn for_template(&self, key: &InitKey) -> Self {
         let root = self.root.with_file_name("bundles").join(key.as_str());
         Self { root, ..self.clone() }
     }
@@ -68,12 +68,12 @@ impl PluginCache {
         self.prepare()?;
         let staging = PluginStaging::new(self.fillings.make()?, self.root.clone(), self.seals.clone());
         for package in packages(&self.root) {
-            if is_sealed(&self.seals, &package) {
-                let below = below(&package, &self.root)?;
-                if !locked.allows(&package, below) {
+            if has_valid_seal(&self.seals, &package) {
+                let relative_to = relative_to(&package, &self.root)?;
+                if !locked.allows(&package, relative_to) {
                     continue;
                 }
-                let link = staging.dir().join(below);
+                let link = staging.dir().join(relative_to);
                 fs::create_dir_all(link.parent().ok_or(ErrorKind::InvalidInput)?)?;
                 std::os::unix::fs::symlink(&package, link)?;
             } else {
@@ -89,12 +89,12 @@ impl PluginCache {
         let bundles = directories(&self.root.with_file_name("bundles"));
         for root in bundles.iter().chain([&self.root]) {
             for plugin in packages(root) {
-                let used = newest(&plugin).max(modified(&record(&plugin)));
-                let age = used.and_then(|at| now.duration_since(at).ok());
-                if age.is_none_or(|age| age <= STALE_AFTER) {
+                let mark_used = newest(&plugin).max(modified(&seal_file(&plugin)));
+                let age = mark_used.and_then(|at| now.duration_since(at).ok());
+                if age.is_none_or(|age| age <= MAX_UNUSED) {
                     continue;
                 }
-                let _ = fs::remove_file(record(&plugin));
+                let _ = fs::remove_file(seal_file(&plugin));
                 if let Err(error) = fs::remove_dir_all(&plugin) {
                     tracing::warn!(plugin = %plugin.display(), %error, "an old plugin could not be removed");
                     continue;
@@ -116,25 +116,26 @@ impl PluginCache {
 }
 
 /// Notes that a job uses a provider.
-pub(super) fn used(package: &Path, now: SystemTime) {
+pub(super) fn mark_used(package: &Path, now: SystemTime) {
     // What cannot be marked as used goes earlier than it should, which harms nobody.
-    let _ = File::options().write(true).open(record(package)).and_then(|file| file.set_modified(now));
+    let _ = File::options().write(true).open(seal_file(package)).and_then(|file| file.set_modified(now));
 }
 
 /// Where the files of a provider are written down.
-fn record(package: &Path) -> PathBuf {
+fn seal_file(package: &Path) -> PathBuf {
     let mut name = package.as_os_str().to_owned();
     name.push(".json");
     name.into()
 }
 
 /// Whether a provider is what it was when it came. One without a seal came with an older version of this program.
-fn is_sealed(seals: &Seals, package: &Path) -> bool {
-    let seal = fs::read(record(package)).ok().and_then(|text| serde_json::from_slice::<String>(&text).ok());
-    seal.is_some_and(|seal| seals.holds(package, &[], &seal))
+fn has_valid_seal(seals: &Seals, package: &Path) -> bool {
+    let seal =
+        fs::read(seal_file(package)).ok().and_then(|text| serde_json::from_slice::<String>(&text).ok());
+    seal.is_some_and(|seal| seals.verify(package, &[], &seal))
 }
 
-fn below<'p>(path: &'p Path, root: &Path) -> Result<&'p Path> {
+fn relative_to<'p>(path: &'p Path, root: &Path) -> Result<&'p Path> {
     path.strip_prefix(root).map_err(Error::other)
 }
 
@@ -198,7 +199,7 @@ mod tests {
     const PACKAGE: &str = "registry/ns/one/1.0.0/linux_amd64";
 
     fn plugins(dir: &tempfile::TempDir) -> PluginCache {
-        PluginCache::of_all(dir.path(), Seals::of(dir.path()))
+        PluginCache::shared(dir.path(), Seals::of(dir.path()))
     }
 
     /// What `init` does: downloads a provider unless it is there, and links to it.
@@ -234,10 +235,10 @@ mod tests {
         let staging = plugins.stage(None).unwrap();
         assert!(!init(&staging, &one, PACKAGE, "program"));
         assert!(!plugins.root.join(PACKAGE).exists(), "it is no other job's before init has ended");
-        staging.settle(&one, NOW).unwrap();
+        staging.commit(&one, NOW).unwrap();
         let staging = plugins.stage(None).unwrap();
         assert!(init(&staging, &two, PACKAGE, "another"));
-        staging.settle(&two, NOW).unwrap();
+        staging.commit(&two, NOW).unwrap();
         for template in [&one, &two] {
             assert_eq!(provider(template), "program");
             let link = fs::read_link(template.join(".terraform/providers").join(PACKAGE)).unwrap();
@@ -269,7 +270,7 @@ mod tests {
         let install = |content: &str| {
             let (template, staging) = (template(&dir), plugins.stage(None).unwrap());
             let was_there = init(&staging, &template, PACKAGE, content);
-            staging.settle(&template, NOW).unwrap();
+            staging.commit(&template, NOW).unwrap();
             (was_there, provider(&template))
         };
         let place = plugins.root.join(PACKAGE);
@@ -291,10 +292,10 @@ mod tests {
     fn a_template_of_its_own_changes_nothing_for_others() {
         let dir = tempfile::tempdir().unwrap();
         let (plugins, one) = (plugins(&dir), template(&dir));
-        let own = plugins.of_template(&InitKey::for_test("key"));
+        let own = plugins.for_template(&InitKey::for_test("key"));
         let staging = own.stage(None).unwrap();
         init(&staging, &one, PACKAGE, "hostile");
-        staging.settle(&one, NOW).unwrap();
+        staging.commit(&one, NOW).unwrap();
         assert_eq!(provider(&one), "hostile");
         assert!(packages(&plugins.root).is_empty() && packages(&own.root).len() == 1);
     }
@@ -311,7 +312,7 @@ mod tests {
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&mirror, &link).unwrap();
         init(&staging, &one, PACKAGE, "");
-        staging.settle(&one, NOW).unwrap();
+        staging.commit(&one, NOW).unwrap();
         assert_eq!(fs::read_link(one.join(".terraform/providers").join(PACKAGE)).unwrap(), mirror);
     }
 
@@ -322,7 +323,7 @@ mod tests {
         let install = |lock: Option<&str>, content: &str| {
             let (template, staging) = (template(&dir), plugins.stage(lock).unwrap());
             let was_there = init(&staging, &template, PACKAGE, content);
-            staging.settle(&template, NOW).map(|()| (was_there, provider(&template)))
+            staging.commit(&template, NOW).map(|()| (was_there, provider(&template)))
         };
         assert_eq!(install(None, "program").unwrap(), (false, "program".to_owned()));
         // As `terraform providers lock` would say of a package with this one file.
@@ -352,7 +353,7 @@ mod tests {
             let package = root.join(path);
             fs::create_dir_all(&package).unwrap();
             fs::write(package.join("provider"), "x").unwrap();
-            fs::write(record(&package), "[]").unwrap();
+            fs::write(seal_file(&package), "[]").unwrap();
             package
         };
         let old = make(&plugins.root, "registry/ns/old/1.0.0/linux_amd64");
@@ -360,13 +361,13 @@ mod tests {
         let bundled = make(&dir.path().join("bundles/key"), "registry/ns/old/1.0.0/linux_amd64");
         let other = plugins.root.join("registry/notes");
         fs::create_dir_all(&other).unwrap();
-        let now = modified(&record(&old)).unwrap();
+        let now = modified(&seal_file(&old)).unwrap();
         plugins.remove_stale(now);
         assert!(old.exists() && bundled.exists());
-        let later = now + STALE_AFTER + Duration::from_secs(3600);
-        used(&recent, later);
+        let later = now + MAX_UNUSED + Duration::from_secs(3600);
+        mark_used(&recent, later);
         plugins.remove_stale(later);
-        assert!(!old.exists() && !record(&old).exists() && recent.exists() && other.exists());
+        assert!(!old.exists() && !seal_file(&old).exists() && recent.exists() && other.exists());
         assert!(!plugins.root.join("registry/ns/old").exists() && !dir.path().join("bundles/key").exists());
     }
 }

@@ -25,22 +25,22 @@ pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
 const MANIFEST: &str = "manifest.json";
 
 /// Entries that no job has used for so long are removed.
-const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Nor are those with more files.
-pub(super) const MOST_FILES: usize = 100_000;
+pub(super) const MAX_FILES: usize = 100_000;
 
 /// A longer lock file is none.
-pub(super) const LARGEST_LOCK_FILE: u64 = 16 * 1024 * 1024;
+pub(super) const MAX_LOCK_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Directories with more of their own are not kept; copying them is no gain.
-pub(super) const LARGEST: u64 = 256 * 1024 * 1024;
+pub(super) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Waiting for another `init` on this machine: how often it is looked, and after which time one goes on without the
 /// shared plugin cache. Many templates may wait in a row behind large downloads, and each that goes on alone downloads the
 /// same again; only an `init` that hangs is to be left behind.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Where a template version's directory is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl InitKey {
         add(binary.path.as_os_str().as_encoded_bytes());
         add(binary.product.to_string().as_bytes());
         add(binary.version.to_string().as_bytes());
-        for (name, value) in environment.of_terraform() {
+        for (name, value) in environment.terraform_variables() {
             add(name.as_encoded_bytes());
             add(value.as_encoded_bytes());
         }
@@ -128,7 +128,7 @@ impl FileStamp {
     }
 
     /// The same, in the order of their paths, to be compared with what was there before.
-    pub(super) fn sorted_below(dir: &Path, most: usize) -> std::io::Result<Vec<Self>> {
+    pub(super) fn sorted_in(dir: &Path, most: usize) -> std::io::Result<Vec<Self>> {
         let mut found = Vec::new();
         Self::below(dir, most, &mut found)?;
         found.sort_by(|one, other| one.path.cmp(&other.path));
@@ -156,7 +156,7 @@ struct EntryManifest {
 impl EntryManifest {
     /// What the seal is about, beside the files of the entry's directory.
     fn known(&self, entry: &Path) -> std::io::Result<Vec<u8>> {
-        let lock = match JobFile::new(entry, LOCK_FILE).read(LARGEST_LOCK_FILE) {
+        let lock = match JobFile::new(entry, LOCK_FILE).read(MAX_LOCK_FILE_BYTES) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             other => Some(other?),
         };
@@ -198,7 +198,7 @@ impl InitCache {
         if manifest.fetched && purpose == (InitPurpose::Import { locked: false }) {
             return false;
         }
-        if !self.is_sealed(&manifest, &entry) {
+        if !self.has_valid_seal(&manifest, &entry) {
             tracing::warn!(entry = %entry.display(), "a kept directory, or a provider of it in the plugin cache, is not what was kept; the template is initialised again");
             let _ = std::fs::remove_dir_all(&entry);
             return false;
@@ -210,7 +210,7 @@ impl InitCache {
                 if let Err(error) = touched {
                     tracing::debug!(%error, "an entry's time cannot be set");
                 }
-                manifest.packages.iter().for_each(|package| plugins::used(&package.path, now));
+                manifest.packages.iter().for_each(|package| plugins::mark_used(&package.path, now));
                 true
             }
             Err(error) => {
@@ -222,12 +222,12 @@ impl InitCache {
     }
 
     /// Whether an entry and its providers are what they were when it was kept.
-    fn is_sealed(&self, manifest: &EntryManifest, entry: &Path) -> bool {
+    fn has_valid_seal(&self, manifest: &EntryManifest, entry: &Path) -> bool {
         let is_own = || {
             let known = manifest.known(entry);
-            known.is_ok_and(|known| self.seals.holds(&entry.join(DATA), &known, &manifest.seal))
+            known.is_ok_and(|known| self.seals.verify(&entry.join(DATA), &known, &manifest.seal))
         };
-        manifest.packages.iter().all(|package| self.seals.holds(&package.path, &[], &package.seal))
+        manifest.packages.iter().all(|package| self.seals.verify(&package.path, &[], &package.seal))
             && is_own()
     }
 
@@ -251,7 +251,7 @@ impl InitCache {
         let mut manifest = EntryManifest::default();
         let data = dir.join(DATA);
         if is_plain_dir(dir, Path::new(DATA)) {
-            if own_bytes(&data)? > LARGEST {
+            if total_bytes(&data)? > MAX_BYTES {
                 return Err(std::io::Error::other("it is too large to be kept"));
             }
             copy_tree(&data, &new.join(DATA))?;
@@ -280,7 +280,7 @@ impl InitCache {
             let age = modified.and_then(|at| now.duration_since(at).ok());
             // Locks are files.
             if entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && age.is_some_and(|age| age > STALE_AFTER)
+                && age.is_some_and(|age| age > MAX_UNUSED)
                 && let Err(error) = std::fs::remove_dir_all(entry.path())
             {
                 tracing::debug!(%error, "an unused kept directory could not be removed");
@@ -299,7 +299,7 @@ pub(crate) struct FileLock {
 impl FileLock {
     /// Waits for the lock of this file; none when its holder takes too long.
     pub(crate) async fn wait(path: &Path) -> std::io::Result<Option<Self>> {
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let lock = std::fs::File::create(path)?;
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -309,13 +309,13 @@ impl FileLock {
                 return Ok(None);
             }
             // The system has no wake-up that can be given up when the job is canceled.
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
 fn copy_lock(from: &Path, to: &Path) -> std::io::Result<()> {
-    match JobFile::new(from, LOCK_FILE).read(LARGEST_LOCK_FILE) {
+    match JobFile::new(from, LOCK_FILE).read(MAX_LOCK_FILE_BYTES) {
         Ok(content) => JobFile::new(to, LOCK_FILE).write(&content),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -344,9 +344,9 @@ pub(super) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Bytes of the files in a directory, without what is linked.
-pub(super) fn own_bytes(dir: &Path) -> std::io::Result<u64> {
+pub(super) fn total_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut files = Vec::new();
-    FileStamp::below(dir, MOST_FILES, &mut files)?;
+    FileStamp::below(dir, MAX_FILES, &mut files)?;
     Ok(files.iter().map(|file| file.size).sum())
 }
 
@@ -362,7 +362,7 @@ mod tests {
             path: "/bin/terraform".into(),
             version: Version::parse("1.11.4").unwrap(),
             product: Product::Terraform,
-            origin: BinaryOrigin::Given,
+            origin: BinaryOrigin::Configured,
         }
     }
 

@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::environment::{EnvVars, Environment};
 use super::events::Event;
 use super::lines::{LineSplitter, Piece};
-use super::passing;
 use super::stitch::LineMasker;
 use super::timings::{TerraformStep, Timings};
+use super::transient;
 use crate::cancel::{Cancel, Urgency};
 use crate::isolation::{self, Process, Sandbox};
 use crate::logs::StageLog;
@@ -46,8 +46,8 @@ pub(crate) enum CommandError {
     Read(std::io::Error),
     #[error("its output is longer than {CAPTURE_LIMIT_BYTES} bytes")]
     TooLong,
-    #[error("{status}{said}")]
-    Exit { status: String, said: String },
+    #[error("{status}{summarize_errors}")]
+    Exit { status: String, summarize_errors: String },
 }
 
 /// What a command has said so far, beyond its log lines.
@@ -56,7 +56,7 @@ pub(crate) struct EventObserver<'a> {
     timings: Timings,
     errors: Vec<String>,
     /// One of the errors was about a remote that may do better in a moment.
-    passing: bool,
+    transient: bool,
     pub(crate) planned: PlannedChanges,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct PlannedChanges {
 impl<'a> EventObserver<'a> {
     pub(crate) fn start(step: TerraformStep, clock: &'a dyn Clock) -> Self {
         let timings = Timings::start(step, clock.now());
-        Self { clock, timings, errors: Vec::new(), passing: false, planned: PlannedChanges::default() }
+        Self { clock, timings, errors: Vec::new(), transient: false, planned: PlannedChanges::default() }
     }
 
     /// The times of the step, which ends now.
@@ -81,16 +81,16 @@ impl<'a> EventObserver<'a> {
     }
 
     /// Whether a failure may pass; the errors so far are forgotten, as the command is run again.
-    pub(crate) fn take_passing(&mut self) -> bool {
-        if self.passing {
+    pub(crate) fn take_transient(&mut self) -> bool {
+        if self.transient {
             self.errors.clear();
         }
-        std::mem::take(&mut self.passing)
+        std::mem::take(&mut self.transient)
     }
 
     pub(crate) fn observe(&mut self, event: &Event) {
         self.timings.observe(event, self.clock.now());
-        self.passing |= event.error_text().is_some_and(|text| passing::may_pass(&text));
+        self.transient |= event.error_text().is_some_and(|text| passing::is_transient(&text));
         if let Some(error) = event.error_summary() {
             self.error(error);
         }
@@ -118,7 +118,7 @@ pub(crate) struct Runner<'a> {
     /// An interrupted Terraform is killed after this time (terraform 1.2).
     pub(crate) exit_timeout: Duration,
     /// The place of what runs code of a template; none for commands that run none.
-    pub(crate) cell: Option<Sandbox<'a>>,
+    pub(crate) sandbox: Option<Sandbox<'a>>,
 }
 
 impl Runner<'_> {
@@ -141,7 +141,7 @@ impl Runner<'_> {
         let status = self.finish(&mut child, &ended, reading).await?;
         // Plain words are for programs that do not get as far as proper diagnostics.
         if observer.errors.is_empty() {
-            observer.passing |= plain_errors.iter().any(|line| passing::may_pass(line));
+            observer.transient |= plain_errors.iter().any(|line| passing::is_transient(line));
             plain_errors.into_iter().for_each(|line| observer.error(line));
         }
         self.check(status, &observer.errors)
@@ -173,8 +173,8 @@ impl Runner<'_> {
         }
         let mut command = Command::new(self.program);
         self.environment.apply_basic(&mut command);
-        if let Some(cell) = self.cell {
-            command.env("HOME", cell.confinement.home.of_job(cell.job));
+        if let Some(sandbox) = self.sandbox {
+            command.env("HOME", sandbox.config.home.path_for_job(sandbox.job));
         }
         command
             .args(arguments)
@@ -183,9 +183,9 @@ impl Runner<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        isolation::spawn(&mut command, self.cell).map_err(|error| CommandError::Start {
+        isolation::spawn(&mut command, self.sandbox).map_err(|error| CommandError::Start {
             program: self.program.display().to_string(),
-            cause: start_failure::of_start(self.program, &error).text,
+            cause: start_failure::from_spawn_error(self.program, &error).text,
         })
     }
 
@@ -201,11 +201,11 @@ impl Runner<'_> {
         };
         // The signals of a canceled job are ours.
         if !self.cancel.is_requested()
-            && let Some(cause) = start_failure::of_signal(status)
+            && let Some(cause) = start_failure::from_signal(status)
         {
             shown = format!("{shown} ({})", cause.text);
         }
-        Err(CommandError::Exit { status: shown, said: said(errors) })
+        Err(CommandError::Exit { status: shown, summarize_errors: summarize_errors(errors) })
     }
 
     /// Reads until the process ends. A cancel interrupts it once, and kills it after the exit time-out.
@@ -215,16 +215,16 @@ impl Runner<'_> {
         ended: &CancellationToken,
         reading: impl Future<Output = Result<(), CommandError>>,
     ) -> Result<ExitStatus, CommandError> {
-        let reins = child.reins();
+        let signals = child.signals();
         let ending = async {
             self.cancel.reached(Urgency::Graceful).await;
             // Only Terraform itself: it passes the wish on to providers and provisioners in its own order.
-            reins.interrupt();
+            signals.interrupt();
             tokio::select! {
                 () = self.cancel.reached(Urgency::Forced) => {}
                 () = tokio::time::sleep(self.exit_timeout) => {}
             }
-            reins.kill();
+            signals.kill();
             std::future::pending::<Infallible>().await
         };
         let mut reading = std::pin::pin!(reading);
@@ -236,7 +236,7 @@ impl Runner<'_> {
                     result = &mut reading, if read.is_none() => {
                         if result.is_err() {
                             // Nobody reads any more, so it would wait for ever with a full pipe.
-                            reins.kill();
+                            signals.kill();
                         }
                         read = Some(result);
                     }
@@ -248,7 +248,7 @@ impl Runner<'_> {
             never = ending => match never {},
         };
         // Whatever Terraform left running must not outlive it, nor keep its output open.
-        reins.kill();
+        signals.kill();
         ended.cancel();
         match read {
             Some(result) => result?,
@@ -259,26 +259,26 @@ impl Runner<'_> {
 }
 
 /// The errors in a few words, as they follow an exit status.
-fn said(errors: &[String]) -> String {
-    let mut said = String::new();
+fn summarize_errors(errors: &[String]) -> String {
+    let mut summarize_errors = String::new();
     // That there are errors goes without saying.
-    let telling =
+    let is_informative =
         |error: &&String| errors.len() == 1 || !error.contains(" encountered problems during initiali");
-    for error in errors.iter().filter(telling) {
-        if said.is_empty() {
-            said.push_str(": ");
+    for error in errors.iter().filter(is_informative) {
+        if summarize_errors.is_empty() {
+            summarize_errors.push_str(": ");
         } else {
-            said.truncate(said.trim_end_matches('.').len());
-            said.push_str("; ");
+            summarize_errors.truncate(summarize_errors.trim_end_matches('.').len());
+            summarize_errors.push_str("; ");
         }
-        said.push_str(error);
+        summarize_errors.push_str(error);
     }
-    if said.len() > ERROR_BYTES {
-        let end = (0..=ERROR_BYTES).rev().find(|&at| said.is_char_boundary(at)).unwrap_or(0);
-        said.truncate(end);
-        said.push('…');
+    if summarize_errors.len() > ERROR_BYTES {
+        let end = (0..=ERROR_BYTES).rev().find(|&at| summarize_errors.is_char_boundary(at)).unwrap_or(0);
+        summarize_errors.truncate(end);
+        summarize_errors.push('…');
     }
-    said
+    summarize_errors
 }
 
 /// A pipe that is given up when it stays silent after its process has ended.
@@ -345,7 +345,7 @@ async fn read_events(
     let mut stitcher = LineMasker::new(log.secrets().clone());
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();
-        let said = match Event::parse(&text) {
+        let summarize_errors = match Event::parse(&text) {
             Some(event) => {
                 observer.observe(&event);
                 event.lines()
@@ -353,11 +353,11 @@ async fn read_events(
             None if text.trim().is_empty() => Vec::new(),
             None => vec![(LogLevel::Info, text)],
         };
-        for (level, line) in said {
-            show(stitcher.push(level, &line), log).await;
+        for (level, line) in summarize_errors {
+            log_lines(stitcher.push(level, &line), log).await;
         }
     }
-    show(stitcher.finish(), log).await;
+    log_lines(stitcher.finish(), log).await;
     Ok(())
 }
 
@@ -372,7 +372,7 @@ async fn read_errors(
         let text = piece.text();
         if let Some(event) = Event::parse(&text) {
             if let Some((level, line)) = event.stderr_line() {
-                show(stitcher.push(level, &line), log).await;
+                log_lines(stitcher.push(level, &line), log).await;
             }
         } else if !text.trim().is_empty() {
             // Frames of drawn boxes say nothing.
@@ -380,14 +380,14 @@ async fn read_errors(
             if plain.len() < ERROR_LINES && !words.is_empty() {
                 plain.push(words.to_owned());
             }
-            show(stitcher.push(LogLevel::Error, &text), log).await;
+            log_lines(stitcher.push(LogLevel::Error, &text), log).await;
         }
     }
-    show(stitcher.finish(), log).await;
+    log_lines(stitcher.finish(), log).await;
     Ok(())
 }
 
-async fn show(lines: Vec<(LogLevel, String)>, log: &StageLog) {
+async fn log_lines(lines: Vec<(LogLevel, String)>, log: &StageLog) {
     for (level, line) in lines {
         log.line(level, &line).await;
     }
@@ -408,7 +408,8 @@ mod tests {
 
     #[test]
     fn errors_are_joined_without_what_goes_without_saying() {
-        let errors = |list: &[&str]| said(&list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let errors =
+            |list: &[&str]| summarize_errors(&list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
         let general = "Terraform encountered problems during initialisation, including problems";
         assert_eq!(errors(&[]), "");
         assert_eq!(errors(&["One.", general, "Two."]), ": One; Two.");

@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ring::rand::SecureRandom as _;
 use ring::{digest, hmac, rand};
 
-use super::prepared::{FileStamp, MOST_FILES};
+use super::prepared::{FileStamp, MAX_FILES};
 
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
 const READ_BYTES: usize = 1 << 20;
 
 /// Of more directories the content is read again.
-const MOST_KNOWN: usize = 4096;
+const MAX_CACHED: usize = 4096;
 
 /// The seals of a cache directory; a clone is the same.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ impl Seals {
     }
 
     /// Whether a directory is what it was when its seal was made. Blocks.
-    pub(crate) fn holds(&self, dir: &Path, known: &[u8], seal: &str) -> bool {
+    pub(crate) fn verify(&self, dir: &Path, known: &[u8], seal: &str) -> bool {
         let Ok(seal) = hex::decode(seal) else { return false };
         let Ok(content) = self.content(dir) else { return false };
         let Ok(key) = self.key() else { return false };
@@ -76,14 +76,14 @@ impl Seals {
     fn message(&self, place: &Path, known: &[u8], content: &[u8]) -> Vec<u8> {
         let place = place.strip_prefix(&self.0.cache).unwrap_or(place);
         let mut message = Vec::new();
-        add(&mut message, place.as_os_str().as_bytes());
-        add(&mut message, known);
-        add(&mut message, content);
+        push_part(&mut message, place.as_os_str().as_bytes());
+        push_part(&mut message, known);
+        push_part(&mut message, content);
         message
     }
 
     fn content(&self, dir: &Path) -> Result<Vec<u8>> {
-        let before = FileStamp::sorted_below(dir, MOST_FILES)?;
+        let before = FileStamp::sorted_in(dir, MAX_FILES)?;
         let read = || self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(content) = read().get(dir)
             && content.files == before
@@ -91,11 +91,11 @@ impl Seals {
             return Ok(content.hash.clone());
         }
         let hash = content(dir, &before)?;
-        if FileStamp::sorted_below(dir, MOST_FILES)? != before {
+        if FileStamp::sorted_in(dir, MAX_FILES)? != before {
             return Err(Error::other("it is changed while it is read"));
         }
         let mut read = read();
-        if read.len() >= MOST_KNOWN {
+        if read.len() >= MAX_CACHED {
             read.clear();
         }
         read.insert(dir.to_owned(), HashedDirectory { files: before, hash: hash.clone() });
@@ -165,7 +165,7 @@ fn content(dir: &Path, files: &[FileStamp]) -> Result<Vec<u8>> {
         let mut entry = Vec::new();
         let name = path.strip_prefix(dir).map_err(Error::other)?;
         for part in [name.as_os_str().as_bytes(), kind.as_bytes(), &of_file] {
-            add(&mut entry, part);
+            push_part(&mut entry, part);
         }
         list.update(&entry);
     }
@@ -183,7 +183,7 @@ fn hash(mut file: File, buffer: &mut [u8]) -> Result<Vec<u8>> {
 }
 
 /// With its length, so that parts cannot be cut in another way.
-fn add(message: &mut Vec<u8>, part: &[u8]) {
+fn push_part(message: &mut Vec<u8>, part: &[u8]) {
     message.extend((part.len() as u64).to_be_bytes());
     message.extend(part);
 }
@@ -212,9 +212,10 @@ mod tests {
     fn change_of_the_content_breaks_the_seal_whatever_the_times_say() {
         let (cache, package) = cache();
         let seal = later(&cache).make(&package, b"known").unwrap();
-        assert!(later(&cache).holds(&package, b"known", &seal));
+        assert!(later(&cache).verify(&package, b"known", &seal));
         assert!(
-            !later(&cache).holds(&package, b"other", &seal) && !later(&cache).holds(&package, b"known", "00")
+            !later(&cache).verify(&package, b"other", &seal)
+                && !later(&cache).verify(&package, b"known", "00")
         );
         let file = package.join("provider");
         let at = file.metadata().unwrap().modified().unwrap();
@@ -223,17 +224,17 @@ mod tests {
             File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
         };
         let running = later(&cache);
-        assert!(running.holds(&package, b"known", &seal));
+        assert!(running.verify(&package, b"known", &seal));
         write("PROGRAM");
-        assert!(!later(&cache).holds(&package, b"known", &seal));
+        assert!(!later(&cache).verify(&package, b"known", &seal));
         assert!(
-            !running.holds(&package, b"known", &seal),
+            !running.verify(&package, b"known", &seal),
             "not in the process either that has read it before"
         );
         write("program");
-        assert!(later(&cache).holds(&package, b"known", &seal), "the content alone counts");
+        assert!(later(&cache).verify(&package, b"known", &seal), "the content alone counts");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(!later(&cache).holds(&package, b"known", &seal), "it is a program now");
+        assert!(!later(&cache).verify(&package, b"known", &seal), "it is a program now");
     }
 
     #[test]
@@ -241,11 +242,11 @@ mod tests {
         let (cache, package) = cache();
         let seal = later(&cache).make(&package, b"").unwrap();
         std::fs::write(package.join("more"), "").unwrap();
-        assert!(!later(&cache).holds(&package, b"", &seal));
+        assert!(!later(&cache).verify(&package, b"", &seal));
         std::fs::remove_file(package.join("more")).unwrap();
         std::fs::rename(package.join("provider"), cache.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink(cache.path().join("elsewhere"), package.join("provider")).unwrap();
-        assert!(!later(&cache).holds(&package, b"", &seal));
+        assert!(!later(&cache).verify(&package, b"", &seal));
     }
 
     #[test]
@@ -254,14 +255,14 @@ mod tests {
         let seal = later(&cache).make(&package, b"").unwrap();
         let moved = cache.path().join("plugins/two");
         std::fs::rename(&package, &moved).unwrap();
-        assert!(!later(&cache).holds(&moved, b"", &seal));
+        assert!(!later(&cache).verify(&moved, b"", &seal));
         std::fs::rename(&moved, &package).unwrap();
-        assert!(later(&cache).holds(&package, b"", &seal));
+        assert!(later(&cache).verify(&package, b"", &seal));
         let key = cache.path().join(KEY);
         assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         forget_key(cache.path()).unwrap();
         forget_key(cache.path()).unwrap();
-        assert!(!later(&cache).holds(&package, b"", &seal));
+        assert!(!later(&cache).verify(&package, b"", &seal));
         // A key that somebody else could have put there is none.
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
         later(&cache).make(&package, b"").unwrap_err();

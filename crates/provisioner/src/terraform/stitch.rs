@@ -6,34 +6,34 @@ use std::sync::Arc;
 
 use coder_wire::messages::provisioner::LogLevel;
 
-use crate::mask::{Masker, Secrets, without};
+use crate::mask::{Masker, Secrets, replace_ranges};
 
 /// Sources of lines that are told apart; beyond it the oldest words are forgotten.
-const SOURCES: usize = 64;
+const MAX_SOURCES: usize = 64;
 
 /// Lines that wait for the rest of a secret that may never come.
-const WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 
 /// What separates the name of a provisioner from its words.
-const MARKS: [&str; 2] = [" (local-exec): ", " (remote-exec): "];
+const PROVISIONER_PREFIXES: [&str; 2] = [" (local-exec): ", " (remote-exec): "];
 
 struct PendingLine {
     level: LogLevel,
     source: String,
-    words: String,
+    text: String,
     hidden: Vec<Range<usize>>,
 }
 
 impl PendingLine {
-    fn shown(self) -> (LogLevel, String) {
-        (self.level, self.source + &without(&self.words, self.hidden))
+    fn masked(self) -> (LogLevel, String) {
+        (self.level, self.source + &replace_ranges(&self.text, self.hidden))
     }
 }
 
 #[derive(Default)]
 struct SourceTail {
     /// Without line ends.
-    words: String,
+    text: String,
     /// So many of the last bytes may be the beginning of a secret.
     open: usize,
 }
@@ -59,42 +59,42 @@ impl LineMasker {
         if self.masker.is_empty() {
             return vec![(level, text.to_owned())];
         }
-        let (source, words) = split(text);
-        let tail = self.tails.remove(source).unwrap_or_default().words;
+        let (source, text) = split(text);
+        let tail = self.tails.remove(source).unwrap_or_default().text;
         let border = tail.len();
-        let joined = tail + words;
+        let joined = tail + text;
         let mut line =
-            PendingLine { level, source: source.to_owned(), words: words.to_owned(), hidden: Vec::new() };
+            PendingLine { level, source: source.to_owned(), text: text.to_owned(), hidden: Vec::new() };
         for found in self.masker.find(joined.as_bytes()) {
             if found.end <= border {
                 continue;
             }
             line.hidden.push(found.start.saturating_sub(border)..found.end - border);
             if found.start < border {
-                self.hide_before(source, border - found.start);
+                self.mask_previous(source, border - found.start);
             }
         }
         self.waiting.push_back(line);
         let keep = joined.len().saturating_sub(self.masker.reach());
         let keep = (keep..=joined.len()).find(|&at| joined.is_char_boundary(at)).unwrap_or(joined.len());
-        if self.tails.len() >= SOURCES {
+        if self.tails.len() >= MAX_SOURCES {
             self.tails.clear();
         }
-        let words = joined[keep..].to_owned();
-        let open = self.masker.open_end(words.as_bytes());
-        self.tails.insert(source.to_owned(), SourceTail { words, open });
+        let text = joined[keep..].to_owned();
+        let open = self.masker.open_suffix(text.as_bytes());
+        self.tails.insert(source.to_owned(), SourceTail { text, open });
         self.release()
     }
 
     /// What still waits, at the stream's end.
     pub(crate) fn finish(&mut self) -> Vec<(LogLevel, String)> {
-        self.waiting.drain(..).map(PendingLine::shown).collect()
+        self.waiting.drain(..).map(PendingLine::masked).collect()
     }
 
     /// Hides the last bytes that a source has said, as far as they still wait.
-    fn hide_before(&mut self, source: &str, mut bytes: usize) {
+    fn mask_previous(&mut self, source: &str, mut bytes: usize) {
         for line in self.waiting.iter_mut().rev().filter(|line| line.source == source) {
-            let length = line.words.len();
+            let length = line.text.len();
             line.hidden.push(length.saturating_sub(bytes)..length);
             bytes = bytes.saturating_sub(length);
             if bytes == 0 {
@@ -114,18 +114,18 @@ impl LineMasker {
                 }
                 if line.source == *source {
                     first_open = first_open.min(index);
-                    open = open.saturating_sub(line.words.len());
+                    open = open.saturating_sub(line.text.len());
                 }
             }
         }
-        let count = first_open.max(self.waiting.len().saturating_sub(WAITING));
-        self.waiting.drain(..count).map(PendingLine::shown).collect()
+        let count = first_open.max(self.waiting.len().saturating_sub(MAX_WAITING));
+        self.waiting.drain(..count).map(PendingLine::masked).collect()
     }
 }
 
 /// Who says it, and what.
 fn split(text: &str) -> (&str, &str) {
-    let end = MARKS.iter().filter_map(|mark| text.find(mark).map(|at| at + mark.len())).min();
+    let end = PROVISIONER_PREFIXES.iter().filter_map(|mark| text.find(mark).map(|at| at + mark.len())).min();
     text.split_at(end.unwrap_or(0))
 }
 
@@ -137,10 +137,10 @@ mod tests {
         let known = Secrets::default();
         known.add(secrets.iter().copied());
         let mut stitcher = LineMasker::new(known);
-        let mut shown: Vec<_> =
+        let mut masked: Vec<_> =
             lines.iter().flat_map(|line| stitcher.push(LogLevel::Info, line)).map(|(_, text)| text).collect();
-        shown.extend(stitcher.finish().into_iter().map(|(_, text)| text));
-        shown
+        masked.extend(stitcher.finish().into_iter().map(|(_, text)| text));
+        masked
     }
 
     #[test]
@@ -149,22 +149,22 @@ mod tests {
         for at in 1..secret.len() {
             let (head, tail) = secret.split_at(at);
             let lines = [format!("a (local-exec): say {head}"), format!("a (local-exec): {tail} end")];
-            let shown = run(&[secret], &[&lines[0], &lines[1]]);
+            let masked = run(&[secret], &[&lines[0], &lines[1]]);
             // Less than four bytes of it may stay, or lines would wait for everything.
             let first = if at < 4 { lines[0].as_str() } else { "a (local-exec): say (redacted)" };
-            assert_eq!(shown, [first, "a (local-exec): (redacted) end"], "{at}");
+            assert_eq!(masked, [first, "a (local-exec): (redacted) end"], "{at}");
         }
-        let shown = run(&[secret], &["corre", "ct-h", "orse"]);
-        assert_eq!(shown, ["(redacted)"; 3]);
+        let masked = run(&[secret], &["corre", "ct-h", "orse"]);
+        assert_eq!(masked, ["(redacted)"; 3]);
     }
 
     #[test]
     fn lines_of_others_in_between_change_nothing_but_wait() {
-        let shown = run(
+        let masked = run(
             &["correct-horse"],
             &["a (local-exec): correct", "b (local-exec): x", "a (local-exec): -horse"],
         );
-        assert_eq!(shown, ["a (local-exec): (redacted)", "b (local-exec): x", "a (local-exec): (redacted)"]);
+        assert_eq!(masked, ["a (local-exec): (redacted)", "b (local-exec): x", "a (local-exec): (redacted)"]);
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(push("it is correct"), 0);
         assert_eq!(push("something else"), 2);
         assert_eq!(push("correct"), 0);
-        for _ in 0..WAITING - 1 {
+        for _ in 0..MAX_WAITING - 1 {
             assert_eq!(push("b (local-exec): x"), 0);
         }
         assert_eq!(push("b (local-exec): x"), 1, "no line waits for ever");
@@ -193,8 +193,8 @@ mod tests {
             ("correct&amp;ho", "rse&amp;battery"),
             ("636f72726563742668", "6f7273652662617474657279"),
         ] {
-            let shown = run(&[secret], &[&format!("a {first}"), &format!("{second} end")]).concat();
-            let rest = shown.replace(crate::mask::MASK, "").replace("\x1b[31m", "");
+            let masked = run(&[secret], &[&format!("a {first}"), &format!("{second} end")]).concat();
+            let rest = masked.replace(crate::mask::MASK, "").replace("\x1b[31m", "");
             assert_eq!(rest, "a  end", "{first:?} {second:?}");
         }
     }
@@ -208,8 +208,8 @@ mod tests {
             let pieces: Vec<String> =
                 LineSplitter::default().push(text.as_bytes()).iter().map(|piece| piece.text()).collect();
             assert_eq!(pieces.len(), 2);
-            let shown = run(&[secret], &[&pieces[0], &pieces[1]]).concat();
-            assert_eq!(shown.trim_start_matches('x').replace(crate::mask::MASK, ""), " end", "{before}");
+            let masked = run(&[secret], &[&pieces[0], &pieces[1]]).concat();
+            assert_eq!(masked.trim_start_matches('x').replace(crate::mask::MASK, ""), " end", "{before}");
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let encoded = base64::prelude::BASE64_STANDARD.encode(format!("user:{secret}"));
         let lines: Vec<&str> =
             encoded.as_bytes().chunks(20).map(|line| std::str::from_utf8(line).unwrap()).collect();
-        let shown = run(&[secret], &lines).concat();
-        assert!(shown.replace(crate::mask::MASK, "").len() <= 10, "{shown}");
+        let masked = run(&[secret], &lines).concat();
+        assert!(masked.replace(crate::mask::MASK, "").len() <= 10, "{masked}");
     }
 }

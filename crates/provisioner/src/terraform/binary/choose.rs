@@ -15,15 +15,16 @@ use super::{Binary, BinaryOrigin, Product};
 const TOFU_KNOWS_ITSELF: (u64, u64, u64) = (1, 12, 0);
 
 /// The one to run, or none that fits.
-pub(crate) fn choose<'a>(offered: &'a [Binary], required: &TemplateRequirements) -> Option<&'a Binary> {
-    let only_tofu = required.prefers_tofu || offered.iter().all(|binary| binary.product == Product::OpenTofu);
-    offered
+pub(crate) fn choose<'a>(available: &'a [Binary], required: &TemplateRequirements) -> Option<&'a Binary> {
+    let only_tofu =
+        required.prefers_opentofu || available.iter().all(|binary| binary.product == Product::OpenTofu);
+    available
         .iter()
         .enumerate()
         .filter(|(_, binary)| fits(binary, required, only_tofu))
         .min_by(|(place, one), (other_place, other)| {
             let rank = |binary: &Binary| {
-                let by_product = (binary.product == Product::OpenTofu) != required.prefers_tofu;
+                let by_product = (binary.product == Product::OpenTofu) != required.prefers_opentofu;
                 let by_origin = binary.origin == BinaryOrigin::Installed;
                 (by_product, by_origin, !binary.version.is_release())
             };
@@ -36,7 +37,7 @@ pub(crate) fn choose<'a>(offered: &'a [Binary], required: &TemplateRequirements)
 }
 
 fn fits(binary: &Binary, required: &TemplateRequirements, only_tofu: bool) -> bool {
-    if required.needs_tofu.is_some() && binary.reader() == Reader::Terraform {
+    if required.opentofu_only_file.is_some() && binary.reader() == Reader::Terraform {
         return false;
     }
     required
@@ -49,8 +50,8 @@ fn fits(binary: &Binary, required: &TemplateRequirements, only_tofu: bool) -> bo
 /// Numbers of the one product say little about the other, so what is written for Terraform binds OpenTofu only where
 /// OpenTofu itself would be bound, or while a Terraform could be meant.
 fn binds(requirement: &VersionRequirement, binary: &Binary, only_tofu: bool) -> bool {
-    match (binary.product, requirement.of_tofu) {
-        (Product::Terraform, of_tofu) => !of_tofu,
+    match (binary.product, requirement.opentofu_only) {
+        (Product::Terraform, opentofu_only) => !opentofu_only,
         (Product::OpenTofu, true) => binary.reader() == Reader::OpenTofu,
         (Product::OpenTofu, false) if requirement.replaced && binary.reader() == Reader::OpenTofu => false,
         (Product::OpenTofu, false) => !only_tofu || binary.version.numbers < TOFU_KNOWS_ITSELF,
@@ -71,7 +72,7 @@ mod tests {
         };
         let (origin, text) = match text.strip_prefix("own ") {
             Some(text) => (BinaryOrigin::Installed, text),
-            None => (BinaryOrigin::Given, text),
+            None => (BinaryOrigin::Configured, text),
         };
         Binary { path: text.into(), version: Version::parse(text).unwrap(), product, origin }
     }
@@ -79,26 +80,27 @@ mod tests {
     /// Conditions in Terraform's files; `tofu:` before one of a file of OpenTofu.
     fn required(constraints: &[&str]) -> TemplateRequirements {
         let requirement = |text: &&str| {
-            let (of_tofu, text) = text.strip_prefix("tofu:").map_or((false, *text), |text| (true, text));
+            let (opentofu_only, text) =
+                text.strip_prefix("tofu:").map_or((false, *text), |text| (true, text));
             VersionRequirement {
                 constraint: Constraint::parse(text).unwrap(),
                 place: "main.tf:2".to_owned(),
-                of_tofu,
+                opentofu_only,
                 replaced: false,
             }
         };
         let requirements: Vec<_> = constraints.iter().map(requirement).collect();
-        let prefers_tofu = requirements.iter().any(|requirement| requirement.of_tofu);
-        let needs_tofu = prefers_tofu.then(|| "more.tofu".to_owned());
-        TemplateRequirements { requirements, prefers_tofu, needs_tofu }
+        let prefers_opentofu = requirements.iter().any(|requirement| requirement.opentofu_only);
+        let opentofu_only_file = prefers_opentofu.then(|| "more.tofu".to_owned());
+        TemplateRequirements { requirements, prefers_opentofu, opentofu_only_file }
     }
 
     #[test]
     fn what_both_can_read_goes_to_opentofu_if_there_is_one_that_fits() {
         let mut both = required(&["~> 1.5.0", "tofu:>= 1.9"]);
-        both.needs_tofu = None;
+        both.opentofu_only_file = None;
         both.requirements[0].replaced = true;
-        for (offered, wanted) in [
+        for (available, wanted) in [
             (&["1.5.7", "tofu 1.9.0"][..], Some(1)),
             (&["1.5.7", "tofu 1.8.0"], Some(0)),
             (&["1.5.7"], Some(0)),
@@ -106,10 +108,10 @@ mod tests {
             // It reads Terraform's files only.
             (&["tofu 1.7.0"], None),
         ] {
-            let binaries: Vec<_> = offered.iter().map(|text| binary(text)).collect();
+            let binaries: Vec<_> = available.iter().map(|text| binary(text)).collect();
             let chosen = choose(&binaries, &both).map(|chosen| chosen.path.clone());
-            let wanted: Option<&str> = wanted.map(|at: usize| offered[at].trim_start_matches("tofu "));
-            assert_eq!(chosen.as_deref().and_then(|path| path.to_str()), wanted, "{offered:?}");
+            let wanted: Option<&str> = wanted.map(|at: usize| available[at].trim_start_matches("tofu "));
+            assert_eq!(chosen.as_deref().and_then(|path| path.to_str()), wanted, "{available:?}");
         }
         let mut only_tofu = required(&["tofu:>= 1.0"]);
         only_tofu.requirements.clear();
@@ -153,12 +155,12 @@ mod tests {
             (&["1.8.4", "tofu 1.9.0"], &["~> 1.8.0", "tofu:>= 1.9"], None),
             (&["1.11.4"], &["tofu:>= 1.0"], None),
         ];
-        for (offered, constraints, wanted) in table {
-            let binaries: Vec<_> = offered.iter().map(|text| binary(text)).collect();
+        for (available, constraints, wanted) in table {
+            let binaries: Vec<_> = available.iter().map(|text| binary(text)).collect();
             let chosen = choose(&binaries, &required(constraints));
             let place =
                 chosen.map(|chosen| binaries.iter().position(|one| std::ptr::eq(one, chosen)).unwrap());
-            assert_eq!(place, *wanted, "{constraints:?} of {offered:?}");
+            assert_eq!(place, *wanted, "{constraints:?} of {available:?}");
         }
     }
 }

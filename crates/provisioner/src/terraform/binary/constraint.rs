@@ -6,7 +6,7 @@ use std::fmt;
 use super::version::{Version, is_pre_release_byte, number, order_of_pre_releases};
 
 /// Longer texts are no conditions.
-const LONGEST: usize = 4096;
+const MAX_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operator {
@@ -50,7 +50,7 @@ pub(crate) struct Constraint {
 impl Constraint {
     /// None for what is no condition; Terraform says so better, with its place.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_BYTES {
             return None;
         }
         let terms = text.split(',').map(Term::parse).collect::<Option<Vec<_>>>()?;
@@ -185,6 +185,6 @@ mod tests {
         {
             assert!(Constraint::parse(bad).is_none(), "{bad}");
         }
-        assert!(Constraint::parse(&"1".repeat(LONGEST + 1)).is_none());
+        assert!(Constraint::parse(&"1".repeat(MAX_BYTES + 1)).is_none());
     }
 }

@@ -25,11 +25,11 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 const VERSION_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// How long a new program may be busy, and how often it is looked.
-const BUSY: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// More programs in one directory are not looked at.
-const MOST_PROGRAMS: usize = 256;
+const MAX_PROGRAMS: usize = 256;
 
 /// A file as it was when it was asked.
 type FileIdentity = (PathBuf, u64, Option<SystemTime>);
@@ -40,7 +40,7 @@ type ProbeResult = Result<(Version, Product), (Instant, ProbeError)>;
 type SharedProbe = Arc<OnceCell<ProbeResult>>;
 
 /// A program that is of no use is not asked again for so long, unless its file changes.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+const PROBE_RETRY: Duration = Duration::from_secs(60);
 
 /// Why a program did not say its version.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ enum ProbeError {
     /// It is none, or none that can be used.
     Unusable(String),
     /// It could not do so.
-    Kept(StartFailure),
+    StartFailed(StartFailure),
 }
 
 /// Finds programs. Looks again for each job, so one that is put there later is found without a restart.
@@ -56,9 +56,9 @@ enum ProbeError {
 pub(crate) struct Finder {
     source: TerraformSource,
     installer: Option<Installer>,
-    known: Mutex<HashMap<FileIdentity, SharedProbe>>,
+    probes: Mutex<HashMap<FileIdentity, SharedProbe>>,
     /// A job found no program that can run it.
-    doubt: Notify,
+    recheck: Notify,
 }
 
 #[derive(Deserialize)]
@@ -71,13 +71,15 @@ type Candidate = Result<(PathBuf, BinaryOrigin), BinaryError>;
 
 impl Finder {
     pub(crate) fn new(source: TerraformSource, installer: Option<Installer>) -> Self {
-        Self { source, installer, known: Mutex::default(), doubt: Notify::new() }
+        Self { source, installer, probes: Mutex::default(), recheck: Notify::new() }
     }
 
     /// Says which of the places that people named have no program.
-    pub(crate) async fn warn_of_places(&self, environment: &Environment) {
+    pub(crate) async fn warn_of_unusable_paths(&self, environment: &Environment) {
         if self.source != TerraformSource::SearchPath {
-            for error in self.places(environment).await.iter().filter_map(|place| place.as_ref().err()) {
+            for error in
+                self.candidates(environment).await.iter().filter_map(|candidate| candidate.as_ref().err())
+            {
                 tracing::warn!(target: "provisioner", %error, "a place of --terraform-path is of no use");
             }
         }
@@ -89,19 +91,19 @@ impl Finder {
     /// # Errors
     /// None can be used and none could be installed; the text says what to do.
     pub(crate) async fn check(&self, environment: &Environment) -> Result<Binary, BinaryError> {
-        self.known
+        self.probes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|_, asked| asked.get().is_none_or(Result::is_ok));
+            .retain(|_, probe| probe.get().is_none_or(Result::is_ok));
         if let Some(installer) = &self.installer {
-            installer.forget_failure();
+            installer.clear_failure();
         }
         self.choose(environment, &TemplateRequirements::default(), &InstallProgress::silent()).await
     }
 
     /// Waits until a job has found no program.
-    pub(crate) async fn doubted(&self) {
-        self.doubt.notified().await;
+    pub(crate) async fn recheck_requested(&self) {
+        self.recheck.notified().await;
     }
 
     /// The program for a template.
@@ -116,7 +118,7 @@ impl Finder {
     ) -> Result<Binary, BinaryError> {
         let found = self.choose(environment, required, progress).await;
         if found.is_err() {
-            self.doubt.notify_one();
+            self.recheck.notify_one();
         }
         found
     }
@@ -127,21 +129,23 @@ impl Finder {
         required: &TemplateRequirements,
         progress: &InstallProgress<'_>,
     ) -> Result<Binary, BinaryError> {
-        let (offered, mut troubles) = self.offered(environment).await;
+        let (available, mut errors) = self.available(environment).await;
         // Who names a program and errs must not get another one without a word.
         let named = self.source != TerraformSource::SearchPath;
-        if named && !troubles.is_empty() && !offered.iter().any(|binary| binary.origin == BinaryOrigin::Given)
+        if named
+            && !errors.is_empty()
+            && !available.iter().any(|binary| binary.origin == BinaryOrigin::Configured)
         {
-            return Err(troubles.swap_remove(0));
+            return Err(errors.swap_remove(0));
         }
-        if let Some(binary) = choose(&offered, required) {
+        if let Some(binary) = choose(&available, required) {
             return Ok(binary.clone());
         }
-        let installer = self.installer.as_ref().filter(|_| required.needs_tofu.is_none());
-        let without = if offered.is_empty() && !troubles.is_empty() {
-            troubles.swap_remove(0)
+        let installer = self.installer.as_ref().filter(|_| required.opentofu_only_file.is_none());
+        let without = if available.is_empty() && !errors.is_empty() {
+            errors.swap_remove(0)
         } else {
-            none_fits(required, &offered, installer.is_some() || required.needs_tofu.is_some())
+            none_fits(required, &available, installer.is_some() || required.opentofu_only_file.is_some())
         };
         let Some(installer) = installer else { return Err(without) };
         let failed = |reason: String| BinaryError::Install { without: Box::new(without.clone()), reason };
@@ -149,39 +153,41 @@ impl Finder {
             .install(required, &without, progress)
             .await
             .map_err(|error| failed(error.to_string()))?;
-        self.ask(&path, BinaryOrigin::Installed, environment).await.map_err(|error| failed(error.to_string()))
+        self.probe(&path, BinaryOrigin::Installed, environment)
+            .await
+            .map_err(|error| failed(error.to_string()))
     }
 
     /// What can be run, and why other places have nothing that can.
-    async fn offered(&self, environment: &Environment) -> (Vec<Binary>, Vec<BinaryError>) {
-        let (mut offered, mut troubles) = (Vec::new(), Vec::new());
-        for place in self.places(environment).await {
-            let asked = match place {
-                Ok((path, origin)) => self.ask(&path, origin, environment).await,
+    async fn available(&self, environment: &Environment) -> (Vec<Binary>, Vec<BinaryError>) {
+        let (mut available, mut errors) = (Vec::new(), Vec::new());
+        for candidate in self.candidates(environment).await {
+            let probe = match candidate {
+                Ok((path, origin)) => self.probe(&path, origin, environment).await,
                 Err(error) => Err(error),
             };
-            match asked {
-                Ok(binary) => offered.push(binary),
-                Err(error) => troubles.push(error),
+            match probe {
+                Ok(binary) => available.push(binary),
+                Err(error) => errors.push(error),
             }
         }
-        (offered, troubles)
+        (available, errors)
     }
 
-    async fn places(&self, environment: &Environment) -> Vec<Candidate> {
+    async fn candidates(&self, environment: &Environment) -> Vec<Candidate> {
         let source = self.source.clone();
         let path = environment.path().map(OsStr::to_owned);
         let installed = self.installer.as_ref().map(|installer| installer.dir().to_owned());
         let looked = tokio::task::spawn_blocking(move || {
-            let mut places = given(&source, path.as_deref());
+            let mut candidates = configured(&source, path.as_deref());
             let own = installed.iter().flat_map(|dir| programs_in(dir));
-            places.extend(own.map(|path| Ok((path, BinaryOrigin::Installed))));
-            places
+            candidates.extend(own.map(|path| Ok((path, BinaryOrigin::Installed))));
+            candidates
         });
         looked.await.unwrap_or_default()
     }
 
-    async fn ask(
+    async fn probe(
         &self,
         path: &Path,
         origin: BinaryOrigin,
@@ -191,27 +197,28 @@ impl Finder {
         let path = tokio::fs::canonicalize(path).await.map_err(|error| unusable(error.to_string()))?;
         let file = tokio::fs::metadata(&path).await.map_err(|error| unusable(error.to_string()))?;
         let identity = (path.clone(), file.len(), file.modified().ok());
-        let asked = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let probe = {
+            let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
             // Of a program that was replaced nobody asks again.
-            known.retain(|other, _| other.0 != path || *other == identity);
-            let asked = known.entry(identity).or_default();
+            probes.retain(|other, _| other.0 != path || *other == identity);
+            let probe = probes.entry(identity).or_default();
             // A limit of the machine may be raised, or not be reached any more, at any time.
-            let is_over = |(at, failure): &(Instant, ProbeError)| {
-                matches!(failure, ProbeError::Kept(cause) if cause.may_pass) || at.elapsed() > ASK_AGAIN
+            let is_expired = |(at, failure): &(Instant, ProbeError)| {
+                matches!(failure, ProbeError::StartFailed(cause) if cause.is_transient)
+                    || at.elapsed() > PROBE_RETRY
             };
-            if asked.get().is_some_and(|said| said.as_ref().is_err_and(is_over)) {
-                *asked = SharedProbe::default();
+            if probe.get().is_some_and(|result| result.as_ref().is_err_and(is_expired)) {
+                *probe = SharedProbe::default();
             }
-            Arc::clone(asked)
+            Arc::clone(probe)
         };
         // Of many jobs at once one asks, and the others wait for its answer.
-        let said = asked.get_or_init(|| async {
-            ask(&path, environment).await.map_err(|failure| (Instant::now(), failure))
+        let result = probe.get_or_init(|| async {
+            probe(&path, environment).await.map_err(|failure| (Instant::now(), failure))
         });
-        let (version, product) = said.await.clone().map_err(|(_, failure)| match failure {
+        let (version, product) = result.await.clone().map_err(|(_, failure)| match failure {
             ProbeError::Unusable(reason) => unusable(reason),
-            ProbeError::Kept(cause) => BinaryError::CannotStart(path.clone(), cause.text),
+            ProbeError::StartFailed(cause) => BinaryError::CannotStart(path.clone(), cause.text),
         })?;
         if version.numbers < MINIMUM {
             let path = path.display().to_string();
@@ -221,39 +228,40 @@ impl Finder {
     }
 }
 
-fn none_fits(required: &TemplateRequirements, offered: &[Binary], says_enough: bool) -> BinaryError {
-    let offered: Vec<String> = offered.iter().map(ToString::to_string).collect();
+fn none_fits(required: &TemplateRequirements, available: &[Binary], has_other_advice: bool) -> BinaryError {
+    let available: Vec<String> = available.iter().map(ToString::to_string).collect();
     BinaryError::NoneFits {
         required: required.to_string(),
-        offered: if offered.is_empty() { "nothing".to_owned() } else { offered.join(", ") },
-        installing: if says_enough { "" } else { ", or let it install one (--terraform-install)" }.to_owned(),
+        available: if available.is_empty() { "nothing".to_owned() } else { available.join(", ") },
+        installing: if has_other_advice { "" } else { ", or let it install one (--terraform-install)" }
+            .to_owned(),
     }
 }
 
 /// What people offer. Blocks.
-fn given(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Candidate> {
+fn configured(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Candidate> {
     let missing = |path: &Path| BinaryError::Unusable(path.to_owned(), "no such file".to_owned());
-    let places = match source {
+    let candidates = match source {
         TerraformSource::SearchPath => {
             let found = ["terraform", "tofu"].iter().filter_map(|name| search(path, name));
-            let found: Vec<Candidate> = found.map(|path| Ok((path, BinaryOrigin::Given))).collect();
+            let found: Vec<Candidate> = found.map(|path| Ok((path, BinaryOrigin::Configured))).collect();
             return if found.is_empty() { vec![Err(BinaryError::NotInPath)] } else { found };
         }
         TerraformSource::File(path) => std::slice::from_ref(path),
-        TerraformSource::Paths(places) => places,
+        TerraformSource::Paths(candidates) => candidates,
     };
     let mut found = Vec::new();
-    for place in places {
-        if place.is_dir() {
-            let programs = programs_in(place);
+    for candidate in candidates {
+        if candidate.is_dir() {
+            let programs = programs_in(candidate);
             if programs.is_empty() {
-                found.push(Err(BinaryError::EmptyDirectory(place.clone())));
+                found.push(Err(BinaryError::EmptyDirectory(candidate.clone())));
             }
-            found.extend(programs.into_iter().map(|path| Ok((path, BinaryOrigin::Given))));
-        } else if place.is_file() {
-            found.push(Ok((place.clone(), BinaryOrigin::Given)));
+            found.extend(programs.into_iter().map(|path| Ok((path, BinaryOrigin::Configured))));
+        } else if candidate.is_file() {
+            found.push(Ok((candidate.clone(), BinaryOrigin::Configured)));
         } else {
-            found.push(Err(missing(place)));
+            found.push(Err(missing(candidate)));
         }
     }
     found
@@ -299,13 +307,13 @@ fn programs_in(dir: &Path) -> Vec<PathBuf> {
             found.push(path);
         }
     }
-    found.truncate(MOST_PROGRAMS);
+    found.truncate(MAX_PROGRAMS);
     found
 }
 
-async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product), ProbeError> {
+async fn probe(path: &Path, environment: &Environment) -> Result<(Version, Product), ProbeError> {
     let unusable = |reason: &str| ProbeError::Unusable(reason.to_owned());
-    let bytes = run(path, &["version", "-json"], environment).await?;
+    let bytes = run_program(path, &["version", "-json"], environment).await?;
     let output: VersionOutput =
         serde_json::from_slice(&bytes).map_err(|_| unusable("version -json printed no version"))?;
     let version = Version::parse(&output.terraform_version).ok_or_else(|| {
@@ -318,7 +326,7 @@ async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product
         Product::OpenTofu
     } else {
         // Both say `terraform_version` in JSON; in words they tell which they are.
-        let words = run(path, &["version"], environment).await?;
+        let words = run_program(path, &["version"], environment).await?;
         if words.starts_with(b"OpenTofu") { Product::OpenTofu } else { Product::Terraform }
     };
     Ok((version, product))
@@ -326,21 +334,25 @@ async fn ask(path: &Path, environment: &Environment) -> Result<(Version, Product
 
 /// What a program prints. How it ends counts only when it was for a cause outside of it: old versions end with an error
 /// after they have said everything.
-async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Result<Vec<u8>, ProbeError> {
+async fn run_program(
+    path: &Path,
+    arguments: &[&str],
+    environment: &Environment,
+) -> Result<Vec<u8>, ProbeError> {
     let mut command = tokio::process::Command::new(path);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     environment.apply_basic(&mut command);
     command.kill_on_drop(true);
-    let until = Instant::now() + BUSY;
+    let until = Instant::now() + BUSY_TIMEOUT;
     let mut child = loop {
         match command.spawn() {
             // It was written a moment ago, and a process that this one was about to start then still holds it open.
             Err(error)
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy && Instant::now() < until =>
             {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
-            Err(error) => return Err(ProbeError::Kept(start_failure::of_start(path, &error))),
+            Err(error) => return Err(ProbeError::StartFailed(start_failure::from_spawn_error(path, &error))),
             Ok(child) => break child,
         }
     };
@@ -355,8 +367,8 @@ async fn run(path: &Path, arguments: &[&str], environment: &Environment) -> Resu
     let unusable = |reason: String| ProbeError::Unusable(reason);
     let answer = answer.await.map_err(|_| unusable("version did not answer in 30 s".to_owned()))?;
     let (bytes, errors, status) = answer.map_err(|error| unusable(error.to_string()))?;
-    match start_failure::of_end(status, &String::from_utf8_lossy(&errors)) {
-        Some(cause) => Err(ProbeError::Kept(cause)),
+    match start_failure::from_exit(status, &String::from_utf8_lossy(&errors)) {
+        Some(cause) => Err(ProbeError::StartFailed(cause)),
         None => Ok(bytes),
     }
 }
@@ -383,8 +395,8 @@ mod tests {
 
     fn required(constraint: &str) -> TemplateRequirements {
         let constraint = Constraint::parse(constraint).unwrap();
-        let place = "main.tf:3".to_owned();
-        let requirement = VersionRequirement { constraint, place, of_tofu: false, replaced: false };
+        let candidate = "main.tf:3".to_owned();
+        let requirement = VersionRequirement { constraint, candidate, opentofu_only: false, replaced: false };
         TemplateRequirements { requirements: vec![requirement], ..TemplateRequirements::default() }
     }
 
@@ -402,9 +414,9 @@ mod tests {
         std::fs::copy("/bin/true", &path).unwrap();
         let open = std::fs::File::options().append(true).open(&path).unwrap();
         let environment = Environment::of_daemon();
-        let running = run(&path, &[], &environment);
+        let running = run_program(&path, &[], &environment);
         let closing = async {
-            tokio::time::sleep(LOOK_AGAIN * 2).await;
+            tokio::time::sleep(POLL_INTERVAL * 2).await;
             drop(open);
         };
         let (ran, ()) = tokio::join!(running, closing);
@@ -462,8 +474,8 @@ mod tests {
         }
         script(&dir.path().join("b/terraform-provider-x"), "9.0.0");
         script(&dir.path().join("c/program"), "1.8.3");
-        let places = ["a", "b", "c/program"].map(|name| dir.path().join(name)).to_vec();
-        let finder = Finder::new(TerraformSource::Paths(places), None);
+        let candidates = ["a", "b", "c/program"].map(|name| dir.path().join(name)).to_vec();
+        let finder = Finder::new(TerraformSource::Paths(candidates), None);
         for (constraint, wanted) in
             [(">= 1", "1.11.4"), ("~> 1.5.0", "1.5.7"), ("< 1.11", "1.9.8"), ("= 1.8.3", "1.8.3")]
         {

@@ -18,7 +18,7 @@ use crate::terraform::kept_modules::calls::{self, CallAttributes, one_or_many};
 use crate::terraform::kept_modules::origin::is_local;
 
 /// More folders of modules are not looked at.
-const MOST_FOLDERS: usize = 256;
+const MAX_FOLDERS: usize = 256;
 
 const MODULES: &str = ".terraform/modules";
 
@@ -29,7 +29,7 @@ pub(crate) struct VersionRequirement {
     /// File and line, seen from the template's folder.
     pub(crate) place: String,
     /// It stands in a file that only OpenTofu reads.
-    pub(crate) of_tofu: bool,
+    pub(crate) opentofu_only: bool,
     /// OpenTofu reads a file of its own instead of this one.
     pub(crate) replaced: bool,
 }
@@ -39,9 +39,9 @@ pub(crate) struct VersionRequirement {
 pub(crate) struct TemplateRequirements {
     pub(crate) requirements: Vec<VersionRequirement>,
     /// There are files that only OpenTofu reads.
-    pub(crate) prefers_tofu: bool,
+    pub(crate) prefers_opentofu: bool,
     /// One of them that Terraform has nothing instead of.
-    pub(crate) needs_tofu: Option<String>,
+    pub(crate) opentofu_only_file: Option<String>,
 }
 
 impl fmt::Display for TemplateRequirements {
@@ -51,7 +51,7 @@ impl fmt::Display for TemplateRequirements {
             .iter()
             .map(|requirement| format!("{:?} ({})", requirement.constraint.to_string(), requirement.place))
             .collect();
-        words.extend(self.needs_tofu.iter().map(|file| format!("OpenTofu, as only it reads {file}")));
+        words.extend(self.opentofu_only_file.iter().map(|file| format!("OpenTofu, as only it reads {file}")));
         f.write_str(&words.join(" and "))
     }
 }
@@ -60,21 +60,21 @@ impl TemplateRequirements {
     /// Reads a template's folder. Blocks, so call it off the async threads.
     pub(crate) fn read(root: &Path) -> Self {
         let mut found = Self::default();
-        let mut waiting = vec![root.to_owned()];
-        waiting.extend(fetched_modules(root));
+        let mut pending = vec![root.to_owned()];
+        pending.extend(downloaded_module_dirs(root));
         let mut seen = BTreeSet::new();
-        while let Some(dir) = waiting.pop() {
+        while let Some(dir) = pending.pop() {
             let Ok(dir) = dir.canonicalize() else { continue };
             let inside = root.canonicalize().is_ok_and(|root| dir.starts_with(root));
-            if inside && seen.len() < MOST_FOLDERS && seen.insert(dir.clone()) {
-                found.read_folder(root, &dir, &mut waiting);
+            if inside && seen.len() < MAX_FOLDERS && seen.insert(dir.clone()) {
+                found.read_folder(root, &dir, &mut pending);
             }
         }
         found.requirements.sort_by(|one, other| one.place.cmp(&other.place));
         found
     }
 
-    fn read_folder(&mut self, root: &Path, dir: &Path, waiting: &mut Vec<PathBuf>) {
+    fn read_folder(&mut self, root: &Path, dir: &Path, pending: &mut Vec<PathBuf>) {
         let root = root.canonicalize().unwrap_or_default();
         let mut here: Vec<VersionRequirement> = Vec::new();
         let files = files(dir);
@@ -83,14 +83,14 @@ impl TemplateRequirements {
             .map(|(name, kind)| {
                 let has_twin = SourceName::parse(name)
                     .is_some_and(|source| files.iter().any(|(other, _)| *other == source.twin()));
-                if kind.of_tofu {
-                    self.prefers_tofu = true;
+                if kind.opentofu_only {
+                    self.prefers_opentofu = true;
                     let shown = dir.strip_prefix(&root).unwrap_or(dir).join(name).display().to_string();
-                    if !has_twin && self.needs_tofu.is_none() {
-                        self.needs_tofu = Some(shown);
+                    if !has_twin && self.opentofu_only_file.is_none() {
+                        self.opentofu_only_file = Some(shown);
                     }
                 }
-                has_twin && !kind.of_tofu
+                has_twin && !kind.opentofu_only
             })
             .collect();
         for ((name, kind), replaced) in files.into_iter().zip(replaced) {
@@ -105,14 +105,14 @@ impl TemplateRequirements {
             let requirements = read.constraints.into_iter().filter_map(|(line, text)| {
                 let constraint = Constraint::parse(&text)?;
                 let place = format!("{}:{line}", shown.display());
-                Some(VersionRequirement { constraint, place, of_tofu: kind.of_tofu, replaced })
+                Some(VersionRequirement { constraint, place, opentofu_only: kind.opentofu_only, replaced })
             });
             let requirements: Vec<_> = requirements.collect();
             if kind.is_override && !requirements.is_empty() {
                 here.clear();
             }
             here.extend(requirements);
-            waiting.extend(read.folders.into_iter().map(|folder| dir.join(folder)));
+            pending.extend(read.folders.into_iter().map(|folder| dir.join(folder)));
         }
         self.requirements.append(&mut here);
     }
@@ -120,7 +120,7 @@ impl TemplateRequirements {
 
 #[derive(Debug, Clone, Copy)]
 struct SourceKind {
-    of_tofu: bool,
+    opentofu_only: bool,
     is_json: bool,
     is_override: bool,
 }
@@ -135,8 +135,8 @@ fn files(dir: &Path) -> Vec<(String, SourceKind)> {
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let source = SourceName::parse(&name)?;
-            let SourceName { of_tofu, is_json, .. } = source;
-            let kind = SourceKind { of_tofu, is_json, is_override: source.is_override() };
+            let SourceName { opentofu_only, is_json, .. } = source;
+            let kind = SourceKind { opentofu_only, is_json, is_override: source.is_override() };
             Some((name, kind))
         })
         .collect();
@@ -147,7 +147,7 @@ fn files(dir: &Path) -> Vec<(String, SourceKind)> {
 }
 
 /// Folders of the modules that a build brings along.
-fn fetched_modules(root: &Path) -> Vec<PathBuf> {
+fn downloaded_module_dirs(root: &Path) -> Vec<PathBuf> {
     let manifest = std::fs::read(root.join(MODULES).join("modules.json")).unwrap_or_default();
     let Ok(manifest) = serde_json::from_slice::<Value>(&manifest) else { return Vec::new() };
     let modules = manifest.get("Modules").and_then(Value::as_array);
@@ -236,7 +236,7 @@ mod tests {
             required.to_string(),
             "\">= 1.2\" (main.tf:3) and \"< 2\" (main.tf:6) and \"~> 1.5\" (more.tf.json:2)"
         );
-        assert!(required.needs_tofu.is_none() && !required.prefers_tofu);
+        assert!(required.opentofu_only_file.is_none() && !required.prefers_opentofu);
         assert_eq!(read(&[("main.tf", "variable \"a\" {}\n")]), TemplateRequirements::default());
     }
 
@@ -263,7 +263,9 @@ mod tests {
         assert_eq!(required.to_string(), "\"~> 1.5.0\" (override.tf:2)");
         let required = read(&[("main.tf", &block("~> 1.2.0")), ("more.tofu", &block(">= 1.8"))]);
         assert!(
-            required.prefers_tofu && required.requirements[1].of_tofu && !required.requirements[0].of_tofu
+            required.prefers_opentofu
+                && required.requirements[1].opentofu_only
+                && !required.requirements[0].opentofu_only
         );
         assert!(required.to_string().ends_with("OpenTofu, as only it reads more.tofu"), "{required}");
     }
@@ -272,13 +274,13 @@ mod tests {
     fn a_template_that_both_can_read_needs_neither() {
         let both = [("main.tf", &*block("~> 1.2.0")), ("main.tofu", &block(">= 1.8"))];
         let required = read(&both);
-        assert!(required.prefers_tofu && required.needs_tofu.is_none(), "{required}");
+        assert!(required.prefers_opentofu && required.opentofu_only_file.is_none(), "{required}");
         let [terraforms, tofus] = &required.requirements[..] else { panic!("{required}") };
-        assert!(terraforms.replaced && !terraforms.of_tofu && tofus.of_tofu && !tofus.replaced);
+        assert!(terraforms.replaced && !terraforms.opentofu_only && tofus.opentofu_only && !tofus.replaced);
         // JSON is no twin of HCL, and a module counts as the template does.
         let call = "module \"m\" {\n  source = \"./m\"\n}\n";
         let required = read(&[("main.tf", call), ("m/x.tf.json", "{}"), ("m/x.tofu", "")]);
-        assert_eq!(required.needs_tofu.as_deref(), Some("m/x.tofu"));
+        assert_eq!(required.opentofu_only_file.as_deref(), Some("m/x.tofu"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) fn of(converted: ConvertedResources) -> Value {
         "Resources": list(resources, resource),
         "Parameters": list(converted.parameters, parameter),
         "Presets": list(converted.presets, preset),
-        "ExternalAuthProviders": list(providers, |p| filled(json!({"id": p.id, "optional": p.optional}))),
+        "ExternalAuthProviders": list(providers, |p| writable(json!({"id": p.id, "optional": p.optional}))),
         "AITasks": list(converted.ai_tasks, ai_task),
         "HasAITasks": converted.has_ai_tasks,
         "HasExternalAgents": converted.has_external_agents,
@@ -27,7 +27,7 @@ fn list<T>(items: Vec<T>, of: impl FnMut(T) -> Value) -> Value {
 }
 
 /// The object without zero values.
-fn filled(value: Value) -> Value {
+fn writable(value: Value) -> Value {
     let Value::Object(map) = value else { return value };
     let is_zero = |value: &Value| match value {
         Value::Null => true,
@@ -42,7 +42,7 @@ fn filled(value: Value) -> Value {
 
 /// The object without zero values, and with entries that are there even when they are zero.
 fn filled_with(value: Value, always: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
-    let mut object = match filled(value) {
+    let mut object = match writable(value) {
         Value::Object(map) => map,
         _ => Map::new(),
     };
@@ -54,9 +54,9 @@ fn filled_with(value: Value, always: impl IntoIterator<Item = (&'static str, Opt
 fn resource(mut from: pb::Resource) -> Value {
     from.agents.sort_by(|a, b| a.name.cmp(&b.name));
     let metadata = |m: pb::resource::Metadata| {
-        filled(json!({"key": m.key, "value": m.value, "sensitive": m.sensitive, "is_null": m.is_null}))
+        writable(json!({"key": m.key, "value": m.value, "sensitive": m.sensitive, "is_null": m.is_null}))
     };
-    filled(json!({
+    writable(json!({
         "name": from.name,
         "type": from.r#type,
         "agents": list(from.agents, agent),
@@ -75,16 +75,18 @@ fn agent(mut from: pb::Agent) -> Value {
     from.scripts.sort_by(|a, b| a.display_name.cmp(&b.display_name));
     from.devcontainers.sort_by(|a, b| a.name.cmp(&b.name));
     let metadata = |m: pb::agent::Metadata| {
-        filled(json!({
+        writable(json!({
             "key": m.key, "display_name": m.display_name, "script": m.script,
             "interval": m.interval, "timeout": m.timeout, "order": m.order,
         }))
     };
     let devcontainer = |d: pb::Devcontainer| {
-        filled(json!({"workspace_folder": d.workspace_folder, "config_path": d.config_path, "name": d.name}))
+        writable(
+            json!({"workspace_folder": d.workspace_folder, "config_path": d.config_path, "name": d.name}),
+        )
     };
     let display = |d: pb::DisplayApps| {
-        filled(json!({
+        writable(json!({
             "vscode": d.vscode, "vscode_insiders": d.vscode_insiders, "web_terminal": d.web_terminal,
             "ssh_helper": d.ssh_helper, "port_forwarding_helper": d.port_forwarding_helper,
         }))
@@ -106,7 +108,7 @@ fn agent(mut from: pb::Agent) -> Value {
         "motd_file": from.motd_file,
         "metadata": list(from.metadata, metadata),
         "scripts": list(from.scripts, script),
-        "extra_envs": list(from.extra_envs, |env| filled(json!({"name": env.name, "value": env.value}))),
+        "extra_envs": list(from.extra_envs, |env| writable(json!({"name": env.name, "value": env.value}))),
         "order": from.order,
         "devcontainers": list(from.devcontainers, devcontainer),
         "api_key_scope": from.api_key_scope,
@@ -122,15 +124,15 @@ fn agent(mut from: pb::Agent) -> Value {
 }
 
 fn monitoring(from: pb::ResourcesMonitoring) -> Value {
-    let memory = from.memory.map(|m| filled(json!({"enabled": m.enabled, "threshold": m.threshold})));
+    let memory = from.memory.map(|m| writable(json!({"enabled": m.enabled, "threshold": m.threshold})));
     let volume = |v: pb::VolumeResourceMonitor| {
-        filled(json!({"path": v.path, "enabled": v.enabled, "threshold": v.threshold}))
+        writable(json!({"path": v.path, "enabled": v.enabled, "threshold": v.threshold}))
     };
     filled_with(json!({ "volumes": list(from.volumes, volume) }), [("memory", memory)])
 }
 
 fn script(from: pb::Script) -> Value {
-    filled(json!({
+    writable(json!({
         "display_name": from.display_name, "icon": from.icon, "script": from.script, "cron": from.cron,
         "start_blocks_login": from.start_blocks_login, "run_on_start": from.run_on_start,
         "run_on_stop": from.run_on_stop, "timeout_seconds": from.timeout_seconds, "log_path": from.log_path,
@@ -141,7 +143,7 @@ fn app(from: pb::App) -> Value {
     let digest = Sha256::digest(format!("{}{}", from.slug, from.display_name));
     let id = uuid::Uuid::from_slice(&digest[..16]).unwrap_or_default();
     let healthcheck = from.healthcheck.map(|check| {
-        filled(json!({"url": check.url, "interval": check.interval, "threshold": check.threshold}))
+        writable(json!({"url": check.url, "interval": check.interval, "threshold": check.threshold}))
     });
     let value = json!({
         "slug": from.slug, "display_name": from.display_name, "command": from.command, "url": from.url,
@@ -153,13 +155,13 @@ fn app(from: pb::App) -> Value {
 }
 
 fn ai_task(from: pb::AiTask) -> Value {
-    let sidebar = from.sidebar_app.map(|app| filled(json!({ "id": app.id })));
+    let sidebar = from.sidebar_app.map(|app| writable(json!({ "id": app.id })));
     filled_with(json!({"id": from.id, "app_id": from.app_id}), [("sidebar_app", sidebar)])
 }
 
 fn parameter(from: pb::RichParameter) -> Value {
     let option = |o: pb::RichParameterOption| {
-        filled(json!({"name": o.name, "description": o.description, "value": o.value, "icon": o.icon}))
+        writable(json!({"name": o.name, "description": o.description, "value": o.value, "icon": o.icon}))
     };
     let value = json!({
         "name": from.name, "display_name": from.display_name, "description": from.description,
@@ -177,7 +179,7 @@ fn parameter(from: pb::RichParameter) -> Value {
 }
 
 fn preset(from: pb::Preset) -> Value {
-    let parameter = |p: pb::PresetParameter| filled(json!({"name": p.name, "value": p.value}));
+    let parameter = |p: pb::PresetParameter| writable(json!({"name": p.name, "value": p.value}));
     let value = json!({
         "name": from.name, "description": from.description, "icon": from.icon, "default": from.default,
         "parameters": list(from.parameters, parameter),
@@ -186,10 +188,11 @@ fn preset(from: pb::Preset) -> Value {
 }
 
 fn prebuild(from: pb::Prebuild) -> Value {
-    let policy = from.expiration_policy.map(|policy| filled(json!({ "ttl": policy.ttl })));
-    let entry = |s: pb::Schedule| filled(json!({"cron": s.cron, "instances": s.instances}));
-    let scheduling =
-        from.scheduling.map(|s| filled(json!({"timezone": s.timezone, "schedule": list(s.schedule, entry)})));
+    let policy = from.expiration_policy.map(|policy| writable(json!({ "ttl": policy.ttl })));
+    let entry = |s: pb::Schedule| writable(json!({"cron": s.cron, "instances": s.instances}));
+    let scheduling = from
+        .scheduling
+        .map(|s| writable(json!({"timezone": s.timezone, "schedule": list(s.schedule, entry)})));
     filled_with(
         json!({ "instances": from.instances }),
         [("expiration_policy", policy), ("scheduling", scheduling)],

@@ -24,17 +24,17 @@ const ARCHIVE_LIMIT: u64 = 1024 * 1024 * 1024;
 /// Progress is said each time so much more of an archive is there.
 const STEP_PERCENT: u64 = 25;
 
-const NEXT: &str = "name a mirror that can be reached with --terraform-mirror, or switch this off with --terraform-install=false";
+const NEXT_STEP: &str = "name a mirror that can be reached with --terraform-mirror, or switch this off with --terraform-install=false";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error(transparent)]
     SetUp(#[from] HttpClientError),
-    #[error("{0} is no address: {NEXT}")]
+    #[error("{0} is no address: {NEXT_STEP}")]
     Address(url::ParseError),
-    #[error("{url} cannot be fetched: {reason}: {NEXT}")]
+    #[error("{url} cannot be fetched: {reason}: {NEXT_STEP}")]
     Failed { url: String, reason: String },
-    #[error("{url} cannot be fetched: the server answers {status}: {NEXT}")]
+    #[error("{url} cannot be fetched: the server answers {status}: {NEXT_STEP}")]
     Status { url: String, status: u16 },
     #[error("{url} is longer than {limit} bytes; this is not what was expected there")]
     TooLong { url: String, limit: u64 },
@@ -56,15 +56,15 @@ impl ReleaseServer {
     }
 
     /// Its address without credentials.
-    pub(super) fn shown(&self) -> String {
-        shown(&self.base)
+    pub(super) fn without_credentials(&self) -> String {
+        without_credentials(&self.base)
     }
 
     /// A file that is kept in memory.
     pub(super) async fn get(&self, path: &str, limit: usize) -> Result<Vec<u8>, FetchError> {
         let (url, mut response) = self.open(path).await?;
         let body = web::body(&mut response, limit).await.map_err(|error| self.failed(&url, &error))?;
-        body.ok_or_else(|| FetchError::TooLong { url: shown(&url), limit: limit as u64 })
+        body.ok_or_else(|| FetchError::TooLong { url: without_credentials(&url), limit: limit as u64 })
     }
 
     /// A file that is kept on disk; returns its hexadecimal SHA-256.
@@ -82,14 +82,14 @@ impl ReleaseServer {
         while let Some(piece) = response.chunk().await.map_err(|error| self.failed(&url, &error))? {
             done += piece.len() as u64;
             if done > ARCHIVE_LIMIT {
-                return Err(FetchError::TooLong { url: shown(&url), limit: ARCHIVE_LIMIT });
+                return Err(FetchError::TooLong { url: without_credentials(&url), limit: ARCHIVE_LIMIT });
             }
             sum.update(&piece);
             file.write_all(&piece).await.map_err(disk)?;
             let percent = (done * 100).checked_div(size).unwrap_or(0);
             if percent >= next && next < 100 {
                 let mebibytes = size / (1024 * 1024);
-                progress.say(&format!("Downloading Terraform: {percent} % of {mebibytes} MiB")).await;
+                progress.report(&format!("Downloading Terraform: {percent} % of {mebibytes} MiB")).await;
                 next = percent - percent % STEP_PERCENT + STEP_PERCENT;
             }
         }
@@ -101,33 +101,39 @@ impl ReleaseServer {
         let url = self.base.join(path).map_err(FetchError::Address)?;
         let response = tokio::time::timeout(self.read_timeout, self.http.get(url.clone()).send())
             .await
-            .map_err(|_| self.silent(&url))?
+            .map_err(|_| self.timed_out(&url))?
             .map_err(|error| self.failed(&url, &error))?;
         if !response.status().is_success() {
-            return Err(FetchError::Status { url: shown(&url), status: response.status().as_u16() });
+            return Err(FetchError::Status {
+                url: without_credentials(&url),
+                status: response.status().as_u16(),
+            });
         }
         Ok((url, response))
     }
 
-    fn silent(&self, url: &Url) -> FetchError {
+    fn timed_out(&self, url: &Url) -> FetchError {
         let reason = format!("the server said nothing for {} s", self.read_timeout.as_secs_f32());
-        FetchError::Failed { url: shown(url), reason }
+        FetchError::Failed { url: without_credentials(url), reason }
     }
 
     /// In the words of the innermost cause, which is the one that says what happened.
     fn failed(&self, url: &Url, error: &reqwest::Error) -> FetchError {
         if error.is_timeout() {
-            return self.silent(url);
+            return self.timed_out(url);
         }
         if let Some(reason) = refused_certificate(error) {
-            return FetchError::Failed { url: shown(url), reason };
+            return FetchError::Failed { url: without_credentials(url), reason };
         }
-        let innermost = error_chain::causes(error).last().map(ToString::to_string);
-        FetchError::Failed { url: shown(url), reason: innermost.unwrap_or_default() }
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        FetchError::Failed { url: without_credentials(url), reason: cause.to_string() }
     }
 }
 
-fn shown(url: &Url) -> String {
+fn without_credentials(url: &Url) -> String {
     let mut url = url.clone();
     // Fails only for addresses that have no host, and those have no password either.
     let _ = url.set_username("");

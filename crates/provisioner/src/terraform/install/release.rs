@@ -144,7 +144,7 @@ mod tests {
         let requirement = |text| VersionRequirement {
             constraint: Constraint::parse(text).unwrap(),
             place: "main.tf:1".to_owned(),
-            of_tofu: false,
+            opentofu_only: false,
             replaced: false,
         };
         let required = TemplateRequirements {

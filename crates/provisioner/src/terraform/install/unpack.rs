@@ -9,7 +9,7 @@ use super::InstallError;
 const PROGRAM: &str = "terraform";
 
 /// Programs have some 100 megabytes.
-const LARGEST: u64 = 2 * 1024 * 1024 * 1024;
+const MAX_PROGRAM_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
 /// Writes the program to `to`. Blocks.
 pub(super) fn program(archive: &Path, to: &Path) -> Result<(), InstallError> {
@@ -23,8 +23,8 @@ pub(super) fn program(archive: &Path, to: &Path) -> Result<(), InstallError> {
     let entry = archive.by_name(PROGRAM).map_err(|error| broken(&error))?;
     let mut program = std::fs::OpenOptions::new();
     let mut program = program.write(true).create_new(true).mode(0o755).open(to).map_err(disk)?;
-    let written = std::io::copy(&mut entry.take(LARGEST + 1), &mut program).map_err(disk)?;
-    if written > LARGEST {
+    let written = std::io::copy(&mut entry.take(MAX_PROGRAM_BYTES + 1), &mut program).map_err(disk)?;
+    if written > MAX_PROGRAM_BYTES {
         return Err(broken(&"its program is too large"));
     }
     program.sync_all().map_err(disk)

@@ -3,11 +3,11 @@
 use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderName, LAST_MODIFIED};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// A text that differs when the archive at this address does; none when the server gives no such.
-pub(crate) async fn mark(http: &Client, url: &str) -> Option<String> {
-    let asked = tokio::time::timeout(PATIENCE, http.head(url).send()).await.ok()?;
+pub(crate) async fn fingerprint(http: &Client, url: &str) -> Option<String> {
+    let asked = tokio::time::timeout(TIMEOUT, http.head(url).send()).await.ok()?;
     let answer = asked.ok().filter(|answer| answer.status().is_success())?;
     let header = |name: HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
     let length = header(CONTENT_LENGTH).unwrap_or_default();

@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::terraform::literal;
 
 /// Longer files call nothing.
-const LARGEST: u64 = 10 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 10 * 1024 * 1024;
 
 /// Longer names are none.
-const LONGEST_NAME: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// One call whose source, and version if it has one, are plain texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct CallAttributes {
 pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<ModuleCall> {
     let names = dir.read_dir().into_iter().flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
-        let is_file = entry.metadata().is_ok_and(|file| file.is_file() && file.len() <= LARGEST);
+        let is_file = entry.metadata().is_ok_and(|file| file.is_file() && file.len() <= MAX_FILE_BYTES);
         is_file.then_some(name)
     });
     let mut calls: BTreeMap<String, CallAttributes> = BTreeMap::new();
@@ -71,7 +71,7 @@ pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<ModuleCall> {
 /// Names of modules become names of folders.
 fn is_name(name: &str) -> bool {
     let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-');
-    (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_part)
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(is_part)
 }
 
 /// The calls of one file, with the names of the modules.

@@ -115,7 +115,7 @@ impl ModuleSource {
 }
 
 /// A source without the name and password that may stand in it, for people.
-pub(crate) fn shown(source: &str) -> String {
+pub(crate) fn without_credentials(source: &str) -> String {
     let Some((before, rest)) = source.split_once("://") else { return source.to_owned() };
     let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
     match authority.rfind('@') {
@@ -257,7 +257,7 @@ mod tests {
             ("git@x.example:a/b", "git@x.example:a/b"),
             ("a/b/c", "a/b/c"),
         ] {
-            assert_eq!(shown(source), wanted);
+            assert_eq!(without_credentials(source), wanted);
         }
     }
 

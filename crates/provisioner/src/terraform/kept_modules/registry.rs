@@ -6,7 +6,7 @@ use reqwest::Client;
 use serde::Deserialize;
 use url::Url;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::origin::RegistryAddress;
 use crate::terraform::binary::constraint::Constraint;
 use crate::terraform::binary::{Product, Version};
@@ -58,19 +58,19 @@ impl RegistryClient {
             None => None,
         };
         let host = address.host(product);
-        if environment.knows_host(host) {
+        if environment.has_settings_for(host) {
             return None;
         }
         let name = format!("{host}/{}", address.path);
         if !self.versions.contains_key(&name) {
-            let asked = tokio::time::timeout(PATIENCE, self.ask(http, host, &address.path)).await;
+            let asked = tokio::time::timeout(TIMEOUT, self.fetch_versions(http, host, &address.path)).await;
             self.versions.insert(name.clone(), asked.ok().flatten());
         }
         let versions = self.versions.get(&name)?.as_ref()?;
         newest(versions.iter().map(String::as_str), condition.as_ref()).map(str::to_owned)
     }
 
-    async fn ask(&mut self, http: &Client, host: &str, path: &str) -> Option<Vec<String>> {
+    async fn fetch_versions(&mut self, http: &Client, host: &str, path: &str) -> Option<Vec<String>> {
         if !self.bases.contains_key(host) {
             self.bases.insert(host.to_owned(), discover(http, host).await);
         }
@@ -83,7 +83,7 @@ impl RegistryClient {
 }
 
 /// A condition that only one version fits.
-pub(crate) fn exact(condition: &str) -> Option<String> {
+pub(crate) fn exact_version(condition: &str) -> Option<String> {
     let text = condition.trim();
     let text = text.strip_prefix('=').unwrap_or(text).trim();
     Version::parse(text).filter(|_| !text.contains('+')).map(|_| text.to_owned())
@@ -130,7 +130,7 @@ mod tests {
             ("1.2.3, 1.2.3", None),
             ("1.2.3+build", None),
         ] {
-            assert_eq!(exact(condition).as_deref(), wanted, "{condition}");
+            assert_eq!(exact_version(condition).as_deref(), wanted, "{condition}");
         }
     }
 

@@ -7,7 +7,7 @@ use crate::terraform::modules::MODULES;
 
 /// Where git keeps what is checked out.
 const HEAD: &str = "HEAD";
-const LONGEST_HEAD: u64 = 4096;
+const MAX_HEAD_BYTES: u64 = 4096;
 
 /// What to ask `git ls-remote` for.
 pub(crate) fn names(reference: Option<&str>) -> Vec<String> {
@@ -20,8 +20,8 @@ pub(crate) fn names(reference: Option<&str>) -> Vec<String> {
 }
 
 /// The commit in what `git ls-remote` says; none when a branch and a tag have the name.
-pub(crate) fn stands_for(said: &str) -> Option<String> {
-    let lines: Vec<(&str, &str)> = said.lines().filter_map(|line| line.split_once('\t')).collect();
+pub(crate) fn resolved_commit(output: &str) -> Option<String> {
+    let lines: Vec<(&str, &str)> = output.lines().filter_map(|line| line.split_once('\t')).collect();
     let commit = match lines[..] {
         [(commit, _)] => commit,
         // A tag with a text of its own, and what it is put on.
@@ -40,7 +40,7 @@ pub(crate) fn is_commit(name: &str) -> bool {
 pub(crate) fn checked_out(dir: &Path, key: &str) -> Option<String> {
     let git = Path::new(MODULES).join(key).join(".git");
     let read = |name: &str| {
-        let text = JobFile::new(dir, git.join(name)).read(LONGEST_HEAD).ok()?;
+        let text = JobFile::new(dir, git.join(name)).read(MAX_HEAD_BYTES).ok()?;
         String::from_utf8(text).ok().map(|text| text.trim().to_owned())
     };
     let head = read(HEAD)?;
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn what_a_name_stands_for_in_a_repository() {
         let (one, two) = ("a".repeat(40), "b".repeat(40));
-        for (said, wanted) in [
+        for (output, wanted) in [
             (format!("{one}\tHEAD\n"), Some(&one)),
             (format!("{one}\trefs/tags/v1\n{two}\trefs/tags/v1^{{}}\n"), Some(&two)),
             (format!("{one}\trefs/heads/v1\n{two}\trefs/tags/v1\n"), None),
@@ -65,7 +65,7 @@ mod tests {
             ("abc\tHEAD\n".to_owned(), None),
             (String::new(), None),
         ] {
-            assert_eq!(stands_for(&said).as_ref(), wanted, "{said}");
+            assert_eq!(resolved_commit(&output).as_ref(), wanted, "{output}");
         }
     }
 }

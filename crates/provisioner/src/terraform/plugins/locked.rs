@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use super::{FileStamp, MOST_FILES};
+use super::{FileStamp, MAX_FILES};
 
 /// Hashes by `host/namespace/type/version`.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl LockedHashes {
 /// The hash of an unpacked provider, as lock files have it: of the list of its files with their hashes.
 pub(super) fn hash(package: &Path) -> Result<String> {
     let mut files = Vec::new();
-    FileStamp::below(package, MOST_FILES, &mut files)?;
+    FileStamp::below(package, MAX_FILES, &mut files)?;
     let mut lines = Vec::new();
     for file in &files {
         let name = file.path().strip_prefix(package).map_err(std::io::Error::other)?;

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use super::locked::hash;
-use super::{below, is_sealed, links, packages, record, used};
+use super::{has_valid_seal, links, mark_used, packages, relative_to, seal_file};
 use crate::job_files::{JobFile, is_plain_dir};
 use crate::terraform::filling::ScratchDir;
 use crate::terraform::prepared::{DATA, PROVIDERS};
@@ -15,26 +15,26 @@ use crate::terraform::seal::Seals;
 /// What one `init` fills; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct PluginStaging {
-    filling: ScratchDir,
+    with_writable: ScratchDir,
     root: PathBuf,
     seals: Seals,
 }
 
 impl PluginStaging {
-    pub(super) const fn new(filling: ScratchDir, root: PathBuf, seals: Seals) -> Self {
-        Self { filling, root, seals }
+    pub(super) const fn new(with_writable: ScratchDir, root: PathBuf, seals: Seals) -> Self {
+        Self { with_writable, root, seals }
     }
 
     /// What Terraform is told to be its plugin cache.
     pub(crate) fn dir(&self) -> &Path {
-        self.filling.dir()
+        self.with_writable.dir()
     }
 
     /// After `init` has succeeded and all its programs have ended: moves what is new to its place, and lets the links of
     /// the job's directory, whose template is at `template`, lead there. Blocks.
-    pub(crate) fn settle(self, template: &Path, now: SystemTime) -> Result<()> {
+    pub(crate) fn commit(self, template: &Path, now: SystemTime) -> Result<()> {
         for new in packages(self.dir()) {
-            self.move_in(&new)?;
+            self.install(&new)?;
         }
         let providers = Path::new(DATA).join(PROVIDERS);
         if !is_plain_dir(template, &providers) {
@@ -50,20 +50,20 @@ impl PluginStaging {
             let staged = self.dir().join(of_package);
             // Terraform links to packages of a mirror in a folder.
             let target = fs::read_link(&staged).unwrap_or_else(|_| self.root.join(of_package));
-            JobFile::new(template, below(&link, template)?).link_to(&target)?;
+            JobFile::new(template, relative_to(&link, template)?).link_to(&target)?;
             if target.starts_with(&self.root) {
-                used(&target, now);
+                mark_used(&target, now);
             }
         }
         Ok(())
     }
 
     /// It is whole from the moment it is there, and nobody uses it before it has a seal.
-    fn move_in(&self, new: &Path) -> Result<()> {
-        let place = self.root.join(below(new, self.dir())?);
+    fn install(&self, new: &Path) -> Result<()> {
+        let place = self.root.join(relative_to(new, self.dir())?);
         fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
         if place.symlink_metadata().is_ok() {
-            if is_sealed(&self.seals, &place) {
+            if has_valid_seal(&self.seals, &place) {
                 // The template's lock file did not allow what was there; it is the same unless somebody offers another.
                 if hash(&place)? == hash(new)? {
                     return Ok(());
@@ -73,14 +73,14 @@ impl PluginStaging {
                     place.display()
                 )));
             }
-            let _ = fs::remove_file(record(&place));
+            let _ = fs::remove_file(seal_file(&place));
             fs::remove_dir_all(&place).or_else(|_| fs::remove_file(&place))?;
         }
         fs::rename(new, &place)?;
         let written = self.seals.make(&place, &[]).and_then(|seal| {
-            let unfinished = record(&place).with_extension("new");
+            let unfinished = seal_file(&place).with_extension("new");
             fs::write(&unfinished, serde_json::to_vec(&seal)?)?;
-            fs::rename(unfinished, record(&place))
+            fs::rename(unfinished, seal_file(&place))
         });
         if written.is_err() {
             // Without its seal it is of no use.

@@ -14,7 +14,7 @@ use crate::terraform::state::{self, ShowOutput};
 use crate::terraform::timings::TerraformStep;
 
 /// A longer state could not be sent, and a job may have made it so.
-const LARGEST_STATE: u64 = MAX_STATE_SIZE as u64;
+const MAX_STATE_BYTES: u64 = STATE as u64;
 
 pub(crate) struct ApplyOutput {
     pub(crate) state: Bytes,
@@ -29,7 +29,7 @@ impl Steps<'_> {
     ) -> Result<ApplyOutput, StepError> {
         let log = self.log(stage);
         let mut observer = EventObserver::start(TerraformStep::Apply, self.tools.clock);
-        self.work.set_precious();
+        self.work.preserve_state();
         // Whatever ends this step, the state's follower looks a last time.
         let ended = CancellationToken::new();
         let _ends = ended.clone().drop_guard();
@@ -37,13 +37,13 @@ impl Steps<'_> {
         let result = self.run_apply(metadata, &log, &mut observer).await;
         let timings = observer.finish(result.is_ok());
         let file = self.work.state_file();
-        let state = blocking(move || match file.read(LARGEST_STATE) {
+        let state = blocking(move || match file.read(MAX_STATE_BYTES) {
             Ok(bytes) => Ok(Some(Bytes::from(bytes))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read statefile", error)),
         });
         let state_file = match state.await {
-            Ok(Some(state)) => Ok(self.settled(state).await),
+            Ok(Some(state)) => Ok(self.final_state(state).await),
             Ok(None) => Ok(Bytes::new()),
             Err(error) => Err(error),
         };
@@ -55,12 +55,12 @@ impl Steps<'_> {
     }
 
     /// The state that counts after an apply. It is put in the place of a torn one, for whoever looks there after this process.
-    async fn settled(&self, file: Bytes) -> Bytes {
-        let state = self.tools.journal.settled(file.clone());
+    async fn final_state(&self, file: Bytes) -> Bytes {
+        let state = self.tools.journal.final_state(file.clone());
         if state != file {
-            let (place, whole) = (self.work.state_file(), state.clone());
+            let (place, snapshot) = (self.work.state_file(), state.clone());
             let written =
-                blocking(move || place.write(&whole).map_err(|error| failed("write statefile", error)));
+                blocking(move || place.write(&snapshot).map_err(|error| failed("write statefile", error)));
             if let Err(error) = written.await {
                 tracing::warn!(error = %error.message, "a torn state stays in its place");
             }

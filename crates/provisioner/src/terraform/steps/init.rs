@@ -24,12 +24,12 @@ use crate::terraform::run::EventObserver;
 use crate::terraform::timings::TerraformStep;
 
 /// As much as a file of a template's archive may have.
-const LARGEST_README: u64 = 10 * 1024 * 1024;
+const MAX_README_BYTES: u64 = 10 * 1024 * 1024;
 
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 
 /// Said instead of what `init` would say.
-pub(super) const READY: &str =
+pub(super) const ALREADY_INITIALIZED: &str =
     "Terraform has been initialized with this template before; nothing is downloaded";
 
 pub(super) const INIT_STAGE: &str = "Initializing Terraform Directory";
@@ -99,12 +99,12 @@ impl Steps<'_> {
                 self.bundle = Some(config);
             }
             BundleStatus::Elsewhere { platforms } => {
-                let words = format!(
+                let message = format!(
                     "The template is a bundle for {}, and this daemon runs on {}: providers are looked for elsewhere",
                     platforms.join(", "),
                     bundle::platform()
                 );
-                log.line(LogLevel::Warn, &words).await;
+                log.line(LogLevel::Warn, &message).await;
             }
         }
 
@@ -113,7 +113,7 @@ impl Steps<'_> {
             binary = finder.find(self.tools.environment, &required, &progress) => binary?,
             () = self.cancel.reached(Urgency::Graceful) => return Err(StepError::from("the job was canceled")),
         };
-        self.tools.program.tell(&binary);
+        self.tools.program.start(&binary);
         // Official servers keep no other record of it.
         log.line(LogLevel::Info, &format!("Using {binary}")).await;
         for line in self.tools.environment.announcements() {
@@ -134,9 +134,9 @@ impl Steps<'_> {
             provider_server().listen(&self.work.private_dir(), coder_tfprovider::Environment::default());
         self.provider = Some(provider.map_err(|error| failed("serve the coder provider", error))?);
         if is_ready {
-            log.line(LogLevel::Info, READY).await;
+            log.line(LogLevel::Info, ALREADY_INITIALIZED).await;
         } else {
-            self.run_fresh_init(&key, purpose, has_json, log, observer).await?;
+            self.init_from_scratch(&key, purpose, has_json, log, observer).await?;
         }
 
         let found = blocking(move || {
@@ -174,7 +174,7 @@ impl Steps<'_> {
     /// The template's README, or nothing.
     pub(crate) async fn readme(&self) -> Bytes {
         let file = self.work.in_template("README.md");
-        let reading = tokio::task::spawn_blocking(move || file.read(LARGEST_README));
+        let reading = tokio::task::spawn_blocking(move || file.read(MAX_README_BYTES));
         reading.await.ok().and_then(Result::ok).map(Bytes::from).unwrap_or_default()
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) program: &'a ProgramReport,
     pub(crate) init_retry: Duration,
-    pub(crate) confinement: &'a SandboxConfig,
+    pub(crate) sandbox_config: &'a SandboxConfig,
     pub(crate) groups: &'a JobCgroups,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Steps<'a> {
     work: &'a WorkDir,
     reporter: &'a Reporter,
     cancel: &'a Cancel,
-    lowest: LogLevel,
+    min_level: LogLevel,
     debug: bool,
     binary: Option<Binary>,
     root: Option<RootModule>,
@@ -103,14 +103,14 @@ impl<'a> Steps<'a> {
         cancel: &'a Cancel,
         log_level: &str,
     ) -> Self {
-        let lowest = lowest_level(log_level);
+        let min_level = lowest_level(log_level);
         let debug = !log_level.is_empty();
         Self {
             tools,
             work,
             reporter,
             cancel,
-            lowest,
+            min_level,
             debug,
             binary: None,
             root: None,
@@ -121,7 +121,7 @@ impl<'a> Steps<'a> {
     }
 
     fn log(&self, stage: &'static str) -> StageLog {
-        self.reporter.of_stage(stage, self.lowest)
+        self.reporter.stage_log(stage, self.min_level)
     }
 
     fn runner<'r>(&'r self, dir: &'r Path) -> Result<Runner<'r>, BinaryError> {
@@ -132,7 +132,7 @@ impl<'a> Steps<'a> {
             environment: self.tools.environment,
             cancel: self.cancel,
             exit_timeout: self.tools.exit_timeout,
-            cell: Some(self.tools.confinement.of_job(self.work.root(), self.tools.groups)),
+            sandbox: Some(self.tools.sandbox_config.for_job(self.work.root(), self.tools.groups)),
         })
     }
 
@@ -161,7 +161,7 @@ impl<'a> Steps<'a> {
     /// What every Terraform command of the job needs: the way to the provider (terraform 6.4), and the mark by which
     /// its processes are recognised.
     fn common_variables(&self) -> EnvVars {
-        let living = self.tools.confinement.living_process();
+        let living = self.tools.sandbox_config.long_lived_pid();
         let reattach = |provider: &Listening| {
             let mut reattach = provider.reattach();
             if let (Some(pid), Some(providers)) = (living, reattach.as_object_mut()) {
@@ -199,7 +199,7 @@ fn args<const N: usize>(words: [&str; N]) -> Vec<OsString> {
     words.into_iter().map(OsString::from).collect()
 }
 
-fn joined(prefix: &str, path: &Path) -> OsString {
+fn concat(prefix: &str, path: &Path) -> OsString {
     let mut argument = OsString::from(prefix);
     argument.push(path);
     argument

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 
-use super::{GRAPH_STAGE, GraphOutput, StepError, Steps, args, blocking, failed, joined};
+use super::{GRAPH_STAGE, GraphOutput, StepError, Steps, args, blocking, concat, failed};
 use crate::logs::StageLog;
 use crate::terraform::environment::{self, EnvVars, StepInput};
 use crate::terraform::graph::Graph;
@@ -71,12 +71,12 @@ impl Steps<'_> {
         let dir = self.work.template();
         let plan_file = self.work.private("terraform.tfplan");
         let mut arguments = args(["plan", "-no-color", "-input=false", "-json", "-refresh=true"]);
-        arguments.push(joined("-out=", &plan_file));
+        arguments.push(concat("-out=", &plan_file));
         if destroys {
             arguments.push("-destroy".into());
         }
         if !request.variables.is_empty() {
-            arguments.push(joined("-var-file=", &self.write_variables(request.variables).await?));
+            arguments.push(concat("-var-file=", &self.write_variables(request.variables).await?));
         }
         let step_variables = self.with_debug(self.with_provider(environment::for_plan(request.input)));
 

@@ -17,17 +17,17 @@ use crate::logs::StageLog;
 use crate::terraform::kept_modules::calls::{self, ModuleCall};
 use crate::terraform::kept_modules::origin::{self, ModuleSource};
 use crate::terraform::kept_modules::registry::{self, RegistryClient};
-use crate::terraform::kept_modules::{ModuleKey, PATIENCE, archive, repository};
+use crate::terraform::kept_modules::{ModuleKey, TIMEOUT, archive, repository};
 use crate::terraform::literal;
 use crate::terraform::modules::{ModuleEntry, ModuleManifest};
 use crate::terraform::run::{CommandError, Runner};
 use crate::terraform::web;
 
 /// Templates with more calls are looked at no further.
-const MOST_CALLS: usize = 256;
+const MAX_CALLS: usize = 256;
 
 /// What a module is called where it is fetched alone.
-const ALONE: &str = "m";
+const ALONE_KEY: &str = "m";
 
 /// A repository that does not answer within this time is left to Terraform.
 const GIT_PATIENCE: Duration = Duration::from_secs(30);
@@ -39,9 +39,9 @@ struct SeedState {
     /// Something was added to it.
     is_new: bool,
     /// Fetching failed, and would fail again.
-    is_cut_off: bool,
+    fetch_failed: bool,
     /// Who could not say what a source stands for; asking again would take its time.
-    silent: BTreeSet<String>,
+    unreachable: BTreeSet<String>,
     registries: RegistryClient,
     /// Made when it is needed for the first time, as that takes a while.
     http: Option<Client>,
@@ -57,7 +57,7 @@ impl SeedState {
 
     fn http(&mut self) -> Option<Client> {
         if self.http.is_none() {
-            self.http = web::client(PATIENCE).ok();
+            self.http = web::client(TIMEOUT).ok();
         }
         self.http.clone()
     }
@@ -86,17 +86,17 @@ impl Steps<'_> {
         let manifest = manifest.unwrap_or_default();
         let mut seeding = SeedState { manifest, ..SeedState::default() };
         let mut folders = VecDeque::from([(String::new(), PathBuf::new())]);
-        let mut left = MOST_CALLS;
+        let mut remaining = MAX_CALLS;
         while let Some((above, folder)) = folders.pop_front() {
             let dir = template.join(&folder);
             for call in blocking(move || Ok(calls::read(&dir, reader))).await? {
-                if left == 0 {
+                if remaining == 0 {
                     folders.clear();
                     break;
                 }
-                left -= 1;
+                remaining -= 1;
                 let key = if above.is_empty() { call.name.clone() } else { format!("{above}.{}", call.name) };
-                let found = self.place(&key, &folder, call, &mut seeding, log).await?;
+                let found = self.place_module(&key, &folder, call, &mut seeding, log).await?;
                 folders.extend(found.map(|folder| (key, folder)));
             }
         }
@@ -110,7 +110,7 @@ impl Steps<'_> {
     }
 
     /// The folder of a module that is called from `folder`, if it is there by now.
-    async fn place(
+    async fn place_module(
         &self,
         key: &str,
         folder: &Path,
@@ -120,9 +120,9 @@ impl Steps<'_> {
     ) -> Result<Option<PathBuf>, StepError> {
         let origin = ModuleSource::of(&call.source);
         if origin == ModuleSource::Local {
-            let found = inside(folder, &call.source);
+            let found = resolve_local(folder, &call.source);
             // Terraform forgets what is below a module that is not in its list.
-            seeding.add(found.as_deref().and_then(|found| local(key, &call.source, found)));
+            seeding.add(found.as_deref().and_then(|found| local_entry(key, &call.source, found)));
             return Ok(found);
         }
         let known = seeding.manifest.modules.iter().find(|entry| entry.key == key);
@@ -136,13 +136,13 @@ impl Steps<'_> {
         }
         let Some(binary) = self.binary.as_ref() else { return Ok(None) };
         let server = origin.server(binary.product).unwrap_or_default();
-        let pin = match certain(&origin, version.as_deref()) {
-            None if seeding.silent.contains(server) => return Ok(None),
-            None => self.unless_canceled(self.ask(&origin, version.as_deref(), seeding)).await?,
-            certain => certain,
+        let pin = match fixed_pin(&origin, version.as_deref()) {
+            None if seeding.unreachable.contains(server) => return Ok(None),
+            None => self.unless_canceled(self.resolve_pin(&origin, version.as_deref(), seeding)).await?,
+            fixed_pin => fixed_pin,
         };
         let Some(pin) = pin else {
-            seeding.silent.insert(server.to_owned());
+            seeding.unreachable.insert(server.to_owned());
             return Ok(None);
         };
         let (whole, version) = match &origin {
@@ -150,14 +150,16 @@ impl Steps<'_> {
             _ => (call.source.clone(), None),
         };
         let wanted = PinnedModule { source: call.source, whole, version, pin };
-        let Some(entry) = self.placed(key, &wanted, &origin, seeding, log).await? else { return Ok(None) };
+        let Some(entry) = self.restore_or_fetch(key, &wanted, &origin, seeding, log).await? else {
+            return Ok(None);
+        };
         let folder = PathBuf::from(&entry.dir);
         seeding.add(Some(entry));
         seeding.is_new = true;
         Ok(Some(folder))
     }
 
-    async fn placed(
+    async fn restore_or_fetch(
         &self,
         key: &str,
         wanted: &PinnedModule,
@@ -167,20 +169,23 @@ impl Steps<'_> {
     ) -> Result<Option<ModuleEntry>, StepError> {
         let Some(binary) = self.binary.as_ref() else { return Ok(None) };
         let name = ModuleKey::of(binary.product, &wanted.whole, &wanted.pin);
-        let shown =
-            [origin::shown(&wanted.source).as_str(), wanted.version.as_deref().unwrap_or_default()].join(" ");
+        let shown = [
+            origin::without_credentials(&wanted.source).as_str(),
+            wanted.version.as_deref().unwrap_or_default(),
+        ]
+        .join(" ");
         let shown = shown.trim_end();
         let mut found = self.restore(&name, key).await?;
         if found.is_some() {
             log.line(LogLevel::Info, &format!("{shown} for {key} is on this machine already")).await;
-        } else if !seeding.is_cut_off {
-            let Some(_turn) = self.turn(&format!("module-{}", &name.as_str()[..2])).await? else {
+        } else if !seeding.fetch_failed {
+            let Some(_lock) = self.lock(&format!("module-{}", &name.as_str()[..2])).await? else {
                 return Ok(None);
             };
             found = self.restore(&name, key).await?;
             if found.is_none() {
                 log.line(LogLevel::Info, &format!("Downloading {shown} for {key}...")).await;
-                seeding.is_cut_off = !self.fetch(&name, wanted, origin, seeding, log).await?;
+                seeding.fetch_failed = !self.fetch(&name, wanted, origin, seeding, log).await?;
                 found = self.restore(&name, key).await?;
             }
         }
@@ -201,7 +206,7 @@ impl Steps<'_> {
     }
 
     /// What a source stands for at this moment, if somebody can say it.
-    async fn ask(
+    async fn resolve_pin(
         &self,
         origin: &ModuleSource,
         version: Option<&str>,
@@ -213,7 +218,7 @@ impl Steps<'_> {
                 seeding.registries.newest(&http, address, version, product, self.tools.environment).await
             }
             ModuleSource::Git { url, reference } => self.commit(url, reference.as_deref()).await,
-            ModuleSource::Archive { url } => archive::mark(&seeding.http()?, url).await,
+            ModuleSource::Archive { url } => archive::fingerprint(&seeding.http()?, url).await,
             ModuleSource::Local | ModuleSource::Other => None,
         }
     }
@@ -228,24 +233,27 @@ impl Steps<'_> {
         log: &StageLog,
     ) -> Result<bool, StepError> {
         let fillings = self.tools.cache.fillings.clone();
-        let mut text = format!("module \"{ALONE}\" {{\n  source = {}\n", literal::quote(&wanted.source));
+        let mut text = format!("module \"{ALONE_KEY}\" {{\n  source = {}\n", literal::quote(&wanted.source));
         if let Some(version) = &wanted.version {
             text.push_str(&format!("  version = {}\n", literal::quote(version)));
         }
         text.push_str("}\n");
-        let filling = blocking(move || {
-            let made = fillings.make().and_then(|filling| {
-                std::fs::write(filling.dir().join("main.tf"), text)?;
-                Ok(filling)
+        let with_writable = blocking(move || {
+            let made = fillings.make().and_then(|with_writable| {
+                std::fs::write(with_writable.dir().join("main.tf"), text)?;
+                Ok(with_writable)
             });
             made.map_err(|error| failed("make a directory for a module", error))
         })
         .await?;
         self.empty_home().await?;
-        let runner = self.runner(filling.dir())?;
-        let runner = Runner { cell: runner.cell.map(|cell| cell.filling(filling.dir())), ..runner };
+        let runner = self.runner(with_writable.dir())?;
+        let runner = Runner {
+            sandbox: runner.sandbox.map(|sandbox| sandbox.with_writable(with_writable.dir())),
+            ..runner
+        };
         let fetched =
-            runner.capture(&args(["get", "-no-color"]), &self.common_variables(), &log.silent()).await;
+            runner.capture(&args(["get", "-no-color"]), &self.common_variables(), &log.unreachable()).await;
         match fetched {
             Ok(_) => {}
             Err(error @ CommandError::Canceled) => return Err(failed("initialize terraform", error)),
@@ -255,7 +263,7 @@ impl Steps<'_> {
             }
         }
         if let (ModuleSource::Archive { url }, Some(http)) = (origin, &seeding.http) {
-            let mark = self.unless_canceled(archive::mark(http, url)).await?;
+            let mark = self.unless_canceled(archive::fingerprint(http, url)).await?;
             if mark.as_deref() != Some(&*wanted.pin) {
                 return Ok(false);
             }
@@ -265,20 +273,22 @@ impl Steps<'_> {
             (self.tools.cache.modules.clone(), name.clone(), SystemTime::from(self.tools.clock.now()));
         let product = self.binary.as_ref().map(|binary| binary.product);
         blocking(move || {
-            let dir = filling.dir();
+            let dir = with_writable.dir();
             let Ok((manifest, _)) = ModuleManifest::read(dir) else { return Ok(false) };
-            if commit.is_some_and(|commit| repository::checked_out(dir, ALONE).as_deref() != Some(&*commit)) {
+            if commit
+                .is_some_and(|commit| repository::checked_out(dir, ALONE_KEY).as_deref() != Some(&*commit))
+            {
                 return Ok(false);
             }
             let mut is_kept = false;
             for entry in manifest.modules.iter().filter(|entry| entry.is_fetched()) {
                 let of_registry = || Some(ModuleKey::of(product?, &entry.source, &entry.version));
                 let nested = || of_registry().filter(|_| !entry.version.is_empty());
-                let Some(name) = (if entry.key == ALONE { Some(name.clone()) } else { nested() }) else {
+                let Some(name) = (if entry.key == ALONE_KEY { Some(name.clone()) } else { nested() }) else {
                     continue;
                 };
                 match modules.store(&name, dir, entry, now) {
-                    Ok(()) => is_kept |= entry.key == ALONE,
+                    Ok(()) => is_kept |= entry.key == ALONE_KEY,
                     Err(error) => tracing::debug!(%error, key = entry.key, "a module is not kept"),
                 }
             }
@@ -295,24 +305,24 @@ impl Steps<'_> {
         let runner = Runner { program: Path::new("git"), ..self.runner(Path::new("/")).ok()? };
         let mut variables = self.common_variables();
         variables.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()));
-        let log = self.log(super::init::INIT_STAGE).silent();
+        let log = self.log(super::init::INIT_STAGE).unreachable();
         let asked = tokio::time::timeout(GIT_PATIENCE, runner.capture(&arguments, &variables, &log));
-        let said = asked.await.ok()?.ok()?;
-        repository::stands_for(&String::from_utf8_lossy(&said))
+        let output = asked.await.ok()?.ok()?;
+        repository::resolved_commit(&String::from_utf8_lossy(&output))
     }
 }
 
 /// What a source stands for at all times.
-fn certain(origin: &ModuleSource, version: Option<&str>) -> Option<String> {
+fn fixed_pin(origin: &ModuleSource, version: Option<&str>) -> Option<String> {
     match origin {
-        ModuleSource::Registry(_) => version.and_then(registry::exact),
+        ModuleSource::Registry(_) => version.and_then(registry::exact_version),
         ModuleSource::Git { reference, .. } => reference.clone().filter(|name| repository::is_commit(name)),
         _ => None,
     }
 }
 
 /// What Terraform notes of a folder beside another.
-fn local(key: &str, source: &str, folder: &Path) -> Option<ModuleEntry> {
+fn local_entry(key: &str, source: &str, folder: &Path) -> Option<ModuleEntry> {
     let mut path = PathBuf::new();
     for part in Path::new(source).components() {
         match part {
@@ -334,7 +344,7 @@ fn local(key: &str, source: &str, folder: &Path) -> Option<ModuleEntry> {
 }
 
 /// A folder seen from another one, if it is in the template.
-fn inside(folder: &Path, source: &str) -> Option<PathBuf> {
+fn resolve_local(folder: &Path, source: &str) -> Option<PathBuf> {
     let mut found = folder.to_owned();
     for part in Path::new(source).components() {
         match part {
@@ -361,9 +371,9 @@ mod tests {
             ("a/b", "../../c", Some(("c", "../../c"))),
             ("a", "../../c", None),
         ] {
-            let found = inside(Path::new(folder), source);
+            let found = resolve_local(Path::new(folder), source);
             assert_eq!(found.as_deref(), wanted.map(|(dir, _)| Path::new(dir)), "{folder} {source}");
-            let entry = found.and_then(|found| local("k", source, &found));
+            let entry = found.and_then(|found| local_entry("k", source, &found));
             assert_eq!(entry.map(|entry| entry.source), wanted.map(|(_, source)| source.to_owned()));
         }
     }
