@@ -5,16 +5,16 @@ use std::path::Path;
 
 use coder_wire::messages::provisioner::LogLevel;
 
-use crate::archive::{ArchiveLimits, extract};
-use crate::mask::{MASK, Masker, Secrets};
-use crate::rows::{ROW_BYTES, split_rows, strip_nul};
-use crate::terraform::convert::text::{TextSource, convert_text};
-use crate::terraform::events::Event;
-use crate::terraform::graph::{Direction, Graph};
-use crate::terraform::lines::{LineSplitter, Piece};
-use crate::terraform::parse::RootModule;
-use crate::terraform::state::from_state_file;
-use crate::terraform::stitch::LineMasker;
+use crate::files::archive::{ArchiveLimits, extract};
+use crate::output::line_masker::LineMasker;
+use crate::output::line_splitter::{LineSplitter, Piece};
+use crate::output::log_rows::{ROW_BYTES, split_rows, strip_nul};
+use crate::output::mask::{MASK, Masker, Secrets};
+use crate::terraform::command::events::Event;
+use crate::terraform::resources::convert::text::{TextSource, convert_text};
+use crate::terraform::resources::graph::{Direction, Graph};
+use crate::terraform::resources::state::from_state_file;
+use crate::terraform::template::parse::RootModule;
 
 /// What lies below a folder: entries and bytes.
 fn below(dir: &Path) -> (usize, u64) {

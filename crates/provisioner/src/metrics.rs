@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::status::Status;
+use crate::daemon::status::Status;
 
 /// Upper bounds of durations, in seconds.
 const BUCKETS: [f64; 8] = [1.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];

@@ -7,7 +7,7 @@ use std::io::Result;
 use std::path::{Path, PathBuf};
 
 use super::account;
-use crate::cache_dir::private_dirs;
+use crate::files::cache_dir::private_dirs;
 
 /// The folder of a job's directory that is its home, and the one in place of the account's home where `HOME` says another.
 const FOLDER: &str = "home";

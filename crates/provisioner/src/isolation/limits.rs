@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::groups::{self, JobCgroups, PREFIX};
+use super::cgroups;
+use super::cgroups::{JobCgroups, PREFIX};
 
 /// What one job may use; none for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -116,7 +117,7 @@ impl AppliedLimits {
             }
         }
         for parent in &applied.parents {
-            groups::remove_stale(&parent.dir);
+            cgroups::remove_stale(&parent.dir);
         }
         applied
     }
@@ -379,7 +380,7 @@ mod tests {
         std::fs::create_dir(&stale).unwrap();
         let mut left = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         std::fs::write(stale.join("cgroup.procs"), left.id().to_string()).unwrap();
-        groups::remove_stale(base);
+        cgroups::remove_stale(base);
         assert_eq!(left.wait().unwrap().signal(), Some(9));
         assert!(!stale.exists() && dir.exists() && waiting.dirs()[0].exists());
         assert!(job.try_wait().unwrap().is_none());

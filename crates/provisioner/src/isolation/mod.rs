@@ -5,17 +5,18 @@
 //! what is not for the job is covered by empty directories that only the job sees.
 
 mod account;
-#[cfg(target_os = "linux")]
-mod enter;
-mod groups;
+mod cgroups;
 mod home;
 mod limits;
 #[cfg(target_os = "linux")]
+mod mount_plan;
+#[cfg(target_os = "linux")]
 mod mounts;
 mod process;
-mod registry;
 #[cfg(target_os = "linux")]
-mod view;
+mod process_setup;
+mod protect;
+mod registry;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ pub(crate) use home::JobHome;
 pub(crate) use limits::AppliedLimits;
 pub use limits::JobLimits;
 pub(crate) use process::{Process, spawn};
+pub use protect::protect_process;
 pub(crate) use registry::DaemonRegistry;
 
 /// Whether jobs are kept apart.

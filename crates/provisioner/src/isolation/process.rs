@@ -126,8 +126,8 @@ mod linux {
     use tokio::io::unix::AsyncFd;
 
     use super::{Command, ExitStatus, Pid, Process, Sandbox, io};
-    use crate::isolation::enter::{Namespaces, PROBED, ProcessSetup, SetupStage, UserMapping};
     use crate::isolation::mount_plan::{MountPlan, MountStep, MountTarget, c_string};
+    use crate::isolation::process_setup::{Namespaces, PROBED, ProcessSetup, SetupStage, UserMapping};
     use crate::isolation::{IsolationLevel, IsolationSupport};
 
     const NAMESPACE_LIMIT_REACHED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";

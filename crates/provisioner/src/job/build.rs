@@ -6,7 +6,7 @@ use coder_wire::messages::provisionerd as pb;
 use sdk::{LogLevel, WorkspaceTransition};
 
 use super::{JobFailure, JobResult, PhaseContext, metadata_of};
-use crate::terraform::environment::StepInput;
+use crate::terraform::command::environment::StepInput;
 use crate::terraform::steps::{PlanRequest, StepError};
 
 const PLAN_STAGE: &str = "Planning Infrastructure";

@@ -6,7 +6,7 @@ use coder_wire::messages::provisionerd as pb;
 use uuid::Uuid;
 
 use super::{JobFailure, JobResult, PhaseContext, metadata_of};
-use crate::terraform::environment::StepInput;
+use crate::terraform::command::environment::StepInput;
 use crate::terraform::steps::PlanRequest;
 
 const STAGE: &str = "Detecting persistent resources";

@@ -6,8 +6,8 @@ use coder_wire::messages::provisionerd as pb;
 use sdk::WorkspaceTransition;
 
 use super::{JobFailure, JobResult, PhaseContext, metadata_of, secrets};
-use crate::session::CallError;
-use crate::terraform::environment::StepInput;
+use crate::connection::CallError;
+use crate::terraform::command::environment::StepInput;
 use crate::terraform::steps::{GraphOutput, PlanRequest, StepError};
 
 pub(super) async fn run(

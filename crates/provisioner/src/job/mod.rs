@@ -3,8 +3,13 @@
 mod build;
 mod dry_run;
 mod import;
+pub(crate) mod orphans;
 mod outcome;
+pub(crate) mod program_report;
+pub(crate) mod reporter;
+pub(crate) mod salvage;
 mod secrets;
+pub(crate) mod workdir;
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -20,21 +25,22 @@ use pb::acquired_job::Type;
 
 pub(crate) use self::outcome::{JobFailure, JobResult, fail_now};
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
-use crate::hand::{JobEnd, RunningJob};
+use crate::connection::held_jobs::{JobEnd, RunningJob};
+use crate::connection::{CallError, ConnectionHandle, JobClient};
+use crate::files::file_cache::FileCache;
 use crate::isolation::{IsolationLevel, SandboxConfig};
-use crate::kept_files::FileCache;
-use crate::logs::{Reporter, UpdateSchedule};
-use crate::mask::Secrets;
+use crate::job::program_report::ProgramReport;
+use crate::job::reporter::{Reporter, UpdateSchedule};
+use crate::job::workdir;
+use crate::job::workdir::WorkDir;
 use crate::metrics::Metrics;
-use crate::program::ProgramReport;
+use crate::output::mask::Secrets;
 use crate::salvaged::SalvagedState;
-use crate::session::{CallError, ConnectionHandle, JobClient};
 use crate::terraform::binary::Finder;
 use crate::terraform::cache::TerraformCache;
-use crate::terraform::environment::Environment;
+use crate::terraform::command::environment::Environment;
 use crate::terraform::journal::Journal;
 use crate::terraform::steps::{Steps, Tools};
-use crate::workdir::{self, WorkDir};
 
 const PROVISIONER: &str = "terraform";
 

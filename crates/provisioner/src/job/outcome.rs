@@ -9,9 +9,9 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::cancel::{Shutdown, Stop};
-use crate::mask::Masker;
-use crate::session::{CallError, JobClient};
-use crate::start_failure;
+use crate::connection::{CallError, JobClient};
+use crate::output::mask::Masker;
+use crate::terraform::command::start_failure;
 use crate::terraform::steps::StepError;
 
 /// Messages above this can never be sent (wire-protocol 3.3).
@@ -66,7 +66,7 @@ impl JobFailure {
         let error = with_next_step(error);
         pb::FailedJob {
             job_id: job_id.to_owned(),
-            error: crate::rows::strip_nul(&error).into_owned(),
+            error: crate::output::log_rows::strip_nul(&error).into_owned(),
             error_code: error_code.to_owned(),
             r#type: self.details,
         }

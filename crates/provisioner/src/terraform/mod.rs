@@ -1,32 +1,12 @@
-//! Running Terraform and understanding what it says.
+//! Runs Terraform and reads its output.
 
 pub(crate) mod binary;
 pub(crate) mod bootstrap;
-pub(crate) mod bundle;
 pub(crate) mod cache;
-mod changes;
-pub(crate) mod convert;
-pub(crate) mod environment;
-pub(crate) mod events;
-mod facts;
-pub(crate) mod filling;
-pub(crate) mod graph;
+pub(crate) mod command;
+pub(crate) mod http_client;
 pub(crate) mod install;
 pub(crate) mod journal;
-pub(crate) mod kept_modules;
-pub(crate) mod lines;
-mod literal;
-pub(crate) mod modules;
-pub(crate) mod parse;
-mod passing;
-pub(crate) mod plan;
-pub(crate) mod plugins;
-pub(crate) mod prepared;
-pub(crate) mod run;
-pub(crate) mod seal;
-pub(crate) mod state;
+pub(crate) mod resources;
 pub(crate) mod steps;
-pub(crate) mod stitch;
-pub(crate) mod timings;
-pub(crate) mod variables;
-mod web;
+pub(crate) mod template;

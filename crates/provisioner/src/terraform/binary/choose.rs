@@ -9,7 +9,7 @@
 use coder_source::files::Reader;
 
 use super::required::{TemplateRequirements, VersionRequirement};
-use super::{Binary, BinaryOrigin, Product};
+use super::program::{Binary, BinaryOrigin, Product};
 
 /// From here on OpenTofu passes over `required_version` in files that Terraform reads too.
 const TOFU_KNOWS_ITSELF: (u64, u64, u64) = (1, 12, 0);

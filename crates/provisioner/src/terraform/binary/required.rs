@@ -14,8 +14,9 @@ use hcl_edit::structure::Body;
 use serde_json::Value;
 
 use super::constraint::Constraint;
-use crate::terraform::kept_modules::calls::{self, CallAttributes, one_or_many};
-use crate::terraform::kept_modules::origin::is_local;
+use crate::terraform::cache::modules::calls;
+use crate::terraform::cache::modules::calls::{CallAttributes, one_or_many};
+use crate::terraform::cache::modules::source::is_local;
 
 /// More folders of modules are not looked at.
 const MAX_FOLDERS: usize = 256;
@@ -186,7 +187,7 @@ fn read_hcl(text: &str) -> SourceContents {
 }
 
 fn literal(expression: &Expression) -> Option<String> {
-    super::super::literal::text(expression)
+    crate::terraform::template::literal::text(expression)
 }
 
 fn read_json(text: &str) -> SourceContents {

@@ -10,7 +10,8 @@ use tokio::io::AsyncWriteExt as _;
 use url::Url;
 
 use super::InstallProgress;
-use crate::terraform::web::{self, HttpClientError};
+use crate::terraform::http_client;
+use crate::terraform::http_client::HttpClientError;
 
 /// The index of all releases has some megabytes.
 pub(super) const INDEX_LIMIT: usize = 64 * 1024 * 1024;
@@ -51,7 +52,7 @@ pub(super) struct ReleaseServer {
 
 impl ReleaseServer {
     pub(super) fn new(base: Url, read_timeout: Duration) -> Result<Self, FetchError> {
-        let http = web::client(read_timeout)?;
+        let http = http_client::client(read_timeout)?;
         Ok(Self { base, http, read_timeout })
     }
 
@@ -63,7 +64,8 @@ impl ReleaseServer {
     /// A file that is kept in memory.
     pub(super) async fn get(&self, path: &str, limit: usize) -> Result<Vec<u8>, FetchError> {
         let (url, mut response) = self.open(path).await?;
-        let body = web::body(&mut response, limit).await.map_err(|error| self.failed(&url, &error))?;
+        let body =
+            http_client::body(&mut response, limit).await.map_err(|error| self.failed(&url, &error))?;
         body.ok_or_else(|| FetchError::TooLong { url: without_credentials(&url), limit: limit as u64 })
     }
 

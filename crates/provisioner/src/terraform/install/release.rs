@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::terraform::binary::choose::choose;
 use crate::terraform::binary::required::TemplateRequirements;
-use crate::terraform::binary::{Binary, BinaryOrigin, MINIMUM, Product, Version};
+use crate::terraform::binary::program::{Binary, BinaryOrigin, MINIMUM, Product};
+use crate::terraform::binary::version::Version;
 
 /// What comes after may print other things; people can still offer it themselves.
 const BELOW: (u64, u64, u64) = (2, 0, 0);

@@ -7,11 +7,12 @@ use pb::LogLevel;
 use tokio_util::sync::CancellationToken;
 
 use super::{GRAPH_STAGE, GraphOutput, StepError, Steps, args, blocking, failed};
-use crate::logs::StageLog;
-use crate::terraform::environment;
-use crate::terraform::run::EventObserver;
-use crate::terraform::state::{self, ShowOutput};
-use crate::terraform::timings::TerraformStep;
+use crate::job::reporter::StageLog;
+use crate::terraform::command::EventObserver;
+use crate::terraform::command::environment;
+use crate::terraform::command::timings::TerraformStep;
+use crate::terraform::resources::state;
+use crate::terraform::resources::state::ShowOutput;
 
 /// A longer state could not be sent, and a job may have made it so.
 const MAX_STATE_BYTES: u64 = STATE as u64;

@@ -10,18 +10,21 @@ use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 
 use super::{StepError, Steps, blocking, failed};
-use crate::archive::{self, ArchiveLimits};
 use crate::cancel::Urgency;
-use crate::logs::StageLog;
+use crate::files::archive;
+use crate::files::archive::ArchiveLimits;
+use crate::job::reporter::StageLog;
 use crate::terraform::binary::Binary;
 use crate::terraform::binary::required::TemplateRequirements;
-use crate::terraform::bundle::{self, BundleStatus};
+use crate::terraform::cache::init_cache::{InitKey, InitPurpose};
+use crate::terraform::command::EventObserver;
+use crate::terraform::command::timings::TerraformStep;
 use crate::terraform::install::InstallProgress;
-use crate::terraform::modules::{self, Modules};
-use crate::terraform::parse::RootModule;
-use crate::terraform::prepared::{InitKey, InitPurpose};
-use crate::terraform::run::EventObserver;
-use crate::terraform::timings::TerraformStep;
+use crate::terraform::template::bundle;
+use crate::terraform::template::bundle::BundleStatus;
+use crate::terraform::template::modules;
+use crate::terraform::template::modules::Modules;
+use crate::terraform::template::parse::RootModule;
 
 /// As much as a file of a template's archive may have.
 const MAX_README_BYTES: u64 = 10 * 1024 * 1024;
@@ -120,7 +123,7 @@ impl Steps<'_> {
             log.line(LogLevel::Warn, &line).await;
         }
         let purpose = if wants_archive { InitPurpose::Import { locked } } else { InitPurpose::Build };
-        let (prepared, environment) = (self.tools.cache.prepared.clone(), self.tools.environment.clone());
+        let (prepared, environment) = (self.tools.cache.init_cache.clone(), self.tools.environment.clone());
         let (asked, target, now) = (binary.clone(), dir.clone(), SystemTime::from(self.tools.clock.now()));
         let (key, is_ready) = blocking(move || {
             let key = InitKey::of(&template, module_files.as_deref(), &asked, &environment);

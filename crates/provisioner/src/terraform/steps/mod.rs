@@ -5,10 +5,10 @@
 //! file.
 
 mod apply;
-mod fresh;
+mod from_scratch;
 mod init;
+mod module_fetch;
 mod plan;
-mod seed;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,20 +24,21 @@ use pb::LogLevel;
 pub(crate) use self::plan::PlanRequest;
 use super::binary::{Binary, BinaryError, Finder};
 use super::cache::TerraformCache;
-use super::convert::{self, ConvertedResources};
-use super::environment::{EnvVars, Environment};
-use super::graph::Graph;
+use super::command::Runner;
+use super::command::environment::{EnvVars, Environment};
+use super::command::timings::{TerraformStep, Timings};
 use super::journal::Journal;
-use super::parse::RootModule;
-use super::run::Runner;
-use super::state;
-use super::timings::{TerraformStep, Timings};
+use super::resources::convert;
+use super::resources::convert::ConvertedResources;
+use super::resources::graph::Graph;
+use super::resources::state;
+use super::template::parse::RootModule;
 use crate::cancel::Cancel;
 use crate::isolation::{JobCgroups, SandboxConfig};
-use crate::logs::{Reporter, StageLog};
-use crate::program::ProgramReport;
-use crate::strays;
-use crate::workdir::WorkDir;
+use crate::job::orphans;
+use crate::job::program_report::ProgramReport;
+use crate::job::reporter::{Reporter, StageLog};
+use crate::job::workdir::WorkDir;
 
 pub(crate) const GRAPH_STAGE: &str = "Graphing Infrastructure";
 
@@ -170,7 +171,7 @@ impl<'a> Steps<'a> {
             ("TF_REATTACH_PROVIDERS".to_owned(), reattach.to_string())
         };
         let mut variables: EnvVars = self.provider.iter().map(reattach).collect();
-        variables.push((strays::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
+        variables.push((orphans::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
         if let Some(config) = &self.bundle {
             variables.push(("TF_CLI_CONFIG_FILE".to_owned(), config.to_string_lossy().into_owned()));
         }

@@ -7,14 +7,15 @@ use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
 
 use super::{GRAPH_STAGE, GraphOutput, StepError, Steps, args, blocking, concat, failed};
-use crate::logs::StageLog;
-use crate::terraform::environment::{self, EnvVars, StepInput};
-use crate::terraform::graph::Graph;
-use crate::terraform::plan::{Plan, PlanSummary};
-use crate::terraform::run::{EventObserver, PlannedChanges, Runner};
-use crate::terraform::state;
-use crate::terraform::timings::TerraformStep;
-use crate::terraform::variables;
+use crate::job::reporter::StageLog;
+use crate::terraform::command::environment;
+use crate::terraform::command::environment::{EnvVars, StepInput};
+use crate::terraform::command::timings::TerraformStep;
+use crate::terraform::command::variables;
+use crate::terraform::command::{EventObserver, PlannedChanges, Runner};
+use crate::terraform::resources::graph::Graph;
+use crate::terraform::resources::plan::{Plan, PlanSummary};
+use crate::terraform::resources::state;
 
 /// A plan, and what was read from it.
 pub(crate) struct PlanOutput {

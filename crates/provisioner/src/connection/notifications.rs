@@ -1,0 +1,50 @@
+//! Does what the server asks unasked: drain, cancel a job now, let go of a job (docs/extensions.md, Notices).
+
+use std::convert::Infallible;
+
+use coder_wire::extension::Extension;
+use coder_wire::extension::messages::notification::Notification;
+
+use super::Connection;
+use super::held_jobs::{HeldJobs, JobEnd};
+use crate::cancel::{Shutdown, Urgency};
+
+/// Listens as long as it is polled.
+pub(crate) async fn listen(connection: &Connection, held_jobs: &HeldJobs, shutdown: &Shutdown) -> Infallible {
+    let granted = connection.granted();
+    if granted.has(Extension::Drain) || granted.has(Extension::Cancel) {
+        match connection.extensions().notifications().await {
+            Ok(mut notifications) => {
+                while let Ok(Some(notification)) = notifications.next().await {
+                    obey(notification.notification, held_jobs, shutdown);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the server has no notifications"),
+        }
+    }
+    // The connection's end is seen elsewhere; without it the server has nothing more to say.
+    std::future::pending().await
+}
+
+fn obey(notification: Option<Notification>, held_jobs: &HeldJobs, shutdown: &Shutdown) {
+    match notification {
+        Some(Notification::Drain(drain)) => {
+            tracing::info!(target: "provisioner", reason = drain.reason, "the server asks the daemon to drain");
+            shutdown.drain();
+        }
+        Some(Notification::JobCancel(cancel)) => {
+            if let Some(hold) = held_jobs.find(&cancel.job_id) {
+                let urgency = if cancel.force { Urgency::Forced } else { Urgency::Graceful };
+                tracing::info!(target: "provisioner", job_id = cancel.job_id, reason = cancel.reason, force = cancel.force, "the job is canceled");
+                hold.cancel(urgency);
+            }
+        }
+        Some(Notification::JobRevoked(revoked)) => {
+            if let Some(hold) = held_jobs.find(&revoked.job_id) {
+                hold.end(JobEnd::Lost(revoked.reason));
+            }
+        }
+        // A notification of a later version.
+        None => {}
+    }
+}

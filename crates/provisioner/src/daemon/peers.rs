@@ -1,0 +1,117 @@
+//! What a daemon does at its start about the other daemons of its user, and about the home that they share: their jobs must
+//! not see what is its own (docs/isolation.md).
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Once;
+use std::time::Duration;
+
+use super::config::{Config, RunError};
+use crate::files::cache_dir::resolve;
+use crate::isolation::{
+    AppliedLimits, DaemonRegistry, IsolationLevel, IsolationMode, IsolationSupport, JobHome, SandboxConfig,
+};
+use crate::job::workdir;
+use crate::terraform::binary::TerraformSource;
+use crate::terraform::command::environment::Environment;
+
+/// How often it is looked whether jobs of other daemons have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How the jobs of a daemon are started.
+pub(crate) fn sandbox_config(config: &Config, environment: &Environment) -> SandboxConfig {
+    let support = IsolationSupport::of(config.isolation);
+    let home = JobHome::from_environment(
+        environment.variables(),
+        &config.home,
+        support.level != IsolationLevel::None,
+    );
+    let hidden = config.hidden.iter().chain([&config.file_cache]);
+    SandboxConfig {
+        support,
+        cache: config.cache_dir.clone(),
+        hidden: hidden.map(|path| resolve(path)).collect(),
+        programs: programs(config, environment.path()),
+        home,
+        registry: DaemonRegistry::locate(config.registry.as_deref()),
+        limits: AppliedLimits::detect(&config.limits),
+    }
+}
+
+/// The programs on offer, and where more are installed.
+fn programs(config: &Config, path: Option<&OsStr>) -> Vec<PathBuf> {
+    let in_path = |name: &str| {
+        let mut dirs = path.map(std::env::split_paths).into_iter().flatten();
+        dirs.find_map(|dir| Some(dir.join(name)).filter(|file| file.is_file()))
+    };
+    let given = match &config.terraform {
+        TerraformSource::SearchPath => ["terraform", "tofu"].into_iter().filter_map(in_path).collect(),
+        TerraformSource::File(file) => vec![file.clone()],
+        TerraformSource::Paths(places) => places.clone(),
+    };
+    let installed = config.install.iter().map(|install| install.dir.clone());
+    given.into_iter().chain(installed).collect()
+}
+
+/// Writes down what is this daemon's own. True when jobs of other daemons that are running may see it. Blocks.
+///
+/// # Errors
+/// Jobs of other daemons would see it, and [`IsolationMode::Required`] was asked for.
+pub(crate) fn register(isolation: IsolationMode, sandbox_config: &SandboxConfig) -> Result<bool, RunError> {
+    let own: Vec<PathBuf> = sandbox_config.hidden.iter().chain([&sandbox_config.cache]).cloned().collect();
+    let programs: Vec<PathBuf> = sandbox_config.programs.iter().map(|path| resolve(path)).collect();
+    let prepared = sandbox_config.registry.prepare().map_err(|error| error.to_string());
+    let registered = prepared
+        .and_then(|()| sandbox_config.registry.register(&own, &programs).map_err(|error| error.to_string()));
+    match registered {
+        Ok(is_new) => Ok(is_new && sandbox_config.support.level != IsolationLevel::None),
+        Err(reason) if isolation == IsolationMode::Required => Err(RunError::Registry(reason)),
+        Err(reason) => {
+            if sandbox_config.support.level != IsolationLevel::None {
+                tracing::warn!(target: "provisioner", %reason, "other daemons of this user do not know what to hide of this one from their jobs: name a directory that only this user can write to (--daemon-registry)");
+            }
+            Ok(false)
+        }
+    }
+}
+
+/// Jobs of other daemons that began before this one was known to them see its directories until they end. With
+/// [`IsolationMode::Required`] they are waited for.
+pub(crate) async fn wait_for_jobs_of_peers(isolation: IsolationMode, sandbox_config: &SandboxConfig) {
+    let (registry, cache) = (sandbox_config.registry.clone(), sandbox_config.cache.clone());
+    let looking = tokio::task::spawn_blocking(move || {
+        let others = registry.read().into_hidden().filter(|path| *path != cache);
+        others.flat_map(|path| workdir::locks(&path.join("work"))).collect::<Vec<PathBuf>>()
+    });
+    let mut locks = looking.await.unwrap_or_default();
+    let mut is_logged = false;
+    loop {
+        let looking = tokio::task::spawn_blocking(move || {
+            locks.retain(|lock| workdir::is_held(lock));
+            locks
+        });
+        locks = looking.await.unwrap_or_default();
+        let Some(first) = locks.first() else { return };
+        let (jobs, first) = (locks.len(), first.display());
+        if isolation != IsolationMode::Required {
+            tracing::warn!(target: "provisioner", jobs, %first, "jobs of other daemons of this user began before this daemon's directories were known, and may see them until they end");
+            return;
+        }
+        if !std::mem::replace(&mut is_logged, true) {
+            tracing::warn!(target: "provisioner", jobs, %first, "waiting for jobs of other daemons of this user, which began before this daemon's directories were known and may see them");
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Says which files in the daemon's home directory jobs do not see although they would expect them.
+pub(crate) fn log_hidden_home_files(home: &JobHome) {
+    static LOGGED: Once = Once::new();
+    let hidden_files = home.hidden_files();
+    if !hidden_files.is_empty() {
+        // Daemons inside a server have the same.
+        LOGGED.call_once(|| {
+            tracing::warn!(target: "provisioner", files = %hidden_files.join(", "), "jobs have a home directory of their own and do not see these files of this user: name what they need with --job-home");
+        });
+    }
+}

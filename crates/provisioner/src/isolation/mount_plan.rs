@@ -1,0 +1,449 @@
+//! What a job sees of the machine's files: as steps in their order, ready for a process that may only make system calls.
+//!
+//! Directories of daemons are covered by empty ones, the home directory by the job's own. What a job needs of them is taken
+//! before that and attached again at its place: its own directory, providers and programs, which it cannot change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+use rustix::mount::MountFlags;
+
+use super::Sandbox;
+use super::mounts::Mounts;
+use super::registry::RegisteredPaths;
+use crate::files::cache_dir::resolve;
+
+const SSH_INCLUDE_DIR: &str = "/etc/ssh/ssh_config.d";
+
+/// What jobs run or read of a daemon's cache.
+const VISIBLE_CACHE_DIRS: [&str; 2] = ["plugins", "bundles"];
+
+/// By these a job could have programs started outside: the managers of services, of the machine and of the user.
+const SERVICE_MANAGERS: [&str; 3] =
+    ["/run/systemd/private", "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"];
+const USER_SERVICE_MANAGERS: [&str; 2] = ["bus", "systemd"];
+
+/// One change of what is seen.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum MountStep {
+    /// This directory keeps its name: with a directory above it under another name, what lies below would be seen there.
+    BindSelf(CString),
+    /// An empty directory lies over this one.
+    MaskDirectory(CString),
+    /// An empty device lies over this file.
+    MaskFile(CString),
+    /// This directory is not changed from within.
+    ReadOnly { path: CString, flags: MountFlags },
+    /// What is at this path now is kept, to be attached. It may be gone unless it `must` be there.
+    OpenTree { path: CString, required: bool },
+    /// What was taken as this one of all is seen here.
+    AttachTree { tree: usize, place: MountTarget, read_only: bool },
+    /// The empty directory stays empty.
+    MakeMaskReadOnly(CString),
+}
+
+/// Where something is attached: each step down from `base` is made where it is missing, and no link is followed, as the job
+/// may have put one there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MountTarget {
+    pub(super) base: CString,
+    pub(super) below: Vec<CString>,
+    pub(super) is_dir: bool,
+}
+
+/// Everything that a job's process changes before it runs a program.
+#[derive(Debug, Default)]
+pub(super) struct MountPlan {
+    pub(super) steps: Vec<MountStep>,
+    /// Room for what is taken.
+    pub(super) trees: Vec<Option<OwnedFd>>,
+}
+
+/// Something that a job sees although what it lies in may be covered.
+#[derive(Debug)]
+struct VisiblePath {
+    source: PathBuf,
+    at: PathBuf,
+    read_only: bool,
+    required: bool,
+}
+
+impl VisiblePath {
+    fn own(path: PathBuf) -> Self {
+        Self { source: path.clone(), at: path, read_only: false, required: true }
+    }
+
+    fn read_only(source: PathBuf, at: PathBuf) -> Self {
+        Self { source, at, read_only: true, required: false }
+    }
+}
+
+impl MountPlan {
+    /// What a job is to see, with the directories that `registered` daemons have. Reads the file system, so that what is not
+    /// there is not covered.
+    pub(super) fn of(sandbox: Sandbox<'_>, as_root: bool, registered: &RegisteredPaths) -> Self {
+        let sandbox_config = sandbox.config;
+        let cache = resolve(&sandbox_config.cache);
+        let hidden = sandbox_config.hidden.iter().chain(&registered.hidden).filter(|path| path.is_absolute());
+        let mut hidden: BTreeSet<PathBuf> = hidden.map(|path| resolve(path)).chain([cache.clone()]).collect();
+        let mounts = Mounts::read();
+        let aliases: Vec<PathBuf> = hidden.iter().flat_map(|path| mounts.aliases(path)).collect();
+        hidden.extend(aliases);
+        hidden.extend(service_managers());
+        hidden.retain(|path| path != Path::new("/") && path.symlink_metadata().is_ok());
+
+        let job = resolve(sandbox.job);
+        let homes = sandbox_config.home.replacements(&job).map(|(home, folder)| (resolve(home), folder));
+        let homes: BTreeMap<PathBuf, PathBuf> = homes.collect();
+        let visible_paths = visible_paths(sandbox, registered, &cache, &homes, &hidden);
+        let mut view = Self::default();
+        view.add_steps(&hidden, &homes.into_keys().collect(), visible_paths);
+        if as_root {
+            view.protect_kernel();
+        } else {
+            view.mask_ssh_includes();
+        }
+        if as_root || sandbox_config.limits.has_groups() {
+            view.protect_cgroups();
+        }
+        view
+    }
+
+    fn add_steps(
+        &mut self,
+        hidden: &BTreeSet<PathBuf>,
+        homes: &BTreeSet<PathBuf>,
+        visible_paths: Vec<VisiblePath>,
+    ) {
+        let is_below = |path: &Path, set: &BTreeSet<PathBuf>| set.iter().any(|above| path.starts_with(above));
+        let contains_visible =
+            |path: &&PathBuf| visible_paths.iter().any(|visible| visible.at.starts_with(path));
+        let (outer, inner): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) =
+            hidden.iter().partition(contains_visible);
+        // Of directories in each other the outermost is enough.
+        let bases = outermost(outer.into_iter().chain(homes));
+        let outer: Vec<&PathBuf> = bases.iter().filter(|base| !homes.contains(*base)).collect();
+        let is_visible_source =
+            |path: &Path| visible_paths.iter().any(|visible| path.starts_with(&visible.source));
+        let inner = outermost(inner.into_iter());
+        let inner = inner.iter().filter(|path| !is_below(path, &bases) || is_visible_source(path));
+
+        let read_only = visible_paths.iter().filter(|visible| visible.read_only).map(|visible| &visible.at);
+        for path in renamable_ancestors(hidden.iter().chain(read_only).filter(|path| !is_below(path, homes)))
+        {
+            self.steps.extend(c_string(&path).map(MountStep::BindSelf));
+        }
+        for path in inner {
+            self.add_mask(path);
+            if path.is_dir() {
+                self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
+            }
+        }
+        // The number of each tree that is taken, from outside to inside, so that what lies in another is attached after it.
+        let mut attached: BTreeMap<(usize, usize), (usize, VisiblePath)> = BTreeMap::new();
+        for (number, visible) in visible_paths.into_iter().enumerate() {
+            let Some(path) = c_string(&visible.source) else { continue };
+            self.steps.push(MountStep::OpenTree { path, required: visible.required });
+            attached.insert((visible.at.components().count(), number), (number, visible));
+        }
+        self.trees.resize_with(attached.len(), || None);
+        for path in &outer {
+            self.add_mask(path);
+        }
+        for (tree, visible) in attached.into_values() {
+            let base = bases.iter().find(|base| visible.at.starts_with(base));
+            // What nothing lies over is there already, and may be changed if it may.
+            if base.is_none() && !visible.read_only {
+                continue;
+            }
+            let base = base.cloned().unwrap_or_else(|| visible.at.clone());
+            let below = visible.at.strip_prefix(&base).unwrap_or(Path::new(""));
+            let place = MountTarget {
+                below: below.components().filter_map(|part| c_string(Path::new(part.as_os_str()))).collect(),
+                is_dir: visible.source.is_dir(),
+                base: match c_string(&base) {
+                    Some(base) => base,
+                    None => continue,
+                },
+            };
+            self.steps.push(MountStep::AttachTree { tree, place, read_only: visible.read_only });
+        }
+        for path in outer.into_iter().filter(|path| path.is_dir()) {
+            self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
+        }
+    }
+
+    fn add_mask(&mut self, path: &Path) {
+        let Ok(kind) = path.symlink_metadata() else { return };
+        let step = if kind.is_dir() { MountStep::MaskDirectory } else { MountStep::MaskFile };
+        self.steps.extend(c_string(path).map(step));
+    }
+
+    fn read_only(&mut self, path: &Path) {
+        let Ok(now) = statvfs(path) else { return };
+        let flags = read_only_as(now.f_flag);
+        self.steps.extend(c_string(path).map(|path| MountStep::ReadOnly { path, flags }));
+    }
+
+    /// The administrator could ask the kernel itself for what is covered.
+    fn protect_kernel(&mut self) {
+        self.read_only(Path::new("/sys"));
+        for path in ["/sys/kernel/debug", "/sys/kernel/tracing"].map(Path::new) {
+            if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+                self.add_mask(path);
+                self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
+            }
+        }
+        for entry in std::fs::read_dir("/dev").into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
+                self.steps.extend(c_string(&entry.path()).map(MountStep::MaskFile));
+            }
+        }
+    }
+
+    /// In a user namespace the administrator's files seem to be nobody's, and OpenSSH refuses such files where they are
+    /// included; without them it goes on.
+    fn mask_ssh_includes(&mut self) {
+        let path = Path::new(SSH_INCLUDE_DIR);
+        if path.is_dir() {
+            self.add_mask(path);
+            self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
+        }
+    }
+
+    /// A job does not lift its own limits.
+    fn protect_cgroups(&mut self) {
+        let root = Path::new("/sys/fs/cgroup");
+        self.read_only(root);
+        let device = |path: &Path| path.metadata().ok().map(|file| file.dev());
+        for entry in root.read_dir().into_iter().flatten().flatten() {
+            // The hierarchies of version 1 are mounted below.
+            if entry.path().is_dir() && device(&entry.path()) != device(root) {
+                self.read_only(&entry.path());
+            }
+        }
+    }
+}
+
+/// How to remount read-only what is mounted so now: a remount must keep what the mount below forbids.
+pub(super) fn read_only_as(now: StatVfsMountFlags) -> MountFlags {
+    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    for (has, flag) in [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ] {
+        if now.contains(has) {
+            flags |= flag;
+        }
+    }
+    flags
+}
+
+/// What a job is to see of what is covered.
+fn visible_paths(
+    sandbox: Sandbox<'_>,
+    registered: &RegisteredPaths,
+    cache: &Path,
+    homes: &BTreeMap<PathBuf, PathBuf>,
+    hidden: &BTreeSet<PathBuf>,
+) -> Vec<VisiblePath> {
+    let sandbox_config = sandbox.config;
+    let job = resolve(sandbox.job);
+    let mut visible_paths: BTreeMap<PathBuf, VisiblePath> = BTreeMap::new();
+    let mut add = |visible: VisiblePath| {
+        visible_paths.entry(visible.at.clone()).or_insert(visible);
+    };
+    for (at, folder) in homes {
+        add(VisiblePath { source: folder.clone(), at: at.clone(), read_only: false, required: true });
+    }
+    add(VisiblePath::own(job));
+    if let Some(writable) = sandbox.writable {
+        add(VisiblePath::own(resolve(writable)));
+    }
+    let temporary = resolve(&std::env::temp_dir());
+    if homes.keys().any(|home| temporary.starts_with(home)) {
+        add(VisiblePath { required: false, ..VisiblePath::own(temporary) });
+    }
+    let of_cache = VISIBLE_CACHE_DIRS.map(|name| cache.join(name));
+    let programs = sandbox_config.programs.iter().chain(registered.programs.iter());
+    for path in of_cache.iter().chain(programs).chain(sandbox_config.home.exposed()) {
+        let source = resolve(path);
+        // Not with it what is hidden in it: that would be there once more.
+        let has_all = cache.starts_with(&source) || homes.contains_key(&source) || hidden.contains(&source);
+        if has_all || !source.exists() {
+            continue;
+        }
+        // A link in the home directory is not there any more, but what it leads to is seen in its place.
+        let name = path.file_name().zip(path.parent());
+        let link = name.map(|(name, parent)| resolve(parent).join(name));
+        let link = link.filter(|link| *link != source && homes.keys().any(|home| link.starts_with(home)));
+        if let Some(at) = link {
+            add(VisiblePath::read_only(source.clone(), at));
+        }
+        add(VisiblePath::read_only(source.clone(), source));
+    }
+    visible_paths.into_values().collect()
+}
+
+/// The sockets of managers of services.
+fn service_managers() -> impl Iterator<Item = PathBuf> {
+    let user = Path::new("/run/user").join(rustix::process::geteuid().as_raw().to_string());
+    let all = SERVICE_MANAGERS
+        .into_iter()
+        .map(PathBuf::from)
+        .chain(USER_SERVICE_MANAGERS.map(|name| user.join(name)));
+    all.map(|path| resolve(&path))
+}
+
+/// Those that lie in no other.
+fn outermost<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
+    let mut found: BTreeSet<PathBuf> = BTreeSet::new();
+    // In this order a directory comes before what lies in it.
+    for path in paths.collect::<BTreeSet<_>>() {
+        if !found.iter().any(|above| path.starts_with(above)) {
+            found.insert(path.clone());
+        }
+    }
+    found
+}
+
+/// The directories above these that this user could rename.
+fn renamable_ancestors<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
+    let above = paths.flat_map(|path| path.ancestors().skip(1));
+    let is_movable =
+        |path: &&Path| path.parent().is_some_and(|parent| access(parent, Access::WRITE_OK).is_ok());
+    above.filter(is_movable).map(Path::to_owned).collect()
+}
+
+pub(super) fn c_string(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isolation::{JobCgroups, SandboxConfig};
+
+    fn shown(step: &MountStep) -> String {
+        let text = |path: &CString| path.to_string_lossy().into_owned();
+        match step {
+            MountStep::BindSelf(path) => format!("pin {}", text(path)),
+            MountStep::MaskDirectory(path) => format!("cover {}", text(path)),
+            MountStep::MaskFile(path) => format!("cover file {}", text(path)),
+            MountStep::ReadOnly { path, .. } => format!("read-only {}", text(path)),
+            MountStep::OpenTree { path, .. } => format!("take {}", text(path)),
+            MountStep::AttachTree { tree, place, read_only } => {
+                let below: Vec<String> = place.below.iter().map(text).collect();
+                let kind = if *read_only { "read-only " } else { "" };
+                format!("attach {kind}{tree} {} {}", text(&place.base), below.join("/"))
+            }
+            MountStep::MakeMaskReadOnly(path) => format!("seal {}", text(path)),
+        }
+    }
+
+    /// The steps that concern this directory, with paths below it.
+    fn steps(sandbox: Sandbox<'_>, root: &Path, registered: &[&str]) -> Vec<String> {
+        let hidden = registered.iter().map(|name| root.join(name)).collect();
+        let registered = RegisteredPaths { hidden, ..RegisteredPaths::default() };
+        let at = root.display().to_string();
+        let view = MountPlan::of(sandbox, false, &registered);
+        // What else is covered depends on the machine.
+        let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::BindSelf(_))).map(shown);
+        steps.filter(|step| step.contains(&at)).map(|step| step.replace(&at, "").replace(" /", " ")).collect()
+    }
+
+    fn machine(dirs: &[&str]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for path in dirs {
+            std::fs::create_dir_all(root.join(path)).unwrap();
+        }
+        (dir, root)
+    }
+
+    #[test]
+    fn job_sees_its_own_directory_and_what_it_runs_of_the_cache() {
+        let dirs = [
+            "cache/work/Session1/home",
+            "cache/init",
+            "cache/plugins",
+            "cache/terraform",
+            "config/below",
+            "other",
+        ];
+        let (_dir, root) = machine(&dirs);
+        std::fs::write(root.join("database"), "").unwrap();
+        let sandbox_config = SandboxConfig {
+            cache: root.join("cache"),
+            hidden: ["config", "config/below", "database", "missing"].map(|name| root.join(name)).to_vec(),
+            programs: vec![root.join("cache/terraform"), root.join("missing")],
+            ..SandboxConfig::default()
+        };
+        let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
+        let sandbox = sandbox_config.for_job(&job, &groups);
+        let wanted = [
+            "cover config",
+            "seal config",
+            "cover file database",
+            "cover other",
+            "seal other",
+            "take cache/plugins",
+            "take cache/terraform",
+            "take cache/work/Session1",
+            "cover cache",
+            "attach read-only 0 cache plugins",
+            "attach read-only 1 cache terraform",
+            "attach 2 cache work/Session1",
+            "seal cache",
+        ];
+        assert_eq!(steps(sandbox, &root, &["other"]), wanted);
+        // Of two daemons with directories in each other neither sees the other's.
+        std::fs::create_dir_all(root.join("cache/plugins/nested")).unwrap();
+        let nested = steps(sandbox, &root, &["", "cache/plugins/nested", "cache"]);
+        let place = |wanted: &str| {
+            nested.iter().position(|step| step == wanted).unwrap_or_else(|| panic!("{wanted}: {nested:#?}"))
+        };
+        assert!(place("cover cache/plugins/nested") < place("take cache/plugins"));
+        assert!(place("take cache/work/Session1") < place("cover "));
+        assert!(nested.contains(&"attach 2  cache/work/Session1".to_owned()), "{nested:#?}");
+    }
+
+    #[test]
+    fn command_that_fills_a_directory_sees_that_one() {
+        let (_dir, root) =
+            machine(&["cache/work/Session1/home", "cache/installing/one", "cache/installing/two"]);
+        let sandbox_config = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
+        let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
+        let writable = root.join("cache/installing/one");
+        let steps = steps(sandbox_config.for_job(&job, &groups).with_writable(&writable), &root, &[]);
+        assert!(steps.contains(&"attach 0 cache installing/one".to_owned()), "{steps:#?}");
+        assert!(!steps.iter().any(|step| step.contains("two")), "{steps:#?}");
+    }
+
+    #[test]
+    fn links_to_directories_are_followed() {
+        let (_dir, root) = machine(&["real/other", "cache/work/Session1/home"]);
+        std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
+        let sandbox_config = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
+        let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
+        let steps = steps(sandbox_config.for_job(&job, &groups), &root, &["link/other"]);
+        assert_eq!(steps[0], "cover real/other");
+    }
+
+    #[test]
+    fn directories_above_hidden_ones_keep_their_names() {
+        let (_dir, root) = machine(&["a/b/cache"]);
+        let found = renamable_ancestors([root.join("a/b/cache")].iter());
+        assert!(found.contains(&root.join("a")) && found.contains(&root.join("a/b")), "{found:?}");
+        assert!(!found.contains(&root.join("a/b/cache")) && !found.contains(Path::new("/")));
+    }
+}

@@ -1,0 +1,432 @@
+//! The directory of one job, and the removal of those that earlier daemons left behind.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
+
+use super::orphans;
+use super::salvage::SalvagedState;
+use crate::files::cache_dir::private_dirs;
+use crate::files::job_file;
+use crate::files::job_file::JobFile;
+
+const PREFIX: &str = "Session";
+const TEMPLATE: &str = "template";
+const STATE: &str = "template/terraform.tfstate";
+const RECORD: &str = "private/job.json";
+
+/// Beginning of the names of locks; the id of the directory follows.
+const LOCK: &str = "lock-";
+
+/// How often a new lock is tried to be taken, and the time in between.
+const LOCK_ATTEMPTS: usize = 100;
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(1);
+
+/// Leftovers of daemons that were killed are removed after this time (terraform 1.3).
+const MAX_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Directories of one job; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct WorkDir {
+    root: PathBuf,
+    /// The state may be nowhere else.
+    keep_state_on_drop: AtomicBool,
+    /// How many processes outlived the job, once they have been ended.
+    killed_orphans: OnceLock<usize>,
+    /// Says to other daemons that somebody works here.
+    _lock: JobLock,
+}
+
+impl WorkDir {
+    /// Makes fresh private directories below `parent`. Blocks, so call it off the async threads.
+    pub(crate) fn create(parent: &Path, now: SystemTime) -> std::io::Result<Self> {
+        private_dirs(parent)?;
+        remove_stale(parent, now);
+        let (parent, id) = (std::path::absolute(parent)?, Uuid::new_v4());
+        let root = parent.join(format!("{PREFIX}{id}"));
+        let lock = JobLock::take_new(&root)?;
+        private_dirs(&root.join(TEMPLATE))?;
+        private_dirs(&root.join("private"))?;
+        Ok(Self {
+            root,
+            keep_state_on_drop: AtomicBool::new(false),
+            killed_orphans: OnceLock::new(),
+            _lock: lock,
+        })
+    }
+
+    /// What marks the processes of this job.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the template is unpacked and Terraform runs.
+    pub(crate) fn template(&self) -> PathBuf {
+        self.root.join(TEMPLATE)
+    }
+
+    /// A folder whose content no template can name by accident.
+    pub(crate) fn private_dir(&self) -> PathBuf {
+        self.root.join("private")
+    }
+
+    /// A file in it.
+    pub(crate) fn private(&self, name: &str) -> PathBuf {
+        self.private_dir().join(name)
+    }
+
+    /// The same, for the daemon's own reading and writing.
+    pub(crate) fn private_file(&self, name: &str) -> JobFile {
+        JobFile::new(&self.root, Path::new("private").join(name))
+    }
+
+    /// A file of the template's folder.
+    pub(crate) fn in_template(&self, name: &str) -> JobFile {
+        JobFile::new(&self.root, Path::new(TEMPLATE).join(name))
+    }
+
+    /// Whether a folder of the template, as a path below it, is what it seems to be: no link leads elsewhere.
+    pub(crate) fn is_plain(&self, folder: &str) -> bool {
+        job_file::is_plain_dir(&self.root, &Path::new(TEMPLATE).join(folder))
+    }
+
+    pub(crate) fn state_file(&self) -> JobFile {
+        JobFile::new(&self.root, STATE)
+    }
+
+    /// Where job and token are noted for a process after this one.
+    pub(crate) fn record_file(&self) -> JobFile {
+        JobFile::new(&self.root, RECORD)
+    }
+
+    /// From now on the state outlives the directory, however the job ends: Terraform is about to change it.
+    pub(crate) fn preserve_state(&self) {
+        self.keep_state_on_drop.store(true, Ordering::Relaxed);
+    }
+
+    /// Removes everything but the state, if there is one, and what is needed to hand it over. With `is_alone` no process of
+    /// the job can be left, as each command was the first of a namespace and has ended. Blocks, so call it off the async threads.
+    pub(crate) fn finish(self, no_orphans: bool) -> Option<SalvagedState> {
+        self.keep_state_on_drop.store(false, Ordering::Relaxed);
+        if no_orphans {
+            let _ = self.killed_orphans.set(0);
+        }
+        self.salvage()
+    }
+
+    /// Terraform has ended, but what it started may not have. Looks for it once.
+    fn end_processes(&self) -> usize {
+        *self.killed_orphans.get_or_init(|| orphans::kill_all(&self.root))
+    }
+
+    fn salvage(&self) -> Option<SalvagedState> {
+        let parent = self.root.parent()?;
+        let left = salvaged_in(&parent.join(format!("{PREFIX}{}", Uuid::new_v4())));
+        self.end_processes();
+        let moved = self.state_file().length().is_ok().then(|| {
+            private_dirs(&left.dir.join(TEMPLATE)).ok()?;
+            private_dirs(&left.dir.join("private")).ok()?;
+            // Without a record the state is still there for people.
+            let _ = self.record_file().move_to(&left.record);
+            self.state_file().move_to(&left.state).ok()
+        });
+        moved.flatten().map(|()| left)
+    }
+}
+
+/// Puts a state where a process after this one looks for it. Blocks, so call it off the async threads.
+pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<SalvagedState> {
+    let left = salvaged_in(&std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4())));
+    private_dirs(&left.dir.join(TEMPLATE))?;
+    private_dirs(&left.dir.join("private"))?;
+    left.state.write(state)?;
+    Ok(left)
+}
+
+/// The places of state and record in a job's directory.
+fn salvaged_in(dir: &Path) -> SalvagedState {
+    SalvagedState { dir: dir.to_owned(), record: JobFile::new(dir, RECORD), state: JobFile::new(dir, STATE) }
+}
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        let killed = self.end_processes();
+        if self.keep_state_on_drop.load(Ordering::Relaxed)
+            && let Some(left) = self.salvage()
+        {
+            tracing::warn!(state = %left.state.path().display(), "the job was given up before its state was with the server; it is kept for a week");
+        }
+        if killed > 0 {
+            tracing::info!(killed, "processes that outlived their job were ended");
+        }
+        // Processes that were killed a moment ago may still be writing; what stays is removed as stale later.
+        for _ in 0..3 {
+            match std::fs::remove_dir_all(&self.root) {
+                Ok(()) => return,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+                Err(_) => {}
+            }
+        }
+        tracing::warn!(dir = %self.root.display(), "a job's directory could not be removed");
+    }
+}
+
+/// Holds a directory of jobs for one daemon; the operating system gives it up with the process.
+#[derive(Debug)]
+pub(crate) struct WorkDirClaim {
+    _lock: std::fs::File,
+    /// States of jobs whose process was killed.
+    pub(crate) left: Vec<SalvagedState>,
+}
+
+impl WorkDirClaim {
+    /// Takes the directory, and ends and removes what a killed daemon left in it; only states stay for a week. `None` when another daemon works
+    /// there. Blocks, so call it off the async threads.
+    pub(crate) fn take(parent: &Path) -> std::io::Result<Option<Self>> {
+        private_dirs(parent)?;
+        // Who comes second waits until the first has cleared away: what it makes then is not taken for something left.
+        let clearing = std::fs::File::create(parent.join("clearing"))?;
+        flock(&clearing, FlockOperation::LockExclusive)?;
+        let lock = std::fs::File::create(parent.join("lock"))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(None);
+        }
+        let mut left = Vec::new();
+        for dir in job_dirs(&std::path::absolute(parent)?) {
+            // A daemon that came second before may still work there.
+            let Some(_lock) = JobLock::take(&dir)? else { continue };
+            let killed = orphans::kill_all(&dir);
+            let salvaged_state = salvaged_in(&dir);
+            // Terraform begins with an empty file.
+            if salvaged_state.state.length().is_ok_and(|length| length > 0) {
+                // Nobody else knows what had been made by then, so it stays until it is stale or with the server.
+                tracing::debug!(state = %salvaged_state.state.path().display(), killed, "a job of a killed daemon left a state");
+                left.push(salvaged_state);
+                continue;
+            }
+            tracing::warn!(dir = %dir.display(), killed, "a job of a killed daemon is cleared away");
+            if let Err(error) = std::fs::remove_dir_all(&dir) {
+                tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
+            }
+        }
+        Ok(Some(Self { _lock: lock, left }))
+    }
+}
+
+fn job_dirs(parent: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// The right to a job's directory: a locked file beside it, where its programs do not reach. The operating system gives it up
+/// with the process.
+#[derive(Debug)]
+struct JobLock {
+    path: PathBuf,
+    _file: std::fs::File,
+}
+
+impl JobLock {
+    /// That of a directory which is not there yet. A daemon that starts may just be looking at it.
+    fn take_new(dir: &Path) -> std::io::Result<Self> {
+        for _ in 0..LOCK_ATTEMPTS {
+            if let Some(lock) = Self::take(dir)? {
+                return Ok(lock);
+            }
+            std::thread::sleep(LOCK_RETRY_DELAY);
+        }
+        Err(std::io::Error::other("somebody holds the lock of a new directory"))
+    }
+
+    /// None while another holds it. The directory need not be there yet.
+    fn take(dir: &Path) -> std::io::Result<Option<Self>> {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().replacen(PREFIX, LOCK, 1);
+        let path = dir.with_file_name(name);
+        loop {
+            let file = std::fs::File::options().write(true).create(true).truncate(false).open(&path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            // Whoever held it before may have removed it meanwhile.
+            if path.metadata().is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
+            {
+                return Ok(Some(Self { path, _file: file }));
+            }
+        }
+    }
+}
+
+impl Drop for JobLock {
+    fn drop(&mut self) {
+        // An empty file that stays harms nobody.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The files that jobs of a directory hold.
+pub(crate) fn locks(parent: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    let locks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(LOCK));
+    locks.map(|entry| entry.path()).collect()
+}
+
+/// Whether the job of such a file is still at work.
+pub(crate) fn is_held(lock: &Path) -> bool {
+    let Ok(file) = std::fs::File::open(lock) else { return false };
+    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::WOULDBLOCK))
+}
+
+/// Removes directories of jobs that nobody has touched for a week.
+fn remove_stale(parent: &Path, now: SystemTime) {
+    for dir in job_dirs(parent) {
+        let modified = dir.metadata().and_then(|file| file.modified()).ok();
+        let age = modified.and_then(|at| now.duration_since(at).ok());
+        if age.is_some_and(|age| age > MAX_UNUSED)
+            && let Ok(Some(_lock)) = JobLock::take(&dir)
+            && let Err(error) = std::fs::remove_dir_all(&dir)
+        {
+            tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn directories_are_private_and_vanish() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = WorkDir::create(&parent.path().join("work"), SystemTime::UNIX_EPOCH).unwrap();
+        let template = work.template();
+        assert_eq!(template.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(work.private_dir().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        drop(work);
+        assert!(!template.exists());
+        assert_eq!(std::fs::read_dir(parent.path().join("work")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_old_sessions_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        for name in ["Session-old", "other"] {
+            std::fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        let now = parent.path().metadata().unwrap().modified().unwrap();
+        remove_stale(parent.path(), now);
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 2);
+        remove_stale(parent.path(), now + MAX_UNUSED + Duration::from_secs(60));
+        let left: Vec<_> =
+            std::fs::read_dir(parent.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["other"]);
+    }
+
+    #[test]
+    fn a_session_is_old_after_a_week_and_not_before() {
+        assert_eq!(MAX_UNUSED, Duration::from_secs(604_800));
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("Session-old");
+        std::fs::create_dir(&dir).unwrap();
+        let modified = dir.metadata().unwrap().modified().unwrap();
+        for (age, stays) in [
+            (Duration::ZERO, true),
+            (MAX_UNUSED - Duration::from_nanos(1), true),
+            (MAX_UNUSED, true),
+            (MAX_UNUSED + Duration::from_nanos(1), false),
+        ] {
+            remove_stale(parent.path(), modified + age);
+            assert_eq!(dir.exists(), stays, "{age:?}");
+        }
+        // A clock that was set back makes nothing old.
+        std::fs::create_dir(&dir).unwrap();
+        let before = dir.metadata().unwrap().modified().unwrap() - MAX_UNUSED * 2;
+        remove_stale(parent.path(), before);
+        assert!(dir.exists());
+    }
+
+    #[test]
+    fn what_a_killed_daemon_left_is_cleared_by_the_next_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join("Session-left");
+        std::fs::create_dir(&left).unwrap();
+        let mut orphan = orphans::spawn_orphan(&left);
+        let claim = WorkDirClaim::take(parent.path()).unwrap();
+        assert!(claim.is_some() && !left.exists());
+        assert!(!orphan.wait().unwrap().success());
+        std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
+        std::fs::write(left.join(STATE), "{}").unwrap();
+        assert!(WorkDirClaim::take(parent.path()).unwrap().is_none(), "another daemon works here");
+        drop(claim);
+        let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
+        assert!(left.exists(), "a state is kept for a while");
+        assert_eq!(claim.left, [salvaged_in(&left)]);
+        drop(claim);
+        std::fs::write(left.join(STATE), "").unwrap();
+        let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
+        assert!(claim.left.is_empty() && !left.exists(), "nothing had been made");
+    }
+
+    #[test]
+    fn nobody_clears_away_where_another_daemon_works() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = WorkDirClaim::take(parent.path()).unwrap().unwrap();
+        assert!(WorkDirClaim::take(parent.path()).unwrap().is_none());
+        // The second works without a claim, and the first ends.
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        let mut program = orphans::spawn_orphan(work.root());
+        drop(first);
+        let third = WorkDirClaim::take(parent.path()).unwrap().unwrap();
+        assert!(third.left.is_empty() && work.template().is_dir());
+        assert!(program.try_wait().unwrap().is_none(), "its programs go on");
+        let much_later = parent.path().metadata().unwrap().modified().unwrap() + MAX_UNUSED * 2;
+        remove_stale(parent.path(), much_later);
+        assert!(work.template().is_dir());
+        drop((third, work));
+        assert!(!program.wait().unwrap().success());
+        assert!(job_dirs(parent.path()).is_empty());
+    }
+
+    #[test]
+    fn a_state_that_is_a_link_is_not_left() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        let other = parent.path().join("other");
+        std::fs::write(&other, "SECRET").unwrap();
+        std::os::unix::fs::symlink(&other, work.state_file().path()).unwrap();
+        assert!(work.finish(false).is_none() && other.exists());
+        let left = parent.path().join("Session-left");
+        std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
+        std::os::unix::fs::symlink(&other, left.join(STATE)).unwrap();
+        let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
+        assert!(claim.left.is_empty() && !left.exists() && other.exists());
+    }
+
+    #[test]
+    fn only_state_and_record_are_left_behind() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        work.state_file().write(b"state").unwrap();
+        work.record_file().write(b"record").unwrap();
+        std::fs::write(work.private("values.tfvars"), "secret").unwrap();
+        let left = work.finish(false).unwrap();
+        assert_eq!(std::fs::read_to_string(left.state.path()).unwrap(), "state");
+        assert_eq!(std::fs::read_to_string(left.record.path()).unwrap(), "record");
+        assert_eq!(job_dirs(parent.path()), std::slice::from_ref(&left.dir));
+        assert!(!left.dir.join("private/values.tfvars").exists());
+        let without = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        assert!(without.finish(false).is_none());
+        assert_eq!(job_dirs(parent.path()), [left.dir]);
+    }
+}

@@ -1,0 +1,500 @@
+//! Initialised directories, kept by what they were made of, so that a template version is initialised once per machine.
+//!
+//! An entry holds a copy of `.terraform` and of the lock file. Jobs get copies, so what they do to theirs changes no other.
+//! Providers are links into the plugin cache, as Terraform makes them. An entry and its providers have seals; one that is not
+//! what was kept is not used.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::plugins;
+use super::seal::Seals;
+use crate::files::job_file::{JobFile, is_plain_dir};
+use crate::terraform::binary::Binary;
+use crate::terraform::command::environment::Environment;
+
+pub(crate) const DATA: &str = ".terraform";
+pub(crate) const PROVIDERS: &str = "providers";
+pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
+const MANIFEST: &str = "manifest.json";
+
+/// Entries that no job has used for so long are removed.
+const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Nor are those with more files.
+pub(super) const MAX_FILES: usize = 100_000;
+
+/// A longer lock file is none.
+pub(super) const MAX_LOCK_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Directories with more of their own are not kept; copying them is no gain.
+pub(super) const MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Waiting for another `init` on this machine: how often it is looked, and after which time one goes on without the
+/// shared plugin cache. Many templates may wait in a row behind large downloads, and each that goes on alone downloads the
+/// same again; only an `init` that hangs is to be left behind.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
+/// Where a template version's directory is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InitKey(String);
+
+impl InitKey {
+    /// Everything that an `init` depends on and that is on this machine.
+    pub(crate) fn of(
+        template: &[u8],
+        modules: Option<&[u8]>,
+        binary: &Binary,
+        environment: &Environment,
+    ) -> Self {
+        let mut sum = Sha256::new();
+        let mut add = |part: &[u8]| {
+            sum.update((part.len() as u64).to_be_bytes());
+            sum.update(part);
+        };
+        add(template);
+        add(modules.unwrap_or_default());
+        add(binary.path.as_os_str().as_encoded_bytes());
+        add(binary.product.to_string().as_bytes());
+        add(binary.version.to_string().as_bytes());
+        for (name, value) in environment.terraform_variables() {
+            add(name.as_encoded_bytes());
+            add(value.as_encoded_bytes());
+        }
+        add(&environment.cli_config());
+        Self(hex::encode(sum.finalize()))
+    }
+
+    /// In hexadecimal digits.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_test(name: &str) -> Self {
+        Self(hex::encode(Sha256::digest(name)))
+    }
+}
+
+/// A file as it was; the kernel alone sets the time of its change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileStamp {
+    path: PathBuf,
+    size: u64,
+    inode: u64,
+    changed_s: i64,
+    changed_ns: i64,
+}
+
+impl FileStamp {
+    fn of(path: PathBuf) -> std::io::Result<Self> {
+        let file = path.symlink_metadata()?;
+        Ok(Self {
+            size: file.size(),
+            inode: file.ino(),
+            changed_s: file.ctime(),
+            changed_ns: file.ctime_nsec(),
+            path,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All files below a directory; links are files.
+    pub(super) fn below(dir: &Path, most: usize, found: &mut Vec<Self>) -> std::io::Result<()> {
+        let mut pending = vec![dir.to_owned()];
+        while let Some(dir) = pending.pop() {
+            for entry in dir.read_dir()? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    pending.push(entry.path());
+                } else if found.len() < most {
+                    found.push(Self::of(entry.path())?);
+                } else {
+                    return Err(std::io::Error::other(format!("it has more than {most} files")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, in the order of their paths, to be compared with what was there before.
+    pub(super) fn sorted_in(dir: &Path, most: usize) -> std::io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        Self::below(dir, most, &mut found)?;
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+}
+
+/// A provider of an entry.
+#[derive(Debug, Serialize, Deserialize)]
+struct CachedProvider {
+    path: PathBuf,
+    seal: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct EntryManifest {
+    packages: Vec<CachedProvider>,
+    /// Whether there is a provider or a remote module, of which there may be a newer one by now.
+    fetched: bool,
+    /// Of the entry, with all of this.
+    #[serde(default)]
+    seal: String,
+}
+
+impl EntryManifest {
+    /// What the seal is about, beside the files of the entry's directory.
+    fn known(&self, entry: &Path) -> std::io::Result<Vec<u8>> {
+        let lock = match JobFile::new(entry, LOCK_FILE).read(MAX_LOCK_FILE_BYTES) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            other => Some(other?),
+        };
+        let packages: Vec<_> = self.packages.iter().map(|package| (&package.path, &package.seal)).collect();
+        Ok(serde_json::to_vec(&(packages, self.fetched, lock))?)
+    }
+}
+
+/// What an entry may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InitPurpose {
+    /// A build runs with what its template version was imported with.
+    Build,
+    /// An import takes the newest that its constraints allow, unless a lock file came with the template.
+    Import { locked: bool },
+}
+
+/// The kept directories of a machine; daemons may share them. All methods block.
+#[derive(Debug, Clone)]
+pub(crate) struct InitCache {
+    root: PathBuf,
+    seals: Seals,
+}
+
+impl InitCache {
+    pub(crate) const fn new(root: PathBuf, seals: Seals) -> Self {
+        Self { root, seals }
+    }
+
+    fn entry(&self, key: &InitKey) -> PathBuf {
+        self.root.join(&key.0)
+    }
+
+    /// Copies an entry into `dir`; false when there is none that may be used.
+    pub(crate) fn restore(&self, key: &InitKey, purpose: InitPurpose, dir: &Path, now: SystemTime) -> bool {
+        let entry = self.entry(key);
+        let Some(manifest) = std::fs::read(entry.join(MANIFEST)).ok() else { return false };
+        let Ok(manifest) = serde_json::from_slice::<EntryManifest>(&manifest) else { return false };
+        if manifest.fetched && purpose == (InitPurpose::Import { locked: false }) {
+            return false;
+        }
+        if !self.has_valid_seal(&manifest, &entry) {
+            tracing::warn!(entry = %entry.display(), "a kept directory, or a provider of it in the plugin cache, is not what was kept; the template is initialised again");
+            let _ = std::fs::remove_dir_all(&entry);
+            return false;
+        }
+        match copy_tree(&entry.join(DATA), &dir.join(DATA)).and_then(|_| copy_lock(&entry, dir)) {
+            Ok(()) => {
+                // For the removal of what nobody uses.
+                let touched = std::fs::File::open(&entry).and_then(|file| file.set_modified(now));
+                if let Err(error) = touched {
+                    tracing::debug!(%error, "an entry's time cannot be set");
+                }
+                manifest.packages.iter().for_each(|package| plugins::mark_used(&package.path, now));
+                true
+            }
+            Err(error) => {
+                tracing::warn!(entry = %entry.display(), %error, "a kept directory cannot be used");
+                let _ = std::fs::remove_dir_all(dir.join(DATA));
+                false
+            }
+        }
+    }
+
+    /// Whether an entry and its providers are what they were when it was kept.
+    fn has_valid_seal(&self, manifest: &EntryManifest, entry: &Path) -> bool {
+        let is_own = || {
+            let known = manifest.known(entry);
+            known.is_ok_and(|known| self.seals.verify(&entry.join(DATA), &known, &manifest.seal))
+        };
+        manifest.packages.iter().all(|package| self.seals.verify(&package.path, &[], &package.seal))
+            && is_own()
+    }
+
+    /// Keeps what `init` has made in `dir`. It is whole from the moment it is there.
+    pub(crate) fn store(&self, key: &InitKey, dir: &Path, now: SystemTime) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.root)?;
+        self.remove_stale(now);
+        let new = self.root.join(format!("new-{}", Uuid::new_v4()));
+        let stored = self.fill(&new, &self.entry(key), dir).and_then(|()| {
+            // Another daemon may have been faster; its entry is as good.
+            std::fs::rename(&new, self.entry(key)).or_else(|_| std::fs::remove_dir_all(&new))
+        });
+        if stored.is_err() {
+            let _ = std::fs::remove_dir_all(&new);
+        }
+        stored
+    }
+
+    fn fill(&self, new: &Path, entry: &Path, dir: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(new)?;
+        let mut manifest = EntryManifest::default();
+        let data = dir.join(DATA);
+        if is_plain_dir(dir, Path::new(DATA)) {
+            if total_bytes(&data)? > MAX_BYTES {
+                return Err(std::io::Error::other("it is too large to be kept"));
+            }
+            copy_tree(&data, &new.join(DATA))?;
+            // Only these are followed; where others lead is not the daemon's business.
+            for link in plugins::links(&data.join(PROVIDERS)) {
+                let package = std::fs::canonicalize(link)?;
+                let seal = self.seals.make(&package, &[])?;
+                manifest.packages.push(CachedProvider { path: package, seal });
+            }
+        } else if data.symlink_metadata().is_ok() {
+            return Err(std::io::Error::other(format!("{DATA} is no directory")));
+        } else {
+            std::fs::create_dir_all(new.join(DATA))?;
+        }
+        manifest.fetched = !manifest.packages.is_empty()
+            || data.join(PROVIDERS).exists()
+            || data.join("modules").read_dir().is_ok_and(|entries| entries.count() > 1);
+        copy_lock(dir, new)?;
+        manifest.seal = self.seals.make_at(&new.join(DATA), &entry.join(DATA), &manifest.known(new)?)?;
+        std::fs::write(new.join(MANIFEST), serde_json::to_vec(&manifest)?)
+    }
+
+    fn remove_stale(&self, now: SystemTime) {
+        for entry in self.root.read_dir().into_iter().flatten().flatten() {
+            let modified = entry.metadata().and_then(|entry| entry.modified()).ok();
+            let age = modified.and_then(|at| now.duration_since(at).ok());
+            // Locks are files.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && age.is_some_and(|age| age > MAX_UNUSED)
+                && let Err(error) = std::fs::remove_dir_all(entry.path())
+            {
+                tracing::debug!(%error, "an unused kept directory could not be removed");
+            }
+        }
+    }
+}
+
+/// The right to do what must not be done twice at once: to initialise a template, to download providers. Processes of the machine share it; the
+/// system gives it back when its holder ends.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    _lock: std::fs::File,
+}
+
+impl FileLock {
+    /// Waits for the lock of this file; none when its holder takes too long.
+    pub(crate) async fn wait(path: &Path) -> std::io::Result<Option<Self>> {
+        let until = tokio::time::Instant::now() + TIMEOUT;
+        loop {
+            let lock = std::fs::File::create(path)?;
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Some(Self { _lock: lock }));
+            }
+            if tokio::time::Instant::now() >= until {
+                return Ok(None);
+            }
+            // The system has no wake-up that can be given up when the job is canceled.
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+fn copy_lock(from: &Path, to: &Path) -> std::io::Result<()> {
+    match JobFile::new(from, LOCK_FILE).read(MAX_LOCK_FILE_BYTES) {
+        Ok(content) => JobFile::new(to, LOCK_FILE).write(&content),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Copies a directory; links stay links.
+pub(super) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+    let mut pending = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from, to)) = pending.pop() {
+        std::fs::create_dir_all(&to)?;
+        for entry in from.read_dir()? {
+            let entry = entry?;
+            let (source, target) = (entry.path(), to.join(entry.file_name()));
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                pending.push((source, target));
+            } else if kind.is_symlink() {
+                std::os::unix::fs::symlink(std::fs::read_link(&source)?, target)?;
+            } else if kind.is_file() {
+                std::fs::copy(source, target)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the files in a directory, without what is linked.
+pub(super) fn total_bytes(dir: &Path) -> std::io::Result<u64> {
+    let mut files = Vec::new();
+    FileStamp::below(dir, MAX_FILES, &mut files)?;
+    Ok(files.iter().map(|file| file.size).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terraform::binary::{BinaryOrigin, Product, Version};
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn binary() -> Binary {
+        Binary {
+            path: "/bin/terraform".into(),
+            version: Version::parse("1.11.4").unwrap(),
+            product: Product::Terraform,
+            origin: BinaryOrigin::Configured,
+        }
+    }
+
+    fn key(template: &str) -> InitKey {
+        InitKey::of(template.as_bytes(), None, &binary(), &Environment::of_daemon())
+    }
+
+    /// A directory as init leaves it, with a provider in a plugin cache beside it.
+    fn initialised(root: &Path) -> (PathBuf, PathBuf) {
+        let (dir, package) = (root.join("job"), root.join("plugins/host/ns/type/1.0.0/linux_amd64"));
+        let link = dir.join(".terraform/providers/host/ns/type/1.0.0/linux_amd64");
+        std::fs::create_dir_all(&package).unwrap();
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::fs::write(package.join("provider"), "program").unwrap();
+        std::os::unix::fs::symlink(&package, link).unwrap();
+        std::fs::create_dir_all(dir.join(".terraform/modules/m")).unwrap();
+        std::fs::write(dir.join(".terraform/modules/m/main.tf"), "module").unwrap();
+        std::fs::write(dir.join(LOCK_FILE), "lock").unwrap();
+        (dir, package.join("provider"))
+    }
+
+    fn prepared(root: &Path) -> InitCache {
+        InitCache::new(root.join("init"), Seals::of(root))
+    }
+
+    #[test]
+    fn a_job_that_writes_into_its_copy_changes_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, _) = initialised(root.path());
+        let prepared = prepared(root.path());
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let module = |job: &Path| job.join(".terraform/modules/m/main.tf");
+        for name in ["one", "two"] {
+            let job = root.path().join(name);
+            std::fs::create_dir(&job).unwrap();
+            assert!(prepared.restore(&key("a"), InitPurpose::Build, &job, NOW));
+            assert_eq!(std::fs::read_to_string(module(&job)).unwrap(), "module");
+            assert_eq!(std::fs::read_to_string(job.join(LOCK_FILE)).unwrap(), "lock");
+            let provider = job.join(".terraform/providers/host/ns/type/1.0.0/linux_amd64/provider");
+            assert_eq!(std::fs::read_to_string(provider).unwrap(), "program");
+            std::fs::write(module(&job), "changed").unwrap();
+            std::fs::remove_file(job.join(LOCK_FILE)).unwrap();
+        }
+        assert!(!prepared.restore(&key("b"), InitPurpose::Build, &root.path().join("three"), NOW));
+    }
+
+    #[test]
+    fn a_provider_that_was_touched_is_not_used_again() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, provider) = initialised(root.path());
+        let prepared = prepared(root.path());
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let modified = provider.metadata().unwrap().modified().unwrap();
+        std::fs::write(&provider, "PROGRAM").unwrap();
+        std::fs::File::options().write(true).open(&provider).unwrap().set_modified(modified).unwrap();
+        assert!(!prepared.restore(&key("a"), InitPurpose::Build, &root.path().join("one"), NOW));
+        // Nor by a process that sees it for the first time, whatever somebody has written into the entry.
+        std::fs::write(&provider, "program").unwrap();
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let of_later = || self::prepared(root.path());
+        let job = |name: &str| {
+            let job = root.path().join(name);
+            std::fs::create_dir(&job).unwrap();
+            of_later().restore(&key("a"), InitPurpose::Build, &job, NOW)
+        };
+        assert!(job("two"));
+        std::fs::write(&provider, "PROGRAM").unwrap();
+        assert!(!job("three"));
+        for (name, content) in [
+            (".terraform/modules/m/main.tf", "hostile"),
+            (LOCK_FILE, "hostile"),
+            (MANIFEST, "{\"packages\":[],\"fetched\":false,\"seal\":\"00\"}"),
+        ] {
+            std::fs::write(&provider, "program").unwrap();
+            prepared.store(&key("a"), &dir, NOW).unwrap();
+            std::fs::write(root.path().join("init").join(key("a").as_str()).join(name), content).unwrap();
+            assert!(!job(&format!("{} {content}", name.replace('/', " "))), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_import_takes_the_newest_unless_it_is_locked() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, _) = initialised(root.path());
+        let prepared = prepared(root.path());
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let bare = root.path().join("bare");
+        std::fs::create_dir(&bare).unwrap();
+        prepared.store(&key("bare"), &bare, NOW).unwrap();
+        let check = |name: &str, purpose, wanted| {
+            let job = root.path().join(Uuid::new_v4().to_string());
+            std::fs::create_dir(&job).unwrap();
+            assert_eq!(prepared.restore(&key(name), purpose, &job, NOW), wanted, "{name} {purpose:?}");
+        };
+        check("a", InitPurpose::Import { locked: false }, false);
+        check("a", InitPurpose::Import { locked: true }, true);
+        check("bare", InitPurpose::Import { locked: false }, true);
+        check("bare", InitPurpose::Build, true);
+    }
+
+    #[test]
+    fn what_a_job_made_a_link_of_is_not_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let prepared = prepared(root.path());
+        let other = root.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("state"), "SECRET").unwrap();
+        // A link below is kept as a link, and nobody follows it: it may lead to the whole machine.
+        let (dir, _) = initialised(root.path());
+        std::os::unix::fs::symlink("/", dir.join(".terraform/modules/m/link")).unwrap();
+        prepared.store(&key("a"), &dir, NOW).unwrap();
+        let job = root.path().join("restored");
+        std::fs::create_dir(&job).unwrap();
+        assert!(prepared.restore(&key("a"), InitPurpose::Build, &job, NOW));
+        assert!(job.join(".terraform/modules/m/link").is_symlink());
+        for name in [DATA, LOCK_FILE] {
+            let dir = root.path().join(format!("job of {name}"));
+            std::fs::create_dir(&dir).unwrap();
+            std::os::unix::fs::symlink(&other, dir.join(name)).unwrap();
+            assert!(prepared.store(&key(name), &dir, NOW).is_err(), "{name}");
+            assert!(!prepared.restore(&key(name), InitPurpose::Build, &job, NOW));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_after_the_other_fills_the_plugin_cache() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = root.path().join("plugins");
+        let turn = FileLock::wait(&cache).await.unwrap().unwrap();
+        assert!(FileLock::wait(&cache).await.unwrap().is_none(), "nobody waits for ever");
+        drop(turn);
+        assert!(FileLock::wait(&cache).await.unwrap().is_some());
+    }
+}

@@ -1,0 +1,315 @@
+//! Installs Terraform when no program on offer can run a template: from its makers' releases, or from a mirror of them.
+//!
+//! Nothing is believed but what a release's signed list says of its archive. Daemons of one machine that share a directory
+//! take turns, so a version is downloaded once; it is in its place from the moment it is whole.
+
+mod fetch;
+mod openpgp;
+mod release;
+mod unpack;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use coder_wire::messages::provisioner::LogLevel;
+use rustix::fs::{FlockOperation, flock};
+use tokio::time::Instant;
+use url::Url;
+use uuid::Uuid;
+
+use self::fetch::ReleaseServer;
+use self::openpgp::Keys;
+use self::release::Release;
+use super::binary::choose::choose;
+use super::binary::required::TemplateRequirements;
+use super::binary::program::{Binary, BinaryError, BinaryOrigin, Product};
+use super::binary::version::Version;
+use crate::job::reporter::StageLog;
+
+/// Where Terraform's makers publish it.
+pub const RELEASES: &str = "https://releases.hashicorp.com/terraform/";
+
+/// What they sign it with; from the page about security of their web site.
+const HASHICORP_KEYS: &str = include_str!("hashicorp.asc");
+
+/// Beginning of the names of directories that are not whole yet.
+const UNFINISHED_PREFIX: &str = "new-";
+
+/// How often it is looked whether another daemon is done.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// After a failure the next jobs are told of it at once for so long, instead of each waiting for the same time-out.
+const FAILURE_MEMORY: Duration = Duration::from_secs(30);
+
+/// How a daemon installs Terraform.
+#[derive(Clone)]
+pub struct InstallConfig {
+    /// Where to; daemons may share it.
+    pub dir: PathBuf,
+    /// OpenPGP keys in ASCII armour that releases are signed with; at first those of Terraform's makers.
+    pub keys: String,
+    /// The longest silence of a server.
+    pub read_timeout: Duration,
+    mirror: Url,
+}
+
+/// The address of a mirror may have a password in it.
+impl std::fmt::Debug for InstallConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InstallConfig").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// What is wrong with the address of a mirror.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    #[error(
+        "the address of the mirror is not one ({0}): it looks like {RELEASES}, with index.json right below it"
+    )]
+    NotAnAddress(url::ParseError),
+    #[error("the address of the mirror begins with {0:?}: it must begin with https:// or http://")]
+    Scheme(String),
+}
+
+impl InstallConfig {
+    /// Into `dir`, from `mirror` in place of [`RELEASES`].
+    ///
+    /// # Errors
+    /// The mirror is no HTTP address.
+    pub fn new(dir: impl Into<PathBuf>, mirror: Option<&str>) -> Result<Self, MirrorError> {
+        let mut mirror = Url::parse(mirror.unwrap_or(RELEASES)).map_err(MirrorError::NotAnAddress)?;
+        if !matches!(mirror.scheme(), "https" | "http") {
+            return Err(MirrorError::Scheme(mirror.scheme().to_owned()));
+        }
+        if !mirror.path().ends_with('/') {
+            mirror.set_path(&format!("{}/", mirror.path()));
+        }
+        Ok(Self {
+            dir: dir.into(),
+            keys: HASHICORP_KEYS.to_owned(),
+            read_timeout: Duration::from_secs(30),
+            mirror,
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InstallError {
+    #[error(transparent)]
+    Fetch(#[from] fetch::FetchError),
+    #[error("the signature of {file} is not right: {reason}; nothing was installed")]
+    Signature { file: String, reason: openpgp::Error },
+    #[error(transparent)]
+    Release(#[from] release::ReleaseError),
+    #[error(
+        "the SHA-256 of {file} is {found}, but its signed list says {wanted}; nothing was installed: look at the mirror, or at what stands in between"
+    )]
+    Checksum { file: String, found: String, wanted: String },
+    #[error("{0}")]
+    Archive(String),
+    #[error("{}: {reason}", path.display())]
+    Disk { path: PathBuf, reason: std::io::Error },
+    #[error("{0} (tried less than half a minute ago)")]
+    Recently(String),
+}
+
+/// Says how far it is: in the log of the job that waits, and in the daemon's.
+pub(crate) struct InstallProgress<'a>(Option<&'a StageLog>);
+
+impl<'a> InstallProgress<'a> {
+    pub(crate) fn of_job(log: &'a StageLog) -> Self {
+        Self(Some(log))
+    }
+
+    /// In the daemon's log only.
+    pub(crate) fn silent() -> Self {
+        Self(None)
+    }
+
+    async fn report(&self, text: &str) {
+        tracing::info!(target: "provisioner", "{text}");
+        if let Some(log) = self.0 {
+            log.line(LogLevel::Info, text).await;
+        }
+    }
+}
+
+/// Installs versions on demand.
+#[derive(Debug)]
+pub(crate) struct Installer {
+    settings: InstallConfig,
+    failed: Mutex<Option<(Instant, TemplateRequirements, String)>>,
+}
+
+impl Installer {
+    pub(crate) fn new(settings: InstallConfig) -> Self {
+        Self { settings, failed: Mutex::default() }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.settings.dir
+    }
+
+    /// Installs the newest release that fits, and says where it is.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being there whole and genuine; then nothing is.
+    pub(crate) async fn install(
+        &self,
+        required: &TemplateRequirements,
+        reason: &BinaryError,
+        progress: &InstallProgress<'_>,
+    ) -> Result<PathBuf, InstallError> {
+        if let Some(reason) = self.failed_recently(required) {
+            return Err(InstallError::Recently(reason));
+        }
+        tracing::info!(target: "provisioner", %reason, "a terraform is looked for to be installed");
+        let installed = self.install_locked(required, progress).await;
+        let failure =
+            installed.as_ref().err().map(|error| (Instant::now(), required.clone(), error.to_string()));
+        if let Some((_, _, error)) = &failure {
+            tracing::warn!(target: "provisioner", %error, "terraform could not be installed");
+        }
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        installed
+    }
+
+    /// The next attempt is a real one.
+    pub(crate) fn clear_failure(&self) {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn failed_recently(&self, required: &TemplateRequirements) -> Option<String> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, of, reason) = failed.as_ref()?;
+        (of == required && at.elapsed() < FAILURE_MEMORY).then(|| reason.clone())
+    }
+
+    async fn install_locked(
+        &self,
+        required: &TemplateRequirements,
+        progress: &InstallProgress<'_>,
+    ) -> Result<PathBuf, InstallError> {
+        let dir = &self.settings.dir;
+        let disk = |reason| InstallError::Disk { path: dir.clone(), reason };
+        std::fs::create_dir_all(dir).map_err(disk)?;
+        let _lock = lock(&dir.join("lock"), progress).await.map_err(disk)?;
+        // Somebody else may have installed it in the meantime.
+        if let Some(installed) = installed(dir, required) {
+            return Ok(installed);
+        }
+        remove_unfinished(dir);
+        let keys = Keys::read(&self.settings.keys).map_err(|reason| InstallError::Signature {
+            file: "the list of trusted keys".to_owned(),
+            reason,
+        })?;
+        let remote = ReleaseServer::new(self.settings.mirror.clone(), self.settings.read_timeout)?;
+        let release = release::newest(&remote.get("index.json", fetch::INDEX_LIMIT).await?, required)?;
+        let archive = release.archive();
+        progress
+            .report(&format!(
+                "Installing Terraform {} from {}",
+                release.version,
+                remote.without_credentials()
+            ))
+            .await;
+        let wanted = self.checksum(&remote, &keys, &release).await?;
+
+        let new = dir.join(format!("{UNFINISHED_PREFIX}{}", Uuid::new_v4()));
+        std::fs::create_dir_all(&new).map_err(disk)?;
+        let _cleared = RemoveDirOnDrop(new.clone());
+        let (zip, program) = (new.join("archive.zip"), new.join("terraform"));
+        let found = remote.download(&release.path(&archive), &zip, progress).await?;
+        if found != wanted {
+            return Err(InstallError::Checksum { file: archive, found, wanted });
+        }
+        tokio::task::spawn_blocking(move || unpack::program(&zip, &program).and_then(|()| remove(&zip)))
+            .await
+            .map_err(|error| InstallError::Archive(error.to_string()))??;
+        let place = dir.join(release.version.to_string());
+        // What may be there can be run no more; otherwise it would have been found above.
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::rename(&new, &place).map_err(disk)?;
+        progress.report(&format!("Terraform {} is installed in {}", release.version, place.display())).await;
+        Ok(place.join("terraform"))
+    }
+
+    /// What the signed list says of the archive.
+    async fn checksum(
+        &self,
+        remote: &ReleaseServer,
+        keys: &Keys,
+        release: &Release,
+    ) -> Result<String, InstallError> {
+        let list = release.list();
+        let sums = remote.get(&release.path(&list), fetch::SMALL_LIMIT).await?;
+        let signature = remote.get(&release.path(&format!("{list}.sig")), fetch::SMALL_LIMIT).await?;
+        keys.verify(&sums, &signature)
+            .map_err(|reason| InstallError::Signature { file: list.clone(), reason })?;
+        Ok(release::checksum(&sums, &list, &release.archive())?)
+    }
+}
+
+fn remove(path: &Path) -> Result<(), InstallError> {
+    std::fs::remove_file(path).map_err(|reason| InstallError::Disk { path: path.to_owned(), reason })
+}
+
+/// An installed version that fits, by the name of its directory.
+fn installed(dir: &Path, required: &TemplateRequirements) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten();
+    let binaries = entries.filter_map(|entry| {
+        let version = Version::parse(entry.file_name().to_str()?)?;
+        let path = entry.path().join("terraform");
+        path.is_file().then_some(Binary {
+            path,
+            version,
+            product: Product::Terraform,
+            origin: BinaryOrigin::Installed,
+        })
+    });
+    choose(&binaries.collect::<Vec<_>>(), required).map(|binary| binary.path.clone())
+}
+
+/// What a killed daemon left; only the holder of the turn may call it.
+fn remove_unfinished(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX)
+            && let Err(error) = std::fs::remove_dir_all(entry.path())
+        {
+            tracing::warn!(dir = %entry.path().display(), %error, "an unfinished installation cannot be removed");
+        }
+    }
+}
+
+/// Holds the directory; the system gives it up with the process.
+async fn lock(path: &Path, progress: &InstallProgress<'_>) -> std::io::Result<std::fs::File> {
+    let mut reported = false;
+    loop {
+        let lock = std::fs::File::create(path)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            Err(error) if error == rustix::io::Errno::WOULDBLOCK => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !std::mem::replace(&mut reported, true) {
+            progress.report("Waiting for another installation of Terraform on this machine").await;
+        }
+        // The system has no wake-up that can be given up when the job is canceled.
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Removes a directory when it is given up; one that was moved to its place is no longer there.
+struct RemoveDirOnDrop(PathBuf);
+
+impl Drop for RemoveDirOnDrop {
+    fn drop(&mut self) {
+        match std::fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(dir = %self.0.display(), %error, "an unfinished installation cannot be removed");
+            }
+            _ => {}
+        }
+    }
+}

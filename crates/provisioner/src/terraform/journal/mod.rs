@@ -1,0 +1,194 @@
+//! The state on its way to the server while Terraform works: each time Terraform has written it (docs/extensions.md,
+//! Journal).
+
+mod file_watcher;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use coder_wire::extension::MAX_STATE_SIZE;
+use serde::Deserialize;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::file_watcher::FileWatcher;
+use crate::connection::{CallError, JobClient};
+use crate::files::job_file::JobFile;
+
+/// Terraform empties the file before it writes, so a torn state is looked at again after this time if nothing else calls.
+const RECHECK_DELAY: Duration = Duration::from_millis(20);
+
+/// Which state a state file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct StateVersion {
+    pub(crate) serial: u64,
+    pub(crate) lineage: String,
+}
+
+impl StateVersion {
+    /// Reads a state to its end; `None` when it is torn or no state.
+    pub(crate) fn of(state: &[u8]) -> Option<Self> {
+        serde_json::from_slice(state).ok()
+    }
+}
+
+/// A state that was read as a whole.
+#[derive(Clone, PartialEq, Eq)]
+struct StateSnapshot {
+    stamp: StateVersion,
+    bytes: Bytes,
+}
+
+type LatestState = Arc<Mutex<Option<StateSnapshot>>>;
+
+/// Keeps the states of one job; what still runs ends when it is dropped.
+pub(crate) struct Journal {
+    job: JobClient,
+    tasks: Mutex<JoinSet<()>>,
+    newest: LatestState,
+}
+
+impl Journal {
+    pub(crate) fn new(job: JobClient) -> Self {
+        Self { job, tasks: Mutex::default(), newest: LatestState::default() }
+    }
+
+    /// Follows the state file until the token fires; what was read by then is still sent. Must be called before
+    /// Terraform starts.
+    pub(crate) fn follow(&self, file: JobFile, ended: CancellationToken) {
+        let changes = match FileWatcher::of(&file.path()) {
+            Ok(changes) => changes,
+            Err(error) => {
+                tracing::warn!(job_id = self.job.job_id(), %error, "the state cannot be followed; it is sent at the job's end");
+                return;
+            }
+        };
+        let follower = Follower { job: self.job.clone(), file, newest: Arc::clone(&self.newest) };
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.spawn(follower.run(changes, ended));
+    }
+
+    /// The newest state that was read while Terraform worked.
+    pub(crate) fn newest(&self) -> Option<Bytes> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|newest| newest.bytes.clone())
+    }
+
+    /// The state after Terraform's end: what is in the file, or what was there last before its writer was killed.
+    pub(crate) fn final_state(&self, file: Bytes) -> Bytes {
+        if StateVersion::of(&file).is_some() {
+            return file;
+        }
+        match &*self.newest.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(newest) => {
+                tracing::warn!(
+                    job_id = self.job.job_id(),
+                    serial = newest.stamp.serial,
+                    "the state file is torn; the state before it counts"
+                );
+                newest.bytes.clone()
+            }
+            None => file,
+        }
+    }
+}
+
+struct Follower {
+    job: JobClient,
+    file: JobFile,
+    newest: LatestState,
+}
+
+impl Follower {
+    async fn run(self, mut changes: FileWatcher, ended: CancellationToken) {
+        // What the job came with is with the server already.
+        let mut sent = self.read().await;
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&sent);
+        let mut pending: Option<StateSnapshot> = None;
+        let mut sending = None;
+        let mut over = false;
+        loop {
+            if sending.is_none()
+                && let Some(snapshot) = pending.take()
+            {
+                let job = self.job.clone();
+                sending = Some(Box::pin(async move {
+                    job.journal(snapshot.stamp.serial, &snapshot.stamp.lineage, &snapshot.bytes).await
+                }));
+            }
+            let running = async {
+                match &mut sending {
+                    Some(sending) => sending.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let incomplete = tokio::select! {
+                result = running => {
+                    sending = None;
+                    match result {
+                        Ok(true) => {}
+                        // Nobody takes states here, now; the next connection may.
+                        Ok(false) => tracing::debug!("the server takes no journal"),
+                        Err(CallError::JobEnded(_)) => return,
+                        Err(error) => tracing::warn!(job_id = self.job.job_id(), %error, "the server does not take a state"),
+                    }
+                    false
+                }
+                () = changes.next(), if !over => self.check_file(&mut sent, &mut pending).await,
+                () = ended.cancelled(), if !over => {
+                    over = true;
+                    self.check_file(&mut sent, &mut pending).await;
+                    false
+                }
+            };
+            if incomplete {
+                tokio::time::sleep(RECHECK_DELAY).await;
+                self.check_file(&mut sent, &mut pending).await;
+            }
+            if over && pending.is_none() && sending.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Looks whether there is a new state; true when it is not whole yet.
+    async fn check_file(
+        &self,
+        sent: &mut Option<StateSnapshot>,
+        pending: &mut Option<StateSnapshot>,
+    ) -> bool {
+        let found = self.read().await;
+        if found.is_none() {
+            return true;
+        }
+        if found != *sent {
+            self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
+            pending.clone_from(&found);
+            *sent = found;
+        }
+        false
+    }
+
+    async fn read(&self) -> Option<StateSnapshot> {
+        let file = self.file.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let bytes = Bytes::from(file.read(STATE as u64).ok()?);
+            Some(StateSnapshot { stamp: StateVersion::of(&bytes)?, bytes })
+        });
+        reading.await.ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_state_has_a_stamp() {
+        let text = br#"{"version":4,"serial":12,"lineage":"x-y","resources":[{"a":[1,2]}]}"#;
+        assert_eq!(StateVersion::of(text), Some(StateVersion { serial: 12, lineage: "x-y".to_owned() }));
+        for end in 0..text.len() {
+            assert_eq!(StateVersion::of(&text[..end]), None, "{end}");
+        }
+    }
+}

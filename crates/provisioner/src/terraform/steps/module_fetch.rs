@@ -1,0 +1,383 @@
+//! Modules that are on this machine already are put where Terraform looks for them, so that it fetches none a second time.
+//!
+//! A module that is not here yet is fetched by a Terraform of its own, which sees nothing of the template but the module's
+//! source: what it brings is then for all templates. Whatever does not work out here is left to `terraform get`, which says
+//! what is wrong with it and tries again what may pass.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use coder_wire::messages::provisioner::LogLevel;
+use reqwest::Client;
+
+use super::{StepError, Steps, args, blocking, failed};
+use crate::files::job_file::is_plain_dir;
+use crate::job::reporter::StageLog;
+use crate::terraform::cache::modules::calls;
+use crate::terraform::cache::modules::calls::ModuleCall;
+use crate::terraform::cache::modules::registry;
+use crate::terraform::cache::modules::registry::RegistryClient;
+use crate::terraform::cache::modules::source;
+use crate::terraform::cache::modules::source::ModuleSource;
+use crate::terraform::cache::modules::{ModuleKey, TIMEOUT, archive, repository};
+use crate::terraform::command::{CommandError, Runner};
+use crate::terraform::http_client;
+use crate::terraform::template::literal;
+use crate::terraform::template::modules::{ModuleEntry, ModuleManifest};
+
+/// Templates with more calls are looked at no further.
+const MAX_CALLS: usize = 256;
+
+/// What a module is called where it is fetched alone.
+const ALONE_KEY: &str = "m";
+
+/// A repository that does not answer within this time is left to Terraform.
+const GIT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A template whose modules are put in their places.
+#[derive(Default)]
+struct SeedState {
+    manifest: ModuleManifest,
+    /// Something was added to it.
+    is_new: bool,
+    /// Fetching failed, and would fail again.
+    fetch_failed: bool,
+    /// Who could not say what a source stands for; asking again would take its time.
+    unreachable: BTreeSet<String>,
+    registries: RegistryClient,
+    /// Made when it is needed for the first time, as that takes a while.
+    http: Option<Client>,
+}
+
+impl SeedState {
+    fn add(&mut self, entry: Option<ModuleEntry>) {
+        if let Some(entry) = entry {
+            self.manifest.modules.retain(|known| known.key != entry.key);
+            self.manifest.modules.push(entry);
+        }
+    }
+
+    fn http(&mut self) -> Option<Client> {
+        if self.http.is_none() {
+            self.http = http_client::client(TIMEOUT).ok();
+        }
+        self.http.clone()
+    }
+}
+
+/// A module that is certain.
+struct PinnedModule {
+    /// Where it comes from, as the module is called for.
+    source: String,
+    /// The same as Terraform writes it down.
+    whole: String,
+    /// Of a registry only.
+    version: Option<String>,
+    /// Tells it from what the source has stood for at other times.
+    pin: String,
+}
+
+impl Steps<'_> {
+    /// Puts the modules of the job's template in their places, as far as they are certain.
+    pub(super) async fn seed_modules(&self, log: &StageLog) -> Result<(), StepError> {
+        let Some(reader) = self.binary.as_ref().map(|binary| binary.reader()) else { return Ok(()) };
+        let template = self.work.template();
+        let read = template.clone();
+        let manifest =
+            blocking(move || Ok(ModuleManifest::read(&read).map(|(manifest, _)| manifest))).await?;
+        let manifest = manifest.unwrap_or_default();
+        let mut seeding = SeedState { manifest, ..SeedState::default() };
+        let mut folders = VecDeque::from([(String::new(), PathBuf::new())]);
+        let mut remaining = MAX_CALLS;
+        while let Some((above, folder)) = folders.pop_front() {
+            let dir = template.join(&folder);
+            for call in blocking(move || Ok(calls::read(&dir, reader))).await? {
+                if remaining == 0 {
+                    folders.clear();
+                    break;
+                }
+                remaining -= 1;
+                let key = if above.is_empty() { call.name.clone() } else { format!("{above}.{}", call.name) };
+                let found = self.place_module(&key, &folder, call, &mut seeding, log).await?;
+                folders.extend(found.map(|folder| (key, folder)));
+            }
+        }
+        if seeding.is_new {
+            let written = blocking(move || seeding.manifest.write(&template).map_err(StepError::from)).await;
+            if let Err(error) = written {
+                tracing::debug!(error = %error.message, "the list of modules is left to terraform");
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder of a module that is called from `folder`, if it is there by now.
+    async fn place_module(
+        &self,
+        key: &str,
+        folder: &Path,
+        call: ModuleCall,
+        seeding: &mut SeedState,
+        log: &StageLog,
+    ) -> Result<Option<PathBuf>, StepError> {
+        let origin = ModuleSource::of(&call.source);
+        if origin == ModuleSource::Local {
+            let found = resolve_local(folder, &call.source);
+            // Terraform forgets what is below a module that is not in its list.
+            seeding.add(found.as_deref().and_then(|found| local_entry(key, &call.source, found)));
+            return Ok(found);
+        }
+        let known = seeding.manifest.modules.iter().find(|entry| entry.key == key);
+        let mut version = call.version.clone();
+        if let Some(known) = known {
+            if is_plain_dir(&self.work.template(), Path::new(&known.dir)) {
+                return Ok(Some(PathBuf::from(&known.dir)));
+            }
+            // It did not fit into the archive of the version's modules; the version has to be the one it was.
+            version = Some(known.version.clone()).filter(|version| !version.is_empty()).or(version);
+        }
+        let Some(binary) = self.binary.as_ref() else { return Ok(None) };
+        let server = origin.server(binary.product).unwrap_or_default();
+        let pin = match fixed_pin(&origin, version.as_deref()) {
+            None if seeding.unreachable.contains(server) => return Ok(None),
+            None => self.unless_canceled(self.resolve_pin(&origin, version.as_deref(), seeding)).await?,
+            fixed_pin => fixed_pin,
+        };
+        let Some(pin) = pin else {
+            seeding.unreachable.insert(server.to_owned());
+            return Ok(None);
+        };
+        let (whole, version) = match &origin {
+            ModuleSource::Registry(address) => (address.whole(binary.product), Some(pin.clone())),
+            _ => (call.source.clone(), None),
+        };
+        let wanted = PinnedModule { source: call.source, whole, version, pin };
+        let Some(entry) = self.restore_or_fetch(key, &wanted, &origin, seeding, log).await? else {
+            return Ok(None);
+        };
+        let folder = PathBuf::from(&entry.dir);
+        seeding.add(Some(entry));
+        seeding.is_new = true;
+        Ok(Some(folder))
+    }
+
+    async fn restore_or_fetch(
+        &self,
+        key: &str,
+        wanted: &PinnedModule,
+        origin: &ModuleSource,
+        seeding: &mut SeedState,
+        log: &StageLog,
+    ) -> Result<Option<ModuleEntry>, StepError> {
+        let Some(binary) = self.binary.as_ref() else { return Ok(None) };
+        let name = ModuleKey::of(binary.product, &wanted.whole, &wanted.pin);
+        let shown = [
+            source::without_credentials(&wanted.source).as_str(),
+            wanted.version.as_deref().unwrap_or_default(),
+        ]
+        .join(" ");
+        let shown = shown.trim_end();
+        let mut found = self.restore(&name, key).await?;
+        if found.is_some() {
+            log.line(LogLevel::Info, &format!("{shown} for {key} is on this machine already")).await;
+        } else if !seeding.fetch_failed {
+            let Some(_lock) = self.lock(&format!("module-{}", &name.as_str()[..2])).await? else {
+                return Ok(None);
+            };
+            found = self.restore(&name, key).await?;
+            if found.is_none() {
+                log.line(LogLevel::Info, &format!("Downloading {shown} for {key}...")).await;
+                seeding.fetch_failed = !self.fetch(&name, wanted, origin, seeding, log).await?;
+                found = self.restore(&name, key).await?;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn restore(&self, name: &ModuleKey, key: &str) -> Result<Option<ModuleEntry>, StepError> {
+        let (modules, template, name) =
+            (self.tools.cache.modules.clone(), self.work.template(), name.clone());
+        let (key, now) = (key.to_owned(), SystemTime::from(self.tools.clock.now()));
+        blocking(move || {
+            Ok(modules.restore(&name, &key, &template, now).unwrap_or_else(|error| {
+                tracing::debug!(%error, "a module of this machine cannot be used");
+                None
+            }))
+        })
+        .await
+    }
+
+    /// What a source stands for at this moment, if somebody can say it.
+    async fn resolve_pin(
+        &self,
+        origin: &ModuleSource,
+        version: Option<&str>,
+        seeding: &mut SeedState,
+    ) -> Option<String> {
+        match origin {
+            ModuleSource::Registry(address) => {
+                let (http, product) = (seeding.http()?, self.binary.as_ref()?.product);
+                seeding.registries.newest(&http, address, version, product, self.tools.environment).await
+            }
+            ModuleSource::Git { url, reference } => self.commit(url, reference.as_deref()).await,
+            ModuleSource::Archive { url } => archive::fingerprint(&seeding.http()?, url).await,
+            ModuleSource::Local | ModuleSource::Other => None,
+        }
+    }
+
+    /// Fetches one module for all templates; false when that failed.
+    async fn fetch(
+        &self,
+        name: &ModuleKey,
+        wanted: &PinnedModule,
+        origin: &ModuleSource,
+        seeding: &SeedState,
+        log: &StageLog,
+    ) -> Result<bool, StepError> {
+        let fillings = self.tools.cache.scratch.clone();
+        let mut text = format!("module \"{ALONE_KEY}\" {{\n  source = {}\n", literal::quote(&wanted.source));
+        if let Some(version) = &wanted.version {
+            text.push_str(&format!("  version = {}\n", literal::quote(version)));
+        }
+        text.push_str("}\n");
+        let with_writable = blocking(move || {
+            let made = fillings.make().and_then(|with_writable| {
+                std::fs::write(with_writable.dir().join("main.tf"), text)?;
+                Ok(with_writable)
+            });
+            made.map_err(|error| failed("make a directory for a module", error))
+        })
+        .await?;
+        self.empty_home().await?;
+        let runner = self.runner(with_writable.dir())?;
+        let runner = Runner {
+            sandbox: runner.sandbox.map(|sandbox| sandbox.with_writable(with_writable.dir())),
+            ..runner
+        };
+        let fetched =
+            runner.capture(&args(["get", "-no-color"]), &self.common_variables(), &log.unreachable()).await;
+        match fetched {
+            Ok(_) => {}
+            Err(error @ CommandError::Canceled) => return Err(failed("initialize terraform", error)),
+            Err(error) => {
+                tracing::debug!(%error, "a module is left to terraform");
+                return Ok(false);
+            }
+        }
+        if let (ModuleSource::Archive { url }, Some(http)) = (origin, &seeding.http) {
+            let mark = self.unless_canceled(archive::fingerprint(http, url)).await?;
+            if mark.as_deref() != Some(&*wanted.pin) {
+                return Ok(false);
+            }
+        }
+        let commit = matches!(origin, ModuleSource::Git { .. }).then(|| wanted.pin.clone());
+        let (modules, name, now) =
+            (self.tools.cache.modules.clone(), name.clone(), SystemTime::from(self.tools.clock.now()));
+        let product = self.binary.as_ref().map(|binary| binary.product);
+        blocking(move || {
+            let dir = with_writable.dir();
+            let Ok((manifest, _)) = ModuleManifest::read(dir) else { return Ok(false) };
+            if commit
+                .is_some_and(|commit| repository::checked_out(dir, ALONE_KEY).as_deref() != Some(&*commit))
+            {
+                return Ok(false);
+            }
+            let mut is_kept = false;
+            for entry in manifest.modules.iter().filter(|entry| entry.is_fetched()) {
+                let of_registry = || Some(ModuleKey::of(product?, &entry.source, &entry.version));
+                let nested = || of_registry().filter(|_| !entry.version.is_empty());
+                let Some(name) = (if entry.key == ALONE_KEY { Some(name.clone()) } else { nested() }) else {
+                    continue;
+                };
+                match modules.store(&name, dir, entry, now) {
+                    Ok(()) => is_kept |= entry.key == ALONE_KEY,
+                    Err(error) => tracing::debug!(%error, key = entry.key, "a module is not kept"),
+                }
+            }
+            Ok(is_kept)
+        })
+        .await
+    }
+
+    /// The commit that a branch or a tag stands for in a repository.
+    async fn commit(&self, url: &str, reference: Option<&str>) -> Option<String> {
+        let mut arguments = args(["ls-remote", "--", url]);
+        arguments.extend(repository::names(reference).into_iter().map(Into::into));
+        // A folder of a template could have a configuration for git in it.
+        let runner = Runner { program: Path::new("git"), ..self.runner(Path::new("/")).ok()? };
+        let mut variables = self.common_variables();
+        variables.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()));
+        let log = self.log(crate::terraform::steps::init::INIT_STAGE).unreachable();
+        let asked = tokio::time::timeout(GIT_PATIENCE, runner.capture(&arguments, &variables, &log));
+        let output = asked.await.ok()?.ok()?;
+        repository::resolved_commit(&String::from_utf8_lossy(&output))
+    }
+}
+
+/// What a source stands for at all times.
+fn fixed_pin(origin: &ModuleSource, version: Option<&str>) -> Option<String> {
+    match origin {
+        ModuleSource::Registry(_) => version.and_then(registry::exact_version),
+        ModuleSource::Git { reference, .. } => reference.clone().filter(|name| repository::is_commit(name)),
+        _ => None,
+    }
+}
+
+/// What Terraform notes of a folder beside another.
+fn local_entry(key: &str, source: &str, folder: &Path) -> Option<ModuleEntry> {
+    let mut path = PathBuf::new();
+    for part in Path::new(source).components() {
+        match part {
+            Component::ParentDir if path.file_name().is_some() => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            part => path.push(part),
+        }
+    }
+    let path = path.to_str()?;
+    let source = if path.starts_with("..") { path.to_owned() } else { format!("./{path}") };
+    Some(ModuleEntry {
+        key: key.to_owned(),
+        source,
+        version: String::new(),
+        dir: folder.to_str()?.to_owned(),
+    })
+}
+
+/// A folder seen from another one, if it is in the template.
+fn resolve_local(folder: &Path, source: &str) -> Option<PathBuf> {
+    let mut found = folder.to_owned();
+    for part in Path::new(source).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if found.pop() => {}
+            Component::Normal(name) => found.push(name),
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_beside_others() {
+        for (folder, source, wanted) in [
+            ("", "./a", Some(("a", "./a"))),
+            ("", "./a/", Some(("a", "./a"))),
+            ("a", "../b/./c", Some(("b/c", "../b/c"))),
+            ("a/b", "./x/../y", Some(("a/b/y", "./y"))),
+            ("a/b", "../../c", Some(("c", "../../c"))),
+            ("a", "../../c", None),
+        ] {
+            let found = resolve_local(Path::new(folder), source);
+            assert_eq!(found.as_deref(), wanted.map(|(dir, _)| Path::new(dir)), "{folder} {source}");
+            let entry = found.and_then(|found| local_entry("k", source, &found));
+            assert_eq!(entry.map(|entry| entry.source), wanted.map(|(_, source)| source.to_owned()));
+        }
+    }
+}
