@@ -1,4 +1,4 @@
-//! Ending things early: one job, or the whole daemon.
+//! Stopping early: one job, or the whole daemon.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,17 +7,17 @@ use tokio::sync::watch;
 /// How urgently a daemon is to stop. Later requests can only be more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
-    /// Take no new job, finish the one in hand (SIGTERM; wire-protocol 5.12).
+    /// Take no new job, finish the running ones (SIGTERM; wire-protocol 5.12).
     Drain,
-    /// Ask the job in hand to end, and report how it ended (SIGINT).
+    /// Cancel the running jobs and report how they ended (SIGINT).
     Cancel,
-    /// End at once; the job in hand is reported as failed if that takes no longer than a second (a second signal).
+    /// End at once; the running jobs are reported as failed if that takes at most a second (a second signal).
     Force,
-    /// End at once, without a word to the server (SIGQUIT).
+    /// End at once without reporting anything to the server (SIGQUIT).
     Kill,
 }
 
-/// The switch that stops a daemon; clones share it.
+/// Stops a daemon; clones share the state.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     level: Arc<watch::Sender<Option<Stop>>>,
@@ -45,7 +45,7 @@ impl Shutdown {
         });
     }
 
-    /// Finishes the jobs in hand and takes no other.
+    /// Finishes the running jobs and takes no other.
     pub fn drain(&self) {
         self.stop(Stop::Drain);
     }
@@ -62,12 +62,12 @@ impl Shutdown {
         self.stop(Stop::Kill);
     }
 
-    /// What has been asked for so far.
+    /// The most urgent stop that was requested so far.
     pub fn requested(&self) -> Option<Stop> {
         *self.level.borrow()
     }
 
-    /// Ends when a stop of at least this urgency is asked for.
+    /// Waits until a stop of at least this urgency is requested.
     pub async fn reached(&self, wanted: Stop) {
         let mut receiver = self.level.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
@@ -79,13 +79,13 @@ impl Shutdown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
     None,
-    /// Terraform is interrupted and may tidy up.
+    /// Terraform is interrupted and may clean up.
     Graceful,
     /// Terraform is killed.
     Forced,
 }
 
-/// The switch that ends one job; clones share it.
+/// Cancels one job; clones share the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Cancel {
     urgency: Arc<watch::Sender<Urgency>>,
@@ -105,7 +105,7 @@ impl Cancel {
         });
     }
 
-    /// Ends the job because of a failure of the daemon itself; the first reason becomes the job's error.
+    /// Ends the job because the daemon itself failed; the first reason becomes the job's error.
     pub(crate) fn fail(&self, reason: String) {
         let _ = self.reason.set(reason);
         self.request(Urgency::Graceful);

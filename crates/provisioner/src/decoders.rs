@@ -1,5 +1,6 @@
-//! One function for each reader of what templates, Terraform and users make: whatever the bytes, it ends, and what it
-//! says holds. The test replays what fuzzing found with them, and the targets of `fuzz/` call them.
+//! One function per decoder of input that templates, Terraform or users control: it terminates and its
+//! assertions hold for any bytes. The test replays the fuzzing corpus, and the targets of `fuzz/` call the same
+//! functions.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use crate::terraform::resources::graph::{Direction, Graph};
 use crate::terraform::resources::state::from_state_file;
 use crate::terraform::template::parse::RootModule;
 
-/// What lies below a folder: entries and bytes.
+/// Entries and bytes below a directory.
 fn below(dir: &Path) -> (usize, u64) {
     let mut sum = (0, 0);
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -40,7 +41,7 @@ pub(crate) fn unpacked(data: &[u8]) {
     assert_eq!(std::fs::read_dir(root.path()).expect("a folder").count(), 1, "nothing is written elsewhere");
 }
 
-/// A state or a plan as Terraform shows it, and after a NUL its graph.
+/// The output of `terraform show` for a state or a plan, then a NUL and the graph.
 pub(crate) fn shown(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let at = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
@@ -53,7 +54,7 @@ pub(crate) fn shown(data: &[u8]) {
     }
 }
 
-/// The text of `terraform graph`.
+/// The output of `terraform graph`.
 pub(crate) fn graph(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let Ok(graph) = Graph::parse(&text) else { return };
@@ -68,7 +69,7 @@ pub(crate) fn graph(data: &[u8]) {
     }
 }
 
-/// The sources of a template.
+/// The source files of a template.
 pub(crate) fn sources(data: &[u8]) {
     let Some((first, text)) = data.split_first() else { return };
     let dir = tempfile::tempdir().expect("a folder");
@@ -79,7 +80,7 @@ pub(crate) fn sources(data: &[u8]) {
     }
 }
 
-/// What Terraform prints, cut anywhere: no byte is lost, and rows and events come of it.
+/// Terraform's output, split at arbitrary places: no byte is lost, and it parses into rows and events.
 pub(crate) fn output(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else { return };
     let mut lines = LineSplitter::default();
@@ -108,7 +109,8 @@ pub(crate) fn output(data: &[u8]) {
     assert!(got == want, "no byte is lost or added");
 }
 
-/// A secret in the first line, and lines that may have it: none does in the end, and none is lost.
+/// A secret in the first line, then lines that may contain it: no output contains the secret, and no line is
+/// lost.
 pub(crate) fn masked(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let Some((secret, rest)) = text.split_once('\n') else { return };
@@ -116,7 +118,7 @@ pub(crate) fn masked(data: &[u8]) {
     let shown = masker.mask(rest);
     let _ = masker.json(rest.as_bytes());
     let secret = secret.trim();
-    // A mask can complete a text that looks like the secret only with its own letters.
+    // A mask can complete a text that looks like the secret only if the secret shares characters with the mask.
     let foreign = !secret.chars().any(|letter| MASK.contains(letter));
     if secret.len() >= 4 && foreign {
         assert!(!shown.contains(secret), "{shown:?} still has {secret:?}");
@@ -137,10 +139,10 @@ pub(crate) fn masked(data: &[u8]) {
     }
 }
 
-/// Reads whatever bytes.
+/// A decoder of arbitrary bytes.
 pub(crate) type Decode = fn(&[u8]);
 
-/// Every reader by the name of its corpus.
+/// Every decoder by the name of its corpus.
 pub(crate) const DECODERS: [(&str, Decode); 6] = [
     ("unpacked", unpacked),
     ("shown", shown),

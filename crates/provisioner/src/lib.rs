@@ -1,8 +1,7 @@
-//! The provisioner daemon: joins a server, takes jobs, runs Terraform for them, and reports.
+//! The provisioner daemon: joins a server, acquires jobs, runs Terraform for them, and reports the results.
 //!
-//! [`Daemon`] is everything a program needs. Where the bytes come from is the caller's business ([`Connector`]): a dialled
-//! WebSocket, or a pipe inside the server's own process. What is agreed on beyond the official protocol is in
-//! `docs/extensions.md`.
+//! [`Daemon`] is the entry point. The caller provides the transport ([`Connector`]): a dialed WebSocket, or an
+//! in-process pipe. Extensions of the official protocol are specified in `docs/extensions.md`.
 
 mod cancel;
 mod connection;

@@ -1,4 +1,5 @@
-//! What the daemon counts, under the names the official one has (scheduling-and-auth 6.1), and what it lacks.
+//! The daemon's metrics: those of the official daemon under the same names (scheduling-and-auth 6.1), and our
+//! own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::daemon::status::Status;
 
-/// Upper bounds of durations, in seconds.
+/// Histogram buckets of durations, in seconds.
 const BUCKETS: [f64; 8] = [1.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -131,13 +132,13 @@ impl Inner {
     }
 }
 
-/// The counts of a daemon, or of several in one process; clones share them.
+/// The metrics of one daemon, or of several in one process; clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
 impl Metrics {
-    /// For daemons inside of another program: only what the official ones tell, all of them together, and nothing of
-    /// the process, which that program tells itself.
+    /// For daemons inside another program: only the official metrics, for all daemons together, without the
+    /// process metrics, which that program exports itself.
     #[must_use]
     pub fn shared(daemons: u32) -> Self {
         let mut inner = Inner::new();
@@ -152,7 +153,7 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
-    /// Everything of [`Metrics::shared`] in the text form of OpenMetrics.
+    /// All metrics of [`Metrics::shared`] in the OpenMetrics text format.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -160,7 +161,7 @@ impl Metrics {
         text
     }
 
-    /// A job begins.
+    /// Counts the start of a job.
     pub(crate) fn started(&self, job: &pb::AcquiredJob) -> JobTimer {
         let metadata = match &job.r#type {
             Some(Type::WorkspaceBuild(build)) => build.metadata.as_ref(),
@@ -179,7 +180,7 @@ impl Metrics {
         JobTimer { metrics: self.clone(), started_at: Instant::now(), provisioner, build }
     }
 
-    /// Everything in the text form of OpenMetrics.
+    /// All metrics in the OpenMetrics text format.
     pub(crate) fn render(&self, status: &Status) -> String {
         let inner = &*self.0;
         let count = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! What a server of an older protocol version does not know is not sent to it (wire-protocol 6).
+//! Removes from messages what a server of an older protocol version does not know (wire-protocol 6).
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use coder_wire::messages::provisioner::{AiTask, Preset, Resource};
 use coder_wire::messages::provisionerd as pb;
 use pb::completed_job::Type;
 
-/// A result as a server of `protocol` knows it. Versions below 1.7 (v2.24) are not looked after.
+/// A result with only the fields of `protocol`. Versions below 1.7 (v2.24) are not supported.
 pub(crate) fn completed(request: &pb::CompletedJob, protocol: ApiVersion) -> Cow<'_, pb::CompletedJob> {
     if protocol >= CURRENT {
         return Cow::Borrowed(request);
@@ -41,7 +41,7 @@ fn bare(preset: &mut Preset) {
     preset.icon.clear();
 }
 
-/// Until 1.10 the app of a task was that of its sidebar.
+/// Before 1.10 a task used the app of its sidebar.
 fn without_app(task: &mut AiTask) {
     task.app_id.clear();
 }

@@ -1,4 +1,4 @@
-//! The daemon's connection: dialling, attaching, and waiting for its end, again and again.
+//! Dials the server, attaches, uses the connection until it ends, and dials again.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,46 +20,46 @@ use super::{Backoff, Connection};
 use crate::cancel::Shutdown;
 use crate::daemon::status::Status;
 
-/// Attempts to connect (wire-protocol 1.7).
+/// Delays between attempts to connect (wire-protocol 1.7).
 const MIN_REDIAL_DELAY: Duration = Duration::from_millis(81);
 const MAX_REDIAL_DELAY: Duration = Duration::from_secs(10);
 
-/// With a job in hand: the server waits for a while only.
+/// The same while jobs run: the server waits only for a limited time.
 const MAX_REDIAL_DELAY_BUSY: Duration = Duration::from_secs(1);
 
-/// A session that ends sooner does not reset the delay before the next one.
+/// A connection that ends sooner does not reset the delay before the next one.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
 
 /// The first call of a connection (docs/extensions.md, Attach).
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A credential that has worked and is refused so often in a row was taken away. One refusal may come from a proxy, or
-/// from a server that is being set up anew.
+/// After this many refusals in a row a credential that has worked counts as revoked. A single refusal may come
+/// from a proxy, or from a server that is being set up.
 const MAX_REFUSALS: u32 = 5;
 
-/// A byte stream to a server that has already let the daemon in, and what was agreed on with it.
+/// An authenticated byte stream to a server, and what was negotiated for it.
 pub struct Transport {
-    /// The bytes after the 101 and below the multiplexer: a WebSocket, or a pipe inside the server's own process.
+    /// The bytes after the 101 response, below the multiplexer: a WebSocket, or an in-process pipe.
     pub stream: BoxedStream,
-    /// What the server granted of [`Extensions::ALL`]; none for an official server.
+    /// The subset of [`Extensions::ALL`] that the server granted; none for an official server.
     pub extensions: Extensions,
-    /// The version that was offered and accepted. Nothing that the server does not know is sent to it.
+    /// The negotiated protocol version. Fields that this version does not have are not sent.
     pub protocol: ApiVersion,
 }
 
 impl From<BoxedStream> for Transport {
-    /// The official protocol, as new as it is known here.
+    /// The newest official protocol that this program speaks, without extensions.
     fn from(stream: BoxedStream) -> Self {
         Self { stream, extensions: Extensions::NONE, protocol: protocol::CURRENT }
     }
 }
 
-/// What a [`Connector`] works on.
+/// The future that a [`Connector`] returns.
 pub type ConnectFuture<'a> = Pin<Box<dyn Future<Output = Result<Transport, ConnectError>> + Send + 'a>>;
 
 /// Opens connections to a server.
 pub trait Connector: Send + Sync + 'static {
-    /// Dials once. The daemon decides when to try again.
+    /// Dials once. The daemon decides when to retry.
     fn connect(&self) -> ConnectFuture<'_>;
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Dialer<'a> {
     pub(crate) held_jobs: Arc<HeldJobs>,
     pub(crate) status: &'a watch::Sender<Status>,
     pub(crate) shutdown: &'a Shutdown,
-    /// Connections are mentioned at debug level only.
+    /// Log connections at debug level only.
     pub(crate) quiet: bool,
 }
 
@@ -93,7 +93,7 @@ impl Dialer<'_> {
         }
     }
 
-    /// Connects, again and again; ends only when the server will never let this daemon in.
+    /// Reconnects until the server permanently refuses this daemon.
     pub(crate) async fn run(&self, current: watch::Sender<Option<Connection>>) -> ConnectError {
         let mut backoff = Backoff::new(MIN_REDIAL_DELAY, MAX_REDIAL_DELAY);
         let mut number = 0;
@@ -116,7 +116,7 @@ impl Dialer<'_> {
                     } else {
                         refusals = 0;
                     }
-                    // Before the first success a 401 can only be a wrong credential.
+                    // Before the first success, a 401 can only be a wrong credential.
                     if error.is_final() || refusals >= MAX_REFUSALS || (refusals > 0 && number == 0) {
                         tracing::error!(target: "provisioner", %error, "not authorized to dial coderd");
                         return error;
@@ -130,7 +130,7 @@ impl Dialer<'_> {
         }
     }
 
-    /// Uses one connection to its end.
+    /// Uses one connection until it ends.
     async fn serve(&self, connection: Transport, number: u64, current: &watch::Sender<Option<Connection>>) {
         let session = mux::Session::client(connection.stream, mux::Config::default());
         let connection = Connection::new(session, connection.extensions, connection.protocol, number);

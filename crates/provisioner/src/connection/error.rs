@@ -1,17 +1,17 @@
-//! What a server's answer to a join request means (wire-protocol 1.6, 1.7). The request itself is made by the client of
-//! `coder-api`.
+//! What a server's answer to a join request means (wire-protocol 1.6, 1.7). The client of `coder-api` makes the
+//! request.
 
 use coder_domain::protocol::ApiVersion;
 
-/// Why a daemon is not connected.
+/// Why a daemon could not connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The server will never let this daemon in; trying again is pointless.
+    /// The server permanently refuses this daemon; the daemon does not retry.
     #[error(
         "the server refuses this daemon (403): {0}; check that the key or user may run provisioners with these tags in this organization"
     )]
     Forbidden(String),
-    /// The credential is not known, now. It may be created later, so the daemon goes on trying.
+    /// The server does not know the credential. It may be created later, so the daemon retries.
     #[error("the server does not accept the credential (401): {0}; check the key, PSK or token")]
     Unauthorized(String),
     /// The server speaks an older version of the protocol.
@@ -19,21 +19,21 @@ pub enum ConnectError {
     Version {
         offered: ApiVersion,
         message: String,
-        /// The version the server says it has.
+        /// The version that the server reports.
         server: Option<ApiVersion>,
     },
-    /// Anything else that may pass.
+    /// Any other error, which may be temporary.
     #[error("{0}")]
     Retry(String),
 }
 
 impl ConnectError {
-    /// Whether the daemon must not try again (wire-protocol 1.7).
+    /// Whether the daemon must not retry (wire-protocol 1.7).
     pub fn is_final(&self) -> bool {
         matches!(self, ConnectError::Forbidden(_))
     }
 
-    /// What an HTTP answer other than 101 means. `body` may be cut or not be JSON at all.
+    /// Interprets an HTTP response other than 101. `body` may be truncated or not JSON.
     pub fn from_response(status: u16, body: &[u8], offered: ApiVersion) -> Self {
         let parsed: Option<coder_api::error::ErrorBody> = serde_json::from_slice(body).ok();
         let message = match &parsed {
@@ -64,7 +64,7 @@ impl ConnectError {
         }
     }
 
-    /// The version to offer next to a server that refused the one offered, if this daemon can lower its own.
+    /// The version to offer next to a server that refused ours, if this daemon can speak it.
     pub fn lower_version(&self) -> Option<ApiVersion> {
         match self {
             ConnectError::Version { offered, server: Some(server), .. } if server.major == offered.major => {
@@ -75,7 +75,7 @@ impl ConnectError {
     }
 }
 
-/// The first `major.minor` in the server's words (wire-protocol 1.6).
+/// The first `major.minor` in the server's message (wire-protocol 1.6).
 fn server_version(text: &str) -> Option<ApiVersion> {
     let at = text.find("version ")?;
     text[at + "version ".len()..].split([',', ' ']).next()?.parse().ok()

@@ -1,5 +1,5 @@
-//! The jobs in hand, and what makes them this process's own: the session, their tokens, and the numbers of their log
-//! lines (docs/extensions.md).
+//! The jobs that this daemon runs, and what proves that it holds them: the session, the job tokens, and the
+//! sequence numbers of log lines (docs/extensions.md).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use coder_wire::drpc;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HeldJob, HoldRequest, JobVerdict, Verdict,
 };
-use coder_wire::extension::{Extension, MAX_TOKEN_SIZE, SESSION_SIZE};
+use coder_wire::extension::{Extension, SESSION_SIZE, MAX_TOKEN_SIZE};
 use tokio::sync::watch;
 
 use super::{CallError, Connection};
@@ -17,12 +17,12 @@ use crate::cancel::{Cancel, Urgency};
 use crate::files::job_file::JobFile;
 use crate::job::salvage::JobRecord;
 
-/// Why a job is none of this daemon's business any more.
+/// Why the daemon no longer holds a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JobEnd {
-    /// The server has recorded how it ended.
+    /// The server has recorded the job's end.
     Ended(String),
-    /// The server has given it up, or to somebody else.
+    /// The server has failed the job, or given it to another daemon.
     Lost(String),
 }
 
@@ -34,24 +34,24 @@ impl JobEnd {
     }
 }
 
-/// How the present connection knows a job.
+/// How the current connection authorizes calls for a job.
 #[derive(Clone, PartialEq, Eq)]
 enum TokenState {
-    /// Not asked yet.
+    /// Not requested yet.
     Unknown,
-    /// By the official rule only.
+    /// The server grants no token; the rule of the official protocol applies.
     Official,
     Token(Bytes),
 }
 
-/// Where the numbers of a job's log lines stand.
+/// Sequence numbers of a job's log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogSequence {
-    /// Of the oldest line that waits.
+    /// The number of the oldest queued line.
     front: u64,
-    /// How many of the oldest waiting lines have been sent by number.
+    /// How many of the oldest queued lines were sent with a number.
     assigned: usize,
-    /// How many of the oldest waiting lines the server has stored, although they still wait.
+    /// How many of the oldest queued lines the server has stored, although they are still queued.
     stored: usize,
 }
 
@@ -62,7 +62,7 @@ impl Default for LogSequence {
 }
 
 impl LogSequence {
-    /// The server has stored everything below `next`.
+    /// The server has stored all lines below `next`.
     pub(crate) fn acknowledge(&mut self, next: u64) {
         let lines = usize::try_from(next.saturating_sub(self.front)).unwrap_or(usize::MAX).min(self.assigned);
         self.front += lines as u64;
@@ -70,39 +70,39 @@ impl LogSequence {
         self.stored += lines;
     }
 
-    /// The server says which number it wants next. Lines that travelled officially have none, so it may be any.
+    /// The server expects `next`. Lines that were sent by the official call have no number, so it may be any.
     pub(crate) fn expect_next(&mut self, next: u64) {
         self.acknowledge(next);
         self.front = next;
     }
 
-    /// Takes the number of lines that need not wait any longer.
+    /// Takes the number of lines that can leave the queue.
     pub(crate) fn take_stored(&mut self) -> usize {
         std::mem::take(&mut self.stored)
     }
 
-    /// The number of the first line of a batch of the oldest `count` lines, which is about to be sent.
+    /// Assigns numbers to the oldest `count` lines before they are sent, and returns the first one.
     pub(crate) fn assign(&mut self, count: usize) -> u64 {
         self.assigned = self.assigned.max(count);
         self.front
     }
 
-    /// Lines that waited have travelled without numbers.
+    /// Queued lines were sent without numbers.
     pub(crate) fn drop_assigned(&mut self, count: usize) {
         self.assigned = self.assigned.saturating_sub(count);
     }
 }
 
 struct HoldState {
-    /// The connection `right` belongs to.
+    /// The connection that `token` belongs to.
     connection: u64,
     token: TokenState,
     sequence: LogSequence,
-    /// Where the token is noted for the next process.
+    /// The file that stores the token for a later process.
     record: Option<JobFile>,
 }
 
-/// One job in hand.
+/// One held job.
 pub(crate) struct Hold {
     pub(crate) job_id: String,
     cancel: Cancel,
@@ -129,7 +129,7 @@ impl Hold {
         change(&mut self.state().sequence)
     }
 
-    /// The token on this connection; none when only the official rule applies.
+    /// The token on this connection; `None` when the rule of the official protocol applies.
     pub(crate) async fn token(&self, connection: &Connection) -> Result<Option<Bytes>, CallError> {
         let wanted = [Extension::Resume, Extension::Logs, Extension::Journal, Extension::Program];
         if !wanted.iter().any(|extension| connection.granted().has(*extension)) {
@@ -146,7 +146,7 @@ impl Hold {
             }
         }
         match connection.extensions().hold(&HoldRequest { job_id: self.job_id.clone() }).await {
-            Ok(hold) if hold.token.len() <= TOKEN => {
+            Ok(hold) if hold.token.len() <= MAX_TOKEN_SIZE => {
                 self.grant(connection.number(), hold.token.clone(), hold.next_sequence);
                 Ok(Some(hold.token))
             }
@@ -168,7 +168,7 @@ impl Hold {
         write_record(&self.job_id, &state);
     }
 
-    /// Notes job and token in a file, now and whenever the token changes, for a process after this one.
+    /// Stores job id and token in a file, now and whenever the token changes, for a later process.
     pub(crate) fn set_record_file(&self, file: JobFile) {
         let mut state = self.state();
         state.record = Some(file);
@@ -188,7 +188,7 @@ impl Hold {
         }
     }
 
-    /// The job is not this daemon's any more; what runs for it is interrupted.
+    /// The daemon no longer holds the job; its programs are interrupted.
     pub(crate) fn end(&self, over: JobEnd) {
         self.over.send_if_modified(|current| {
             let first = current.is_none();
@@ -209,7 +209,7 @@ impl Hold {
         self.over.borrow().clone()
     }
 
-    /// Waits until the job is not this daemon's any more.
+    /// Waits until the daemon no longer holds the job.
     pub(crate) async fn wait_for_end(&self) -> JobEnd {
         let mut receiver = self.over.subscribe();
         match receiver.wait_for(Option::is_some).await.map(|over| over.clone()) {
@@ -220,7 +220,7 @@ impl Hold {
     }
 }
 
-/// Writes down what a process after this one needs to hand over a state.
+/// Writes what a later process needs to salvage the state.
 fn write_record(job_id: &str, state: &HoldState) {
     if let (Some(file), TokenState::Token(token)) = (&state.record, &state.token)
         && let Err(error) = JobRecord::new(job_id, token).write(file)
@@ -236,7 +236,7 @@ struct Inner {
     grace: Option<Duration>,
 }
 
-/// All jobs in hand.
+/// All jobs that this daemon holds.
 #[derive(Default)]
 pub(crate) struct HeldJobs(Mutex<Inner>);
 
@@ -245,7 +245,7 @@ impl HeldJobs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a job into the hand, until what is returned is dropped.
+    /// Adds a job until the returned guard is dropped.
     pub(crate) fn take(self: &Arc<Self>, job_id: &str, cancel: Cancel) -> RunningJob {
         let hold = Hold::new(job_id.to_owned(), cancel);
         self.inner().jobs.push(Arc::clone(&hold));
@@ -256,7 +256,7 @@ impl HeldJobs {
         self.inner().jobs.iter().find(|hold| hold.job_id == job_id).cloned()
     }
 
-    /// How long the server waits for this daemon to come back.
+    /// How long the server waits for this daemon to reconnect.
     pub(crate) fn grace(&self) -> Option<Duration> {
         self.inner().grace
     }
@@ -271,12 +271,12 @@ impl HeldJobs {
             };
             HeldJob { job_id: hold.job_id.clone(), token, next_sequence: state.sequence.front }
         };
-        // A job that is over already is not asked for again.
+        // Jobs that have ended are not attached again.
         let jobs = inner.jobs.iter().filter(|hold| resumes && hold.over().is_none());
         AttachRequest { session: inner.session.clone(), jobs: jobs.map(job).collect() }
     }
 
-    /// Takes the server's answer. Jobs it says nothing about are not this daemon's.
+    /// Applies the server's answer. A job that the answer omits is lost.
     pub(crate) fn apply_attach_response(
         &self,
         request: &AttachRequest,
@@ -301,13 +301,13 @@ impl HeldJobs {
         }
     }
 
-    /// The server has no extensions, so it keeps nothing of them.
+    /// A server without extensions grants no grace period.
     pub(crate) fn clear_grace(&self) {
         self.inner().grace = None;
     }
 }
 
-/// A job in hand; leaves it when dropped.
+/// A held job; dropping it releases the job.
 pub(crate) struct RunningJob {
     held_jobs: Arc<HeldJobs>,
     pub(crate) hold: Arc<Hold>,
@@ -327,13 +327,13 @@ mod tests {
     fn numbers_survive_lost_answers() {
         let mut sequence = LogSequence::default();
         assert_eq!(sequence.assign(10), 1);
-        // The answer was lost; the next connection knows that all ten are there.
+        // The answer was lost; the next connection reports that all ten lines are stored.
         sequence.expect_next(11);
         assert_eq!(sequence.take_stored(), 10);
         assert_eq!(sequence.assign(5), 11);
         sequence.acknowledge(14);
         assert_eq!((sequence.take_stored(), sequence.assign(2)), (3, 14));
-        // An answer that comes late changes nothing.
+        // A late answer changes nothing.
         sequence.acknowledge(12);
         assert_eq!((sequence.take_stored(), sequence.assign(2)), (0, 14));
     }
@@ -342,11 +342,11 @@ mod tests {
     fn lines_without_numbers_do_not_count() {
         let mut sequence = LogSequence::default();
         sequence.assign(4);
-        // The four went out again without numbers, and three were never sent by number at all.
+        // The four lines were sent again without numbers, and three others never had one.
         sequence.drop_assigned(7);
         sequence.expect_next(5);
         assert_eq!((sequence.take_stored(), sequence.assign(1)), (0, 5));
-        // A server that knows none begins anew.
+        // A server that knows no line starts again at 1.
         sequence.expect_next(1);
         assert_eq!((sequence.take_stored(), sequence.assign(1)), (0, 1));
     }

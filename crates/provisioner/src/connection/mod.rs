@@ -1,4 +1,4 @@
-//! The daemon's line to the server: the connection of the moment, and calls that outlive it (wire-protocol 5.7).
+//! The daemon's connection to the server, and calls that survive its loss (wire-protocol 5.7).
 
 pub(crate) mod compatibility;
 pub(crate) mod dialer;
@@ -31,35 +31,35 @@ const MIN_RETRY_DELAY: Duration = Duration::from_millis(40);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 const GROWTH: f64 = 1.618;
 
-/// One attempt of a call that is made until it succeeds; a server that hangs for so long may have forgotten it.
+/// One attempt of a call that is retried until it succeeds; a server that takes longer may have lost it.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// One attempt of a file transfer (wire-protocol 5.7).
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// A job that waits longer for its token goes on without.
+/// A job that waits longer for its token continues without one.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Handing over the state of a job that was lost.
+/// Time limit for handing over the state of a lost job.
 const SALVAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a call has no answer.
+/// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The server answered with an error; it would do so again.
+    /// The server answered with an error; a retry would get the same.
     #[error("{0}")]
     Refused(String),
-    /// The connection ended before the answer; a new one may do better.
+    /// The connection ended before the answer; a retry may succeed.
     #[error("the connection was lost: {0}")]
     Lost(String),
     #[error("no answer in time")]
     Timeout,
     #[error("no connection to the server for {0:?}")]
     Disconnected(Duration),
-    /// The daemon has stopped connecting for good.
+    /// The daemon has stopped connecting.
     #[error("there is no way back to the server")]
     Closed,
-    /// The job is not this daemon's any more; nobody wants to hear of it.
+    /// The daemon no longer holds the job.
     #[error("the server has ended the job: {0}")]
     Over(String),
 }
@@ -86,21 +86,21 @@ impl CallError {
     }
 }
 
-/// How long a call is tried.
+/// How long a call is retried.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryPolicy {
-    /// In all, while there is a connection.
+    /// Total time while connected.
     pub(crate) connected: Option<Duration>,
-    /// In one go, while there is none; the server's own grace goes before it.
+    /// Longest time without a connection; the server's grace period takes precedence.
     pub(crate) disconnected: Option<Duration>,
 }
 
 impl RetryPolicy {
-    /// Until somebody gives up from outside.
+    /// Until the caller gives up.
     pub(crate) const UNLIMITED: Self = Self { connected: None, disconnected: None };
 }
 
-/// Delays that grow by the golden ratio, without jitter, as the reference has them.
+/// Delays that grow by the golden ratio, without jitter, as in the reference implementation.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -124,7 +124,7 @@ impl Backoff {
     }
 }
 
-/// One connection, and what was agreed on for it.
+/// One connection, and what was negotiated for it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     client: Client,
@@ -144,7 +144,7 @@ impl Connection {
         &self.client
     }
 
-    /// Make calls of granted extensions only.
+    /// Call only extensions that were granted.
     pub(crate) fn extensions(&self) -> &extension::Client {
         &self.extensions
     }
@@ -153,13 +153,13 @@ impl Connection {
         self.granted
     }
 
-    /// Which connection of the process this is; the first is 1.
+    /// The number of this connection in the process, from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// A handle on whatever connection there is; clones share it.
+/// A handle to the current connection; clones share it.
 #[derive(Clone)]
 pub(crate) struct ConnectionHandle {
     current: watch::Receiver<Option<Connection>>,
@@ -175,20 +175,20 @@ impl ConnectionHandle {
         &self.held_jobs
     }
 
-    /// Waits for a connection; `None` when the daemon has stopped connecting for good.
+    /// Waits for a connection; `None` when the daemon has stopped connecting.
     pub(crate) async fn connection(&self) -> Option<Connection> {
         let mut current = self.current.clone();
         let connection = current.wait_for(Option::is_some).await.ok()?;
         connection.clone()
     }
 
-    /// Waits until the daemon has stopped connecting for good.
+    /// Waits until the daemon has stopped connecting.
     pub(crate) async fn ended(&self) {
         let mut current = self.current.clone();
         while current.changed().await.is_ok() {}
     }
 
-    /// Makes a call, again on the next connection when one is lost under it.
+    /// Makes a call, and retries it on the next connection when one is lost.
     async fn call<T, Attempt>(
         &self,
         retry: RetryPolicy,
@@ -234,7 +234,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Waits, but not longer than until the next connection.
+    /// Waits for `time`, or until the next connection.
     async fn pause(&self, time: Duration) {
         let mut current = self.current.clone();
         current.mark_unchanged();
@@ -253,17 +253,18 @@ impl ConnectionHandle {
     }
 }
 
-/// What became of a batch of lines.
+/// The result of sending a batch of lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogReceipt {
-    /// So many of the oldest lines need not wait any longer.
+    /// Number of the oldest lines that can leave the queue.
     pub(crate) lines: usize,
     pub(crate) canceled: bool,
     /// The job's log is full: further lines need not be sent.
     pub(crate) overflowed: bool,
 }
 
-/// The calls of one job; clones share it. They end with [`CallError::Over`] when the job is not this daemon's any more.
+/// The calls of one job; clones share it. They fail with [`CallError::JobEnded`] when the daemon no longer
+/// holds the job.
 #[derive(Clone)]
 pub(crate) struct JobClient {
     link: ConnectionHandle,
@@ -298,11 +299,11 @@ impl JobClient {
         }
     }
 
-    /// Gets the job's token if there is one to be had, so that a cut right after the acquire loses nothing.
+    /// Requests the job's token, so that a connection loss right after the acquire loses nothing.
     pub(crate) async fn request_token(&self) {
         let holding =
             self.call(RetryPolicy::UNLIMITED, |connection| async move { self.hold.token(&connection).await });
-        // It is asked for again when it is needed.
+        // It is requested again when it is needed.
         match tokio::time::timeout(TOKEN_TIMEOUT, holding).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::debug!(job_id = %self.hold.job_id, %error, "the job has no token"),
@@ -318,7 +319,7 @@ impl JobClient {
         self.call(retry, |connection| async move { Ok(connection.client.update_job(request).await?) }).await
     }
 
-    /// Sends the oldest waiting lines, by number if that was agreed on. Without lines it is a heartbeat.
+    /// Sends the oldest queued lines, numbered if that was negotiated. Without lines this is a heartbeat.
     pub(crate) async fn deliver(
         &self,
         retry: RetryPolicy,
@@ -349,7 +350,7 @@ impl JobClient {
         token: Bytes,
         lines: &[pb::Log],
     ) -> Result<LogReceipt, CallError> {
-        // A new connection may have told that some of them are there already.
+        // A new connection may have reported that some of them are stored already.
         let stored = self.hold.sequence(|sequence| sequence.take_stored());
         if stored > 0 {
             return Ok(LogReceipt { lines: stored.min(lines.len()), ..LogReceipt::default() });
@@ -360,7 +361,7 @@ impl JobClient {
         let answer = connection.extensions.logs(&request).await?;
         let lines = self.hold.sequence(|sequence| {
             if answer.next_sequence < first_sequence {
-                // The server misses lines that were acknowledged; it has its reasons, and numbers go on from there.
+                // The server misses lines that it had acknowledged; numbering continues from its value.
                 sequence.expect_next(answer.next_sequence.max(1));
             } else {
                 sequence.acknowledge(answer.next_sequence);
@@ -370,8 +371,8 @@ impl JobClient {
         Ok(LogReceipt { lines, canceled: answer.canceled, overflowed: answer.overflowed })
     }
 
-    /// Sends a state that Terraform has written, on this connection only: a later state is better than a late one.
-    /// False when there is nobody who takes states.
+    /// Sends a state that Terraform has written, on this connection only: a newer state replaces it. Returns
+    /// false when the server does not accept states.
     pub(crate) async fn journal(&self, serial: u64, lineage: &str, state: &Bytes) -> Result<bool, CallError> {
         self.call(RetryPolicy::UNLIMITED, |connection| async move {
             if !connection.granted.has(Extension::Journal) {
@@ -392,7 +393,8 @@ impl JobClient {
         .await
     }
 
-    /// Says which program runs the job; again on the next connection when one is lost under it. False when nobody asks.
+    /// Reports which Terraform runs the job, with retries. Returns false when the server does not accept the
+    /// report.
     pub(crate) async fn report_program(&self, product: &str, version: &str) -> Result<bool, CallError> {
         self.call(RetryPolicy::UNLIMITED, |connection| async move {
             if !connection.granted.has(Extension::Program) {
@@ -412,7 +414,8 @@ impl JobClient {
         .await
     }
 
-    /// Offers the state of a job that the server has let go of; for a moment only, as the daemon may be about to end.
+    /// Hands over the state of a job that the server has dropped; only for a limited time, as the daemon may be
+    /// shutting down.
     pub(crate) async fn salvage_all(&self, remaining: SalvagedState) {
         let _ =
             tokio::time::timeout(SALVAGE_TIMEOUT, salvage::salvage_all(&self.link, vec![remaining])).await;
@@ -466,7 +469,7 @@ impl JobClient {
     }
 }
 
-/// One attempt of a call; one that hangs is made again.
+/// One attempt of a call; a call that hangs is retried.
 async fn attempt<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, CallError>>,

@@ -1,4 +1,4 @@
-//! Does what the server asks unasked: drain, cancel a job now, let go of a job (docs/extensions.md, Notices).
+//! Handles notifications of the server: drain, cancel a job, revoke a job (docs/extensions.md, Notices).
 
 use std::convert::Infallible;
 
@@ -9,7 +9,7 @@ use super::Connection;
 use super::held_jobs::{HeldJobs, JobEnd};
 use crate::cancel::{Shutdown, Urgency};
 
-/// Listens as long as it is polled.
+/// Listens while it is polled.
 pub(crate) async fn listen(connection: &Connection, held_jobs: &HeldJobs, shutdown: &Shutdown) -> Infallible {
     let granted = connection.granted();
     if granted.has(Extension::Drain) || granted.has(Extension::Cancel) {
@@ -22,7 +22,8 @@ pub(crate) async fn listen(connection: &Connection, held_jobs: &HeldJobs, shutdo
             Err(error) => tracing::debug!(%error, "the server has no notifications"),
         }
     }
-    // The connection's end is seen elsewhere; without it the server has nothing more to say.
+    // Another task detects the end of the connection; without a stream the server sends no further
+    // notification.
     std::future::pending().await
 }
 
@@ -44,7 +45,7 @@ fn obey(notification: Option<Notification>, held_jobs: &HeldJobs, shutdown: &Shu
                 hold.end(JobEnd::Lost(revoked.reason));
             }
         }
-        // A notification of a later version.
+        // A notification of a newer version.
         None => {}
     }
 }

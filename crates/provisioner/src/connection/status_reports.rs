@@ -1,5 +1,5 @@
-//! What the server hears of the daemon as a whole, whenever it changes: how many jobs fit and run, and whether it can run any
-//! (docs/extensions.md, ReportSlots and ReportHealth).
+//! Reports about the daemon as a whole, whenever they change: slots in use, and health (docs/extensions.md,
+//! ReportSlots and ReportHealth).
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::Connection;
 use crate::daemon::status::Status;
 
-/// Reports both as long as it is polled.
+/// Sends both reports while it is polled.
 pub(crate) async fn report(connection: &Connection, status: &watch::Receiver<Status>) -> Infallible {
     let slots =
         each_change(connection, Extension::Slots, status.clone(), slots_of, async |client, report| {

@@ -11,63 +11,66 @@ use crate::isolation::{IsolationMode, JobLimits};
 use crate::terraform::binary::TerraformSource;
 use crate::terraform::install::InstallConfig;
 
-/// How a daemon works.
+/// Settings of a daemon.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// For its own log; the server learns it from the join request.
+    /// For the daemon's own log; the join request tells it to the server.
     pub name: String,
-    /// For its own log; the server learns them from the join request.
+    /// For the daemon's own log; the join request tells them to the server.
     pub tags: BTreeMap<String, String>,
-    /// Jobs at a time, 1 to 256.
+    /// Concurrent jobs, 1 to 256.
     pub slots: usize,
-    /// Run one job, then end as after [`crate::Shutdown::drain`].
+    /// Run one job, then shut down as after [`Shutdown::drain`].
     pub once: bool,
-    /// Runs inside a server, whose own log says that it is there: connections are mentioned at debug level only.
+    /// The daemon runs inside a server, which logs its presence: log connections at debug level only.
     pub built_in: bool,
-    /// Directory of its own: plugins are kept here, and jobs run in `work` below it.
+    /// A directory for this daemon alone: plugins are cached here, and jobs run in `work` below it.
     pub cache_dir: PathBuf,
     pub terraform: TerraformSource,
-    /// What to do when nothing there can run a template; none for nothing.
+    /// How to install Terraform when no available program can run a template; `None` disables it.
     pub install: Option<InstallConfig>,
-    /// Heartbeats of a job: 500 ms for an external daemon, 1 s for one inside the server (wire-protocol 5.5).
+    /// Interval of job heartbeats: 500 ms for an external daemon, 1 s for one inside the server (wire-protocol
+    /// 5.5).
     pub update_interval: Duration,
-    /// One update may take this long, repetitions included, while connected.
+    /// Time limit of one update with its retries, while connected.
     pub update_timeout: Duration,
-    /// A job is given up after this time without a connection; below the five minutes after which servers give it up.
+    /// A job is aborted after this time without a connection. It is below the five minutes after which servers
+    /// fail the job.
     pub lost_contact_after: Duration,
-    /// A canceled job that does not end is given up after this time.
+    /// A canceled job that does not end is aborted after this time.
     pub force_cancel_after: Duration,
     /// An interrupted Terraform is killed after this time.
     pub exit_timeout: Duration,
-    /// Time before a program that can run jobs is looked for again, or one is installed, after none was found; it grows to
-    /// a minute.
+    /// First delay before looking for or installing Terraform again after a failure; it grows to a minute.
     pub terraform_retry: Duration,
-    /// Time after which it is looked whether the program is still there.
+    /// How often the daemon checks that Terraform is still there.
     pub terraform_check: Duration,
-    /// Time before a failed `init` is run again; it grows threefold each time.
+    /// First delay before a failed `init` is retried; it triples each time.
     pub init_retry: Duration,
-    /// Names of variables that jobs inherit from the daemon, `*` at the end for any ending; none for all but `CODER_*`.
-    /// What programs need to run at all (`PATH`, `HOME`, `TMPDIR`, the locale) is always inherited.
+    /// Names of variables that jobs inherit from the daemon; a trailing `*` matches any suffix. `None` passes
+    /// everything but `CODER_*`. What programs need to run at all (`PATH`, `HOME`, `TMPDIR`, the locale) is
+    /// always inherited.
     pub job_environment: Option<Vec<String>>,
-    /// Whether jobs are kept apart from the daemon and from each other (docs/isolation.md).
+    /// Whether jobs are isolated from the daemon and from each other (docs/isolation.md).
     pub isolation: IsolationMode,
-    /// Files and directories that no job may see, beside what the daemon itself hides.
+    /// Files and directories to hide from jobs, besides those that the daemon hides by itself.
     pub hidden: Vec<PathBuf>,
-    /// What jobs see, read-only, of the daemon's home directory: paths below it. Files that the environment names are seen
-    /// anyway.
+    /// Paths below the daemon's home directory that jobs see read-only, besides the files that environment
+    /// variables name.
     pub home: Vec<PathBuf>,
-    /// Where the daemons of this user write down what their jobs must not see; none for the usual place of the user.
+    /// Where the daemons of this user register the paths to hide from all jobs; `None` for the user's default
+    /// directory.
     pub registry: Option<PathBuf>,
-    /// What a job may use of the machine.
+    /// Resource limits of a job.
     pub limits: JobLimits,
-    /// Where files of the server are kept for later jobs; daemons of one server may share it.
+    /// Where downloaded files are cached for later jobs; daemons of one server may share it.
     pub file_cache: PathBuf,
-    /// Most bytes of such files; 0 keeps none.
+    /// Size limit of that cache; 0 disables it.
     pub file_cache_bytes: u64,
 }
 
 impl Config {
-    /// The settings of an external daemon.
+    /// The default settings of an external daemon.
     pub fn new(name: impl Into<String>, cache_dir: impl Into<PathBuf>) -> Self {
         let cache_dir = cache_dir.into();
         Self {
@@ -99,21 +102,22 @@ impl Config {
     }
 }
 
-/// Why a daemon ended although nobody asked it to.
+/// Why a daemon ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The server will never let this daemon in with this credential; starting again as it is cannot help.
+    /// The server permanently refuses this credential; a restart does not help.
     #[error(transparent)]
     Refused(#[from] ConnectError),
-    /// Jobs cannot be kept apart on this machine, and [`IsolationMode::Required`] was asked for.
+    /// This machine cannot isolate jobs, and [`IsolationMode::Required`] was requested.
     #[error("jobs cannot be kept apart here, as --job-isolation=required asks for: {0}")]
     NotIsolated(String),
-    /// Other daemons of this user cannot be kept from this one's directories, and [`IsolationMode::Required`] was asked for.
+    /// Jobs of other daemons of this user cannot be kept out of this daemon's directories, and
+    /// [`IsolationMode::Required`] was requested.
     #[error(
         "daemons of this user cannot be kept apart, as --job-isolation=required asks for: {0}; remove what is there, or name a directory that only this user can write to (--daemon-registry)"
     )]
     Registry(String),
-    /// No job could run: the cache directory cannot be used.
+    /// The cache directory cannot be used; every job would fail.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }

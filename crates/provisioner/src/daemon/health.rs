@@ -1,4 +1,5 @@
-//! Whether the daemon can run jobs. While no program can run them it asks the server for none, says why, and tries again.
+//! Whether the daemon can run jobs. While Terraform is missing it acquires none, reports the problem, and
+//! checks again.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,26 +15,26 @@ use crate::terraform::command::environment::Environment;
 /// Whether a daemon can run jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Health {
-    /// Nobody has looked yet.
+    /// Not checked yet.
     #[default]
     Unknown,
-    /// It can.
+    /// Jobs can run.
     Ready,
-    /// It cannot.
+    /// Jobs cannot run.
     Unhealthy(HealthProblem),
 }
 
-/// Why a daemon can run no jobs.
+/// Why a daemon cannot run jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthProblem {
-    /// In a few words.
+    /// A short summary.
     pub summary: String,
     /// What failed, and what to do about it.
     pub detail: String,
 }
 
 impl Health {
-    /// Why no job can be run; none when one can, or nobody has looked yet.
+    /// Why jobs cannot run; `None` when they can, or before the first check.
     pub fn problem(&self) -> Option<&HealthProblem> {
         match self {
             Health::Unhealthy(problem) => Some(problem),
@@ -51,7 +52,7 @@ impl HealthProblem {
     }
 }
 
-/// Text without control characters, of at most so many bytes.
+/// Replaces control characters, and truncates to `bytes`.
 fn sanitize(text: &str, bytes: usize) -> String {
     let mut sanitize: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if sanitize.len() > bytes {
@@ -61,17 +62,17 @@ fn sanitize(text: &str, bytes: usize) -> String {
     sanitize
 }
 
-/// When it is looked.
+/// Intervals of the checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CheckIntervals {
-    /// After the first failure; the time grows with each further one.
+    /// After the first failure; it grows with each further one.
     pub(crate) retry: Duration,
     pub(crate) longest_retry: Duration,
-    /// While all is well: programs may be removed.
+    /// While healthy: programs may be removed.
     pub(crate) check: Duration,
 }
 
-/// Keeps the status up to date, as long as it is polled.
+/// Keeps the status up to date while it is polled.
 pub(crate) async fn check_forever(
     finder: &Finder,
     environment: &Environment,
@@ -110,7 +111,7 @@ pub(crate) async fn check_forever(
     }
 }
 
-/// Writes the health into the status, and returns what it was. Nobody is woken when it is the same.
+/// Stores the health in the status, and returns the previous one. Watchers are notified only of a change.
 fn replace(status: &check_forever::Sender<Status>, health: Health) -> Health {
     let mut previous = health;
     status.send_if_modified(|status| {

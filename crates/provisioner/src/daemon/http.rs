@@ -1,4 +1,4 @@
-//! The daemon's own little HTTP server: health, status, draining, metrics (docs/extensions.md, Daemon HTTP).
+//! The daemon's HTTP server: health, status, drain, metrics (docs/extensions.md, Daemon HTTP).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use tokio::sync::Semaphore;
 use super::status::{Status, StatusHandle};
 use crate::cancel::Shutdown;
 
-/// Connections at once; further ones wait to be accepted.
+/// Concurrent connections; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 32;
 
-/// A client that takes longer to say what it wants is cut off.
+/// A client that takes longer to send its request is disconnected.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After a failed accept, which mostly means that files have run out.
+/// After a failed accept, which usually means that no file descriptor is left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -47,7 +47,7 @@ struct StatusBody<'a> {
     limits: &'a [String],
 }
 
-/// Answers on `listener` until the future is dropped. `version` is the program's, for the status.
+/// Serves `listener` until the future is dropped. `version` is reported in the status.
 pub async fn serve(
     listener: TcpListener,
     version: String,
@@ -107,13 +107,13 @@ impl HttpHandler {
             }
             "/healthz" | "/readyz" | "/status" => not_allowed("GET, HEAD"),
             "/drain" => not_allowed("POST"),
-            // The official daemon serves its metrics under any path.
+            // The official daemon serves its metrics at any path.
             _ if reads => typed(StatusCode::OK, METRICS, self.status.metrics()),
             _ => not_allowed("GET, HEAD"),
         }
     }
 
-    /// The daemon's state, in which a wish to stop counts from the moment it was answered.
+    /// The daemon's status; a requested stop shows at once.
     fn current_status(&self) -> Status {
         let mut status = self.status.get();
         status.draining |= self.shutdown.requested().is_some();

@@ -1,4 +1,4 @@
-//! The daemon: it stays connected to a server, runs jobs in its slots, and ends in good order.
+//! The daemon: keeps a connection to a server, runs jobs in its slots, and shuts down in order.
 
 pub(crate) mod config;
 pub(crate) mod health;
@@ -38,7 +38,7 @@ use crate::terraform::cache::seal;
 use crate::terraform::command::environment::Environment;
 use crate::terraform::install::{InstallProgress, Installer};
 
-/// The longest time between two attempts to find or install a program that can run jobs.
+/// The longest delay between two attempts to find or install Terraform.
 const MAX_TERRAFORM_RETRY: Duration = Duration::from_secs(60);
 
 /// A provisioner daemon.
@@ -53,7 +53,7 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn new(mut config: Config, connector: impl Connector) -> Self {
-        // Jobs know it by the path that the kernel has for it, which no link that is put elsewhere changes.
+        // Jobs see the canonical path: replacing a link in it later has no effect.
         config.cache_dir = cache_dir::resolve(&config.cache_dir);
         let mut environment = Environment::of_daemon();
         if let Some(allowed) = &config.job_environment {
@@ -78,7 +78,7 @@ impl Daemon {
         Self { config, connector: Arc::new(connector), contexts, status, metrics, sandbox_config }
     }
 
-    /// With another source of time for logs and timings.
+    /// Replaces the source of time for logs and timings.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         for context in &mut self.contexts {
@@ -87,7 +87,7 @@ impl Daemon {
         self
     }
 
-    /// Counted together with others in this process, which tells the counts itself.
+    /// Counts into metrics that several daemons of this process share.
     #[must_use]
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
         for context in &mut self.contexts {
@@ -97,15 +97,15 @@ impl Daemon {
         self
     }
 
-    /// What it is doing, also after it has been started.
+    /// The daemon's status; also valid after the start.
     pub fn status(&self) -> StatusHandle {
         StatusHandle::new(self.status.subscribe(), self.metrics.clone())
     }
 
-    /// Looks for Terraform, for a start that fails early. The daemon looks again.
+    /// Looks for Terraform, so that a start can fail early. The daemon looks again by itself.
     ///
     /// # Errors
-    /// When there is none, or none that is new enough; the text says what to do.
+    /// No Terraform was found, or none that is new enough; the message says what to do.
     pub async fn check_terraform(&self) -> Result<Binary, BinaryError> {
         let context = self.contexts.first().expect("a daemon has at least one slot");
         context
@@ -114,10 +114,10 @@ impl Daemon {
             .await
     }
 
-    /// Serves until it is stopped. Dropping the future kills what runs.
+    /// Runs until it is stopped. Dropping the future kills what runs.
     ///
     /// # Errors
-    /// When the server will never let this daemon in, or no job could run here.
+    /// The server permanently refuses this daemon, or no job can run on this machine.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
         self.log_isolation()?;
@@ -131,7 +131,7 @@ impl Daemon {
         }
         let temporary = std::env::temp_dir();
         if let Err(error) = access(&temporary, Access::WRITE_OK | Access::EXEC_OK) {
-            // Terraform's own words about that name neither the directory nor the variable.
+            // Terraform's own message names neither the directory nor the variable.
             tracing::warn!(target: "provisioner", dir = %temporary.display(), %error, "providers cannot start: let TMPDIR name a directory that the daemon's user may write to");
         }
         let first = self.contexts.first().expect("a daemon has at least one slot");
@@ -187,13 +187,14 @@ impl Daemon {
             never = health_checks => match never {},
         };
         if refused.is_some() {
-            // Jobs in hand learn that there will be no other connection; Terraform is interrupted, not killed.
+            // The running jobs learn that there will be no further connection; Terraform is interrupted, not
+            // killed.
             tokio::select! {
                 () = finish(&mut slots) => {}
                 () = shutdown.reached(Stop::Kill) => {}
             }
         }
-        // Without effect unless it is to end at once: what runs is killed.
+        // Has an effect only for a kill: aborts what still runs.
         slots.shutdown().await;
         tracing::info!(target: "provisioner", "closing provisionerd");
         let connection = receiver.borrow().clone();
@@ -204,7 +205,7 @@ impl Daemon {
         refused.map_or(Ok(()), |error| Err(RunError::Refused(error)))
     }
 
-    /// Says what keeps jobs apart here; an error when that is too little.
+    /// Logs the isolation level; fails when [`IsolationMode::Required`] is not met.
     fn log_isolation(&self) -> Result<(), RunError> {
         let IsolationSupport { level, reason, .. } = &self.sandbox_config.support;
         let reason = reason.as_deref().unwrap_or("this system has no namespaces");
@@ -234,7 +235,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Keeps other daemons out of the directory of jobs, and clears away what a killed one left there.
+    /// Locks the work directory against other daemons, and cleans up after killed ones.
     async fn claim_work_dir(&self) -> Result<Option<WorkDirClaim>, RunError> {
         let (dir, work) = (self.config.cache_dir.clone(), self.config.cache_dir.join("work"));
         let files = self.contexts.first().map(|context| context.files.clone());
@@ -247,7 +248,7 @@ impl Daemon {
             }
             let is_new = peers::register(isolation, &sandbox_config)?;
             if is_new {
-                // Whoever wrote into it before may have seen the key.
+                // Whoever wrote to the directory before may have read the key.
                 seal::forget_key(&dir).map_err(|reason| CacheError { dir, reason })?;
             }
             let claim = WorkDirClaim::take(&work).map_err(|reason| CacheError { dir: work, reason })?;
@@ -272,7 +273,7 @@ impl Daemon {
     }
 }
 
-/// Waits for the end of all slots.
+/// Waits until all slots have ended.
 async fn finish(slots: &mut JoinSet<()>) {
     while let Some(ended) = slots.join_next().await {
         if let Err(error) = ended {

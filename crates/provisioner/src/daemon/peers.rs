@@ -1,5 +1,5 @@
-//! What a daemon does at its start about the other daemons of its user, and about the home that they share: their jobs must
-//! not see what is its own (docs/isolation.md).
+//! What a daemon does at its start about the other daemons of its user and the home directory that they share:
+//! jobs must not see what belongs to another daemon (docs/isolation.md).
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::job::workdir;
 use crate::terraform::binary::TerraformSource;
 use crate::terraform::command::environment::Environment;
 
-/// How often it is looked whether jobs of other daemons have ended.
+/// How often to check whether jobs of other daemons have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How the jobs of a daemon are started.
+/// The sandbox configuration of a daemon.
 pub(crate) fn sandbox_config(config: &Config, environment: &Environment) -> SandboxConfig {
     let support = IsolationSupport::of(config.isolation);
     let home = JobHome::from_environment(
@@ -38,7 +38,7 @@ pub(crate) fn sandbox_config(config: &Config, environment: &Environment) -> Sand
     }
 }
 
-/// The programs on offer, and where more are installed.
+/// The available programs, and the directory of installed ones.
 fn programs(config: &Config, path: Option<&OsStr>) -> Vec<PathBuf> {
     let in_path = |name: &str| {
         let mut dirs = path.map(std::env::split_paths).into_iter().flatten();
@@ -53,10 +53,10 @@ fn programs(config: &Config, path: Option<&OsStr>) -> Vec<PathBuf> {
     given.into_iter().chain(installed).collect()
 }
 
-/// Writes down what is this daemon's own. True when jobs of other daemons that are running may see it. Blocks.
+/// Registers the paths of this daemon. Returns true when running jobs of other daemons may see them. Blocks.
 ///
 /// # Errors
-/// Jobs of other daemons would see it, and [`IsolationMode::Required`] was asked for.
+/// Jobs of other daemons would see the paths, and [`IsolationMode::Required`] was requested.
 pub(crate) fn register(isolation: IsolationMode, sandbox_config: &SandboxConfig) -> Result<bool, RunError> {
     let own: Vec<PathBuf> = sandbox_config.hidden.iter().chain([&sandbox_config.cache]).cloned().collect();
     let programs: Vec<PathBuf> = sandbox_config.programs.iter().map(|path| resolve(path)).collect();
@@ -75,8 +75,8 @@ pub(crate) fn register(isolation: IsolationMode, sandbox_config: &SandboxConfig)
     }
 }
 
-/// Jobs of other daemons that began before this one was known to them see its directories until they end. With
-/// [`IsolationMode::Required`] they are waited for.
+/// Jobs of other daemons that started before this daemon was registered see its directories until they end.
+/// With [`IsolationMode::Required`] the daemon waits for them.
 pub(crate) async fn wait_for_jobs_of_peers(isolation: IsolationMode, sandbox_config: &SandboxConfig) {
     let (registry, cache) = (sandbox_config.registry.clone(), sandbox_config.cache.clone());
     let looking = tokio::task::spawn_blocking(move || {
@@ -104,12 +104,12 @@ pub(crate) async fn wait_for_jobs_of_peers(isolation: IsolationMode, sandbox_con
     }
 }
 
-/// Says which files in the daemon's home directory jobs do not see although they would expect them.
+/// Logs which well-known files of the daemon's home directory jobs do not see.
 pub(crate) fn log_hidden_home_files(home: &JobHome) {
     static LOGGED: Once = Once::new();
     let hidden_files = home.hidden_files();
     if !hidden_files.is_empty() {
-        // Daemons inside a server have the same.
+        // Daemons inside a server share one home directory.
         LOGGED.call_once(|| {
             tracing::warn!(target: "provisioner", files = %hidden_files.join(", "), "jobs have a home directory of their own and do not see these files of this user: name what they need with --job-home");
         });

@@ -1,4 +1,4 @@
-//! One slot of the daemon: it waits for a job, runs it, and waits for the next (wire-protocol 5.1, 5.3).
+//! One slot of the daemon: it acquires a job, runs it, and acquires the next one (wire-protocol 5.1, 5.3).
 
 use std::time::Duration;
 
@@ -13,14 +13,13 @@ use crate::connection::{Backoff, CallError, ConnectionHandle};
 use crate::job;
 use crate::job::JobContext;
 
-/// Failed acquires (wire-protocol 5.1).
+/// Delays after a failed acquire (wire-protocol 5.1).
 const MIN_ACQUIRE_DELAY: Duration = Duration::from_millis(16);
 const MAX_ACQUIRE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a server may take to answer that an acquire is canceled.
+/// How long the server may take to confirm a canceled acquire.
 const CANCEL_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One slot.
 pub(crate) struct Slot {
     pub(crate) context: JobContext,
     pub(crate) link: ConnectionHandle,
@@ -31,7 +30,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Takes jobs and runs them until the daemon is to stop.
+    /// Acquires and runs jobs until the daemon stops.
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::new(MIN_ACQUIRE_DELAY, MAX_ACQUIRE_DELAY);
         while self.shutdown.requested().is_none() {
@@ -62,15 +61,15 @@ impl Slot {
         }
     }
 
-    /// Waits until jobs can be run, or until they cannot.
+    /// Waits until the daemon can run jobs, or with `false` until it cannot.
     async fn wait_until_ready(&self, wanted: bool) {
         let mut status = self.status.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = status.wait_for(|status| (status.health == Health::Ready) == wanted).await;
     }
 
-    /// Waits for a job. When none is wanted any more the server is told so; a job that is on its way all the same is run
-    /// (wire-protocol 5.3).
+    /// Acquires a job. When the slot no longer wants one, it tells the server; a job that the server has
+    /// already sent is still run (wire-protocol 5.3).
     async fn acquire(&self, client: &Client) -> Result<Option<AcquiredJob>, CallError> {
         let unwanted = async {
             tokio::select! {
@@ -93,7 +92,7 @@ impl Slot {
 
     async fn run_job(&self, job: AcquiredJob) {
         if self.once {
-            // Other slots stop waiting; a job that is on its way to one of them is run all the same.
+            // Other slots stop acquiring; a job that the server has already sent to one of them is still run.
             self.shutdown.drain();
         }
         let job_id = job.job_id.clone();

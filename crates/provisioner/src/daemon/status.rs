@@ -1,4 +1,4 @@
-//! What a daemon is doing right now, for health endpoints and tests.
+//! The current status of a daemon, for health endpoints and tests.
 
 use coder_wire::extension::Extensions;
 use tokio::sync::watch;
@@ -10,38 +10,39 @@ use crate::metrics::Metrics;
 /// A snapshot of a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// A session with the server is open.
+    /// Connected to the server.
     pub connected: bool,
-    /// Ids of the jobs in hand.
+    /// Ids of the running jobs.
     pub jobs: Vec<String>,
-    /// How many jobs may be in hand at once.
+    /// How many jobs may run at once.
     pub slots: usize,
-    /// No new job is taken any more.
+    /// No new job is acquired.
     pub draining: bool,
-    /// Whether jobs can be run; none is asked for until they can.
+    /// Whether jobs can run; none is acquired until they can.
     pub health: Health,
-    /// Why the last attempt to connect failed; gone after a success.
+    /// Why the last attempt to connect failed; cleared by a success.
     pub last_error: Option<String>,
-    /// Jobs taken since the start.
+    /// Jobs acquired since the start.
     pub jobs_started: u64,
     /// Connections after the first.
     pub reconnects: u64,
-    /// What the server of the present or latest connection granted.
+    /// What the server of the current or latest connection granted.
     pub extensions: Extensions,
-    /// What keeps jobs apart.
+    /// How jobs are isolated.
     pub isolation: IsolationLevel,
-    /// How each limit of jobs is kept here; empty without limits.
+    /// How each resource limit of jobs is enforced on this machine; empty without limits.
     pub limits: Vec<String>,
 }
 
 impl Status {
-    /// At least one job is in hand.
+    /// At least one job is running.
     pub fn is_busy(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// Whether an orchestrator may count on this daemon: a busy one stays ready while it reconnects or has lost its
-    /// Terraform, since those that are not ready are removed first (docs/extensions.md, daemon HTTP).
+    /// Whether an orchestrator should keep this daemon: a busy one stays ready while it reconnects or has lost
+    /// Terraform, because orchestrators remove those that are not ready first (docs/extensions.md, daemon
+    /// HTTP).
     pub fn is_ready(&self) -> bool {
         !self.draining && (self.is_busy() || (self.connected && self.health.problem().is_none()))
     }
@@ -59,7 +60,7 @@ impl StatusHandle {
         Self { receiver, metrics }
     }
 
-    /// The metrics of the moment, in the text form of OpenMetrics.
+    /// The current metrics in the OpenMetrics text format.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.metrics.render(&self.get())
@@ -69,7 +70,7 @@ impl StatusHandle {
         self.receiver.borrow().clone()
     }
 
-    /// Waits until the status is as wanted. `None` when the daemon is gone before that.
+    /// Waits until `wanted` accepts the status. `None` when the daemon ends before that.
     pub async fn wait_for(&self, wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
         let mut receiver = self.receiver.clone();
         receiver.wait_for(wanted).await.ok().map(|status| status.clone())

@@ -1,22 +1,22 @@
 //! Safe unpacking of template and module archives.
 //!
-//! The archive comes from whoever may push a template. Nothing in it may write outside the directory, follow a link,
-//! or cost more disk and time than the limits say.
+//! Anyone who may push a template controls the archive. No entry may write outside the directory, follow a
+//! link, or use more disk space and time than the limits allow.
 
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// What an archive may cost.
+/// Bounds on what an archive unpacks to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ArchiveLimits {
-    /// Files and folders, with the folders that only stand in names: each takes a place on the disk.
+    /// Files and directories. Directories that occur only in entry names count too: each takes an inode.
     pub(crate) entries: usize,
     pub(crate) entry_bytes: u64,
     pub(crate) total_bytes: u64,
-    /// Of a name, as it stands in the archive.
+    /// Length of an entry's name in the archive.
     pub(crate) name_bytes: usize,
-    /// Parts of a name.
+    /// Path components of a name.
     pub(crate) depth: usize,
 }
 
@@ -36,7 +36,7 @@ impl ArchiveLimits {
     };
 }
 
-/// So much of a name that is too long is shown.
+/// How much of a too long name an error quotes.
 const NAME_EXCERPT_BYTES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +63,9 @@ pub(crate) enum ArchiveError {
     Write { name: String, reason: String },
 }
 
-/// Unpacks `bytes` below `dir`. What is neither a file nor a folder is passed over (terraform 1.4): official clients pack
-/// links that lie in a template's folder, and none may be followed here. Blocks, so call it off the async threads.
+/// Unpacks `bytes` below `dir`. Entries that are neither files nor directories are skipped (terraform 1.4):
+/// official clients pack the links in a template's directory, and none may be followed here. Blocks: call it
+/// off the async threads.
 pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result<(), ArchiveError> {
     let mut tar = tar::Archive::new(bytes);
     let mut total: u64 = 0;
@@ -163,7 +164,7 @@ fn local_path(raw: &[u8], shown: &str) -> Result<PathBuf, ArchiveError> {
     Ok(path)
 }
 
-/// What has been made on the disk.
+/// Counts the inodes that an archive has created.
 struct CreatedEntries {
     remaining: usize,
     limit: usize,
@@ -175,7 +176,8 @@ impl CreatedEntries {
         Ok(())
     }
 
-    /// Makes a folder below `root`, and those above it. A short name may stand for many folders, so each counts.
+    /// Creates a directory below `root` and its parents. A short name can stand for many directories, so each
+    /// one counts.
     fn dirs(
         &mut self,
         root: &Path,
@@ -184,7 +186,7 @@ impl CreatedEntries {
         write_error: &impl Fn(std::io::Error) -> ArchiveError,
     ) -> Result<(), ArchiveError> {
         let mut at = root.to_owned();
-        // The root itself is the caller's, who has mostly made it.
+        // The caller owns the root, and has usually created it.
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(root).map_err(write_error)?;
         for part in path {
             at.push(part);
@@ -196,9 +198,9 @@ impl CreatedEntries {
     }
 }
 
-/// Whether it was not there before.
+/// Returns whether the directory was created.
 fn make_dir(path: &Path, mode: u32) -> std::io::Result<bool> {
-    // The owner must be able to work in it, whatever the archive says.
+    // The owner must be able to use it, whatever mode the archive gives.
     match std::fs::DirBuilder::new().mode(mode | 0o700).create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
@@ -215,7 +217,7 @@ mod tests {
 
     fn raw_entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType, bytes: &[u8]) {
         let mut header = tar::Header::new_gnu();
-        // Written by hand: the library refuses to write bad names itself.
+        // Written by hand: the library refuses to write invalid names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_entry_type(kind);
         header.set_size(bytes.len() as u64);
@@ -276,7 +278,7 @@ mod tests {
     fn what_is_no_file_and_no_folder_is_passed_over() {
         for kind in [Kind::Symlink, Kind::Link, Kind::Char, Kind::Block, Kind::Fifo] {
             let dir = tempfile::tempdir().unwrap();
-            // What comes later under its name is written here, not where a link points to.
+            // A later entry with the same name is written here, not to the target of the link.
             let later: [(&str, Kind, &[u8]); 2] =
                 [("a", Kind::Regular, b"y"), ("main.tf", Kind::Regular, b"x")];
             extract(&archive(&[&[("a", kind, &b""[..])], &later[..]].concat()), dir.path(), LIMITS).unwrap();
@@ -286,7 +288,7 @@ mod tests {
         }
     }
 
-    /// At the limit an archive passes, and one beyond it does not.
+    /// An archive at the limit unpacks; one beyond it does not.
     fn bounds(at: &[(&str, Kind, &[u8])], beyond: &[(&str, Kind, &[u8])], wanted: &[&str]) {
         let dir = tempfile::tempdir().unwrap();
         extract(&archive(at), &dir.path().join("in"), LIMITS).unwrap();
@@ -311,7 +313,7 @@ mod tests {
             &[("one", Kind::Regular, &one), ("two", Kind::Regular, &two)],
             &["two", "150"],
         );
-        // One that replaces another costs its bytes as well.
+        // An entry that replaces another one counts too.
         let twice = [("one", Kind::Regular, &one[..]), ("one", Kind::Regular, &two[..])];
         assert!(refused(&twice).contains("150"));
     }
@@ -328,12 +330,13 @@ mod tests {
     fn folders_that_stand_in_names_count() {
         let files: Vec<String> = (0..4).map(|n| format!("{n}/a/f")).collect();
         let entries: Vec<_> = files.iter().map(|name| (name.as_str(), Kind::Regular, &b""[..])).collect();
-        // Three files and their six folders, and one file that makes ten; then a folder, that makes eleven.
+        // Three files with their six directories, and a fourth file, are ten inodes; one more directory is the
+        // eleventh.
         let ten = [&entries[..3], &[("f", Kind::Regular, &b""[..])][..]].concat();
         let eleven = [&ten[..], &[("d", Kind::Directory, &b""[..])][..]].concat();
         bounds(&ten, &eleven, &["more than 10 entries"]);
         assert!(refused(&entries).contains("more than 10 entries"));
-        // What is there already takes no further place.
+        // Existing entries take no further inode.
         let again = [&ten[..], &ten[..]].concat();
         bounds(&again, &eleven, &["more than 10 entries"]);
     }
@@ -342,7 +345,7 @@ mod tests {
     fn the_length_of_a_name_is_bounded() {
         let long = format!("{}/{}", "a".repeat(29), "b".repeat(31));
         bounds(&[(&long[..60], Kind::Regular, b"")], &[(&long, Kind::Regular, b"")], &["aaaa", "61", "60"]);
-        // Extensions for long names are held to it as well.
+        // The bound also holds for the extensions that carry long names.
         let mut tar = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
         header.set_size(0);

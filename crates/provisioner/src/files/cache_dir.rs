@@ -1,33 +1,33 @@
-//! The daemon's cache directory: made for this user alone, and tried before the daemon asks for jobs.
+//! The daemon's cache directory: private to its user, and checked before the daemon acquires jobs.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// What lies below it and is written to by every daemon (`terraform/cache.rs`, `workdir.rs`).
+/// Subdirectories that every daemon writes to (`terraform/cache/`, `files/workdir.rs`).
 const WRITTEN: [&str; 5] = ["work", "plugins", "installing", "init", "modules"];
 
-/// Why a cache directory is of no use.
+/// Why a cache directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} cannot be used: {reason}; give this daemon a directory of its own that its user may write to (--cache-dir)",
     dir.display()
 )]
 pub struct CacheError {
-    /// What cannot be used: the directory itself, or one below it.
+    /// The unusable path: the cache directory or a subdirectory.
     pub dir: PathBuf,
-    /// What the operating system says.
+    /// The error of the operating system.
     pub reason: std::io::Error,
 }
 
-/// Makes a directory with what is above it, whatever the process's mask for new files: what others could write to, they could
-/// have our jobs run. One that is there stays as it is.
+/// Creates a directory and its parents with mode 0700, whatever the umask is: whoever can write there could
+/// make our jobs run their programs. An existing directory keeps its mode.
 pub(crate) fn private_dirs(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The path by which the kernel knows a directory or file, which need not be there yet: no link is left in it.
+/// The canonical path of a file or directory that need not exist yet: it contains no links.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut missing = Vec::new();
@@ -41,15 +41,15 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
     path
 }
 
-/// Makes the directories, and looks whether this user may write to them. They must be there before the first job, which could
-/// see what is made later. Blocks.
+/// Creates the directories and checks that this user can write to them. They must exist before the first job: a
+/// job could see what is created later. Blocks.
 ///
 /// # Errors
-/// One of them cannot be made or written to: every job would fail.
+/// One of them cannot be created or written to; every job would fail.
 pub(crate) fn prepare(cache: &Path) -> Result<(), CacheError> {
     for dir in WRITTEN.map(|name| cache.join(name)) {
         let usable = private_dirs(&dir).and_then(|()| {
-            // What another user made may be there and be closed to this one.
+            // Another user may have created it with a mode that excludes this user.
             Ok(access(&dir, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)?)
         });
         usable.map_err(|reason| CacheError { dir, reason })?;

@@ -1,13 +1,13 @@
-//! Files of servers that were downloaded for a job, kept for the next one: modules of a template version, and what a
-//! bundle brings along.
+//! Cache of files that were downloaded from servers for jobs: the modules of a template version, and bundle
+//! content.
 //!
 //! ```text
-//! files/by-id/<id of the server>   the hash of its content
-//! files/content/<hash>             the content, checked whenever it is used
+//! files/by-id/<id on the server>   the hash of the content
+//! files/content/<hash>             the content, verified on each use
 //! ```
 //!
-//! Servers never change a file under its id, and choose ids at random. Daemons may share the directory: what is there was
-//! moved there whole. What was not used for longest goes when all of it is larger than allowed.
+//! Servers never change a file under its id, and ids are random. Daemons may share the directory: files are
+//! moved in atomically. The least recently used files are evicted when the cache is full.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -21,13 +21,12 @@ use uuid::Uuid;
 
 use super::keyed_mutex::KeyedMutex;
 
-/// A file that a killed process left half-made is removed after this time.
+/// Unfinished files of killed processes are removed after this time.
 const UNFINISHED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How many bytes a daemon keeps unless it is told otherwise.
+/// Default size limit.
 pub(crate) const DEFAULT_BYTES: u64 = 1 << 30;
 
-/// The kept files.
 #[derive(Debug, Clone)]
 pub(crate) struct FileCache {
     root: PathBuf,
@@ -36,23 +35,24 @@ pub(crate) struct FileCache {
 }
 
 impl FileCache {
-    /// Keeps at most so many bytes below `root`; none for 0.
+    /// Caches at most `max_bytes` below `root`; 0 disables the cache.
     pub(crate) fn new(root: PathBuf, max_bytes: u64) -> Self {
         Self { root, max_bytes, downloads: KeyedMutex::default() }
     }
 
-    /// The right to download a file. Of many jobs that need the same one downloads, and the others find it here.
+    /// Locks the download of a file. Of many jobs that need it one downloads, and the others find it in the
+    /// cache.
     pub(crate) async fn lock_download(&self, id: Uuid) -> OwnedMutexGuard<()> {
         self.downloads.lock(id).await
     }
 
-    /// The file, if it is here and what it was.
+    /// The cached file, if its content is unchanged.
     pub(crate) async fn find(&self, id: Uuid, now: SystemTime) -> Option<Bytes> {
         let kept = self.clone();
         tokio::task::spawn_blocking(move || kept.read(id, now)).await.ok().flatten()
     }
 
-    /// Keeps a file. Trouble is logged: the next job downloads it again.
+    /// Stores a file. Errors are logged: the next job downloads it again.
     pub(crate) async fn store(&self, id: Uuid, content: Bytes, now: SystemTime) {
         let kept = self.clone();
         let keeping = tokio::task::spawn_blocking(move || kept.write(id, &content, now));
@@ -61,7 +61,8 @@ impl FileCache {
         }
     }
 
-    /// Makes the directories. They must be there before the first job, which could see what is made later. Blocks.
+    /// Creates the directories. They must exist before the first job: a job could see what is created later.
+    /// Blocks.
     pub(crate) fn prepare(&self) -> std::io::Result<()> {
         use std::os::unix::fs::DirBuilderExt as _;
         for dir in ["by-id", "content"] {
@@ -90,11 +91,11 @@ impl FileCache {
         let content = fs::read(&path).ok()?;
         if hex::encode(Sha256::digest(&content)) != hash {
             tracing::warn!(file = %path.display(), "a kept file has changed; it is downloaded again");
-            // Another daemon may have seen the same.
+            // Another daemon may have removed it already.
             let _ = fs::remove_file(&path);
             return None;
         }
-        // What cannot be marked as used goes earlier than it should, which harms nobody.
+        // If the time cannot be set, the entry is evicted too early, which is harmless.
         let _ = fs::File::open(&path).and_then(|file| file.set_modified(now));
         Some(Bytes::from(content))
     }
@@ -113,14 +114,14 @@ impl FileCache {
         self.write_atomically(&self.by_id(id), hash.as_bytes())
     }
 
-    /// Moves a whole file to its place.
+    /// Writes a file and moves it to its path.
     fn write_atomically(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
         let mut new = tempfile::Builder::new().prefix("new-").tempfile_in(&self.root)?;
         new.write_all(content)?;
         new.persist(path).map(drop).map_err(|error| error.error)
     }
 
-    /// Removes what was not used for longest until there is room for so many more bytes.
+    /// Evicts the least recently used files until `bytes` more fit.
     fn make_room(&self, bytes: u64, except: &str, now: SystemTime) -> std::io::Result<()> {
         let mut all = Vec::new();
         for entry in fs::read_dir(self.root.join("content"))?.flatten() {
@@ -147,7 +148,7 @@ impl FileCache {
         self.remove_unfinished(now)
     }
 
-    /// Removes names of what is gone.
+    /// Removes ids whose content was evicted.
     fn forget_ids(&self) -> std::io::Result<()> {
         for entry in fs::read_dir(self.root.join("by-id"))?.flatten() {
             let hash = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -170,7 +171,7 @@ impl FileCache {
     }
 }
 
-/// Another daemon may remove the same.
+/// Another daemon may remove the same file.
 fn remove(path: &Path) -> std::io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -196,7 +197,7 @@ mod tests {
         fs::read_dir(dir.path().join("files").join(what)).unwrap().count()
     }
 
-    /// Ages what is kept, so that the order of use does not depend on the clock's grain.
+    /// Sets an older time of use, so that the order does not depend on the clock's resolution.
     fn age(kept: &FileCache, content: &[u8], seconds: u64) {
         let path = kept.content(&hex::encode(Sha256::digest(content)));
         let at = now() - Duration::from_secs(seconds);
@@ -235,7 +236,7 @@ mod tests {
         assert!(!path.exists());
         kept.store(id, Bytes::from_static(b"modules"), now()).await;
         assert!(kept.find(id, now()).await.is_some());
-        // Nor does a name lead out of the directory.
+        // A hash cannot name a path outside the directory either.
         fs::write(kept.by_id(id), "../../../etc/passwd").unwrap();
         assert_eq!(kept.find(id, now()).await, None);
     }
@@ -250,7 +251,7 @@ mod tests {
             kept.store(ids[at], contents[at].clone(), now()).await;
             age(&kept, &contents[at], 100 - at as u64);
         }
-        // The use makes it the newest.
+        // The use makes it the most recent.
         assert!(kept.find(ids[0], now()).await.is_some());
         fs::write(kept.root.join("new-left"), "half").unwrap();
         let later = now() + UNFINISHED_AFTER * 2;
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(found.map(|found| found.is_some()), [true, false, true]);
         assert_eq!((names(&dir, "content"), names(&dir, "by-id")), (2, 2));
         assert!(!kept.root.join("new-left").exists());
-        // What is larger than everything may be is not kept, and drives nothing out.
+        // A file above the size limit is not cached, and evicts nothing.
         let large = Uuid::new_v4();
         kept.store(large, Bytes::from(vec![0; 251]), now()).await;
         assert!(kept.find(large, now()).await.is_none() && kept.find(ids[2], now()).await.is_some());

@@ -1,8 +1,8 @@
-//! Files in a job's directory, read and written by the daemon after programs of the job were there: links, pipes and
-//! other things that they may have put in the way lead nowhere.
+//! Files in a job's directory that the daemon reads and writes after programs of the job ran there: it follows
+//! no link and opens no pipe or device.
 //!
-//! A job may change everything below its directory, but not the name of the directory itself, which it sees alone
-//! (docs/isolation.md). So every step below it is taken without following a link.
+//! A job can change everything below its directory, but cannot rename the directory itself (docs/isolation.md).
+//! So each path component below it is opened without following links.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, open, openat, renameat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-/// One file in a job's directory.
+/// A file in a job's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobFile {
     root: PathBuf,
@@ -25,20 +25,20 @@ impl JobFile {
         Self { root: root.to_owned(), relative: relative.into() }
     }
 
-    /// Where it is, for programs and people. The daemon itself does not open it by this name.
+    /// The path, for programs and messages. The daemon itself never opens the file by it.
     pub(crate) fn path(&self) -> PathBuf {
         self.root.join(&self.relative)
     }
 
-    /// Its length in bytes, if it is a file.
+    /// The length in bytes of a regular file.
     pub(crate) fn length(&self) -> Result<u64> {
         Ok(self.open()?.metadata()?.len())
     }
 
-    /// Its content. Blocks.
+    /// The content. Blocks.
     ///
     /// # Errors
-    /// It is missing, longer than `most_bytes`, or no file, or a link leads to it.
+    /// The file is missing, longer than `max_bytes`, not a regular file, or reached through a link.
     pub(crate) fn read(&self, max_bytes: u64) -> Result<Vec<u8>> {
         let mut content = Vec::new();
         self.open()?.take(max_bytes + 1).read_to_end(&mut content)?;
@@ -49,7 +49,7 @@ impl JobFile {
         Ok(content)
     }
 
-    /// Puts a new file in place of whatever is there, for this user alone; it is whole from the moment it is there. Blocks.
+    /// Atomically replaces whatever is there by a new file with mode 0600. Blocks.
     pub(crate) fn write(&self, content: &[u8]) -> Result<()> {
         let (dir, name) = self.parent()?;
         let mut new = name.as_os_str().to_owned();
@@ -63,26 +63,26 @@ impl JobFile {
         let written = file.write_all(content);
         let placed = written.and_then(|()| Ok(renameat(&dir, Path::new(&new), &dir, name)?));
         if placed.is_err() {
-            // Half of it is of use to nobody.
+            // Nobody needs a partial file.
             let _ = unlinkat(&dir, Path::new(&new), AtFlags::empty());
         }
         placed
     }
 
-    /// Moves what is there; a link stays one. Blocks.
+    /// Renames; a link stays a link. Blocks.
     pub(crate) fn move_to(&self, to: &Self) -> Result<()> {
         let ((from_dir, from), (to_dir, to)) = (self.parent()?, to.parent()?);
         Ok(renameat(&from_dir, from, &to_dir, to)?)
     }
 
-    /// Puts a link in place of what is there. Blocks.
+    /// Replaces what is there by a link. Blocks.
     pub(crate) fn link_to(&self, target: &Path) -> Result<()> {
         self.remove()?;
         let (dir, name) = self.parent()?;
         Ok(symlinkat(target, &dir, name)?)
     }
 
-    /// Removes what is there, if anything is; a link is removed itself. Blocks.
+    /// Removes what is there, if anything; a link itself is removed. Blocks.
     pub(crate) fn remove(&self) -> Result<()> {
         let (dir, name) = match self.parent() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -96,7 +96,7 @@ impl JobFile {
 
     fn open(&self) -> Result<File> {
         let (dir, name) = self.parent()?;
-        // A pipe would keep its reader waiting.
+        // Opening a named pipe would block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&dir, name, flags, Mode::empty())?);
         if !file.metadata()?.is_file() {
@@ -113,7 +113,8 @@ impl JobFile {
     }
 }
 
-/// Whether every step from the job's directory `root` down to `relative` is a directory and no link. Blocks.
+/// Whether every component from the job's directory `root` down to `relative` is a directory and not a link.
+/// Blocks.
 pub(crate) fn is_plain_dir(root: &Path, relative: &Path) -> bool {
     open_dir(root, relative).is_ok()
 }

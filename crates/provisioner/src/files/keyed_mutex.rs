@@ -1,4 +1,4 @@
-//! Work that is done by one at a time for each key.
+//! Mutual exclusion per key.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::OwnedMutexGuard;
 
-/// One lock for each key that somebody holds or waits for; clones share them.
+/// One lock for each key that is locked or waited for; clones share them.
 #[derive(Debug)]
 pub(crate) struct KeyedMutex<K> {
     locks: Arc<Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>>,
@@ -25,7 +25,7 @@ impl<K> Clone for KeyedMutex<K> {
 }
 
 impl<K: Eq + Hash> KeyedMutex<K> {
-    /// Waits until nobody else works on this key.
+    /// Waits until no other task holds this key.
     pub(crate) async fn lock(&self, key: K) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);

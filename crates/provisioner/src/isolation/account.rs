@@ -1,7 +1,7 @@
 //! The account of the user that this process runs as.
 //!
-//! It is read from the file and not asked of the system's library: that one loads further libraries for users that the file
-//! does not have, which ends a statically linked program. Containers often run as such a user.
+//! It is read from the file instead of through the C library: that loads further libraries for users that the
+//! file does not contain, which aborts a statically linked program. Containers often run as such a user.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = "/etc/passwd";
 
-/// More than the accounts of any machine have.
+/// More than any machine's account file has.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The home directory of the account, which programs such as OpenSSH use whatever `HOME` says. None for a user of another
-/// source of accounts, such as a directory service, or of none.
+/// The home directory of the account, which programs such as OpenSSH use whatever `HOME` says. `None` for users
+/// of other account sources, such as a directory service, or without an account.
 pub(super) fn home() -> Option<PathBuf> {
     let mut accounts = Vec::new();
     File::open(ACCOUNTS).ok()?.take(MAX_BYTES).read_to_end(&mut accounts).ok()?;
     home_of(rustix::process::geteuid().as_raw(), &accounts)
 }
 
-/// The sixth field of the first line whose third is this user (passwd(5)).
+/// The sixth field of the first line whose third field is this user (passwd(5)).
 fn home_of(user: u32, accounts: &[u8]) -> Option<PathBuf> {
     let wanted = user.to_string();
     let mut lines = accounts.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b':'));

@@ -1,4 +1,4 @@
-//! The control groups of a job, from their making to their end.
+//! The control groups of a job: creation and removal.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long the end of a group is waited for, and how often it is looked.
+/// How long to wait for a group to become empty, and how often to check.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Beginning of the names of groups.
+/// Prefix of group names.
 pub(super) const PREFIX: &str = "coder-job-";
 
-/// The control groups of a job. When dropped they end what is left in them, and go.
+/// The control groups of a job. Dropping them kills the remaining processes and removes the groups.
 #[derive(Debug, Default)]
 pub(crate) struct JobCgroups {
     dirs: Vec<PathBuf>,
@@ -21,11 +21,11 @@ pub(crate) struct JobCgroups {
 }
 
 impl JobCgroups {
-    /// Makes one more.
+    /// Creates one more group.
     pub(super) fn add(&mut self, dir: &Path) -> std::io::Result<()> {
         std::fs::create_dir(dir)?;
         self.dirs.push(dir.to_owned());
-        // Says to daemons that start that this one lives.
+        // Marks the group as used for daemons that start.
         let lock = std::fs::File::open(dir)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         self.locks.push(lock);
@@ -37,7 +37,7 @@ impl JobCgroups {
         &self.dirs
     }
 
-    /// The files by which a process joins.
+    /// The files through which a process joins.
     pub(super) fn procs_files(&self) -> impl Iterator<Item = PathBuf> {
         self.dirs.iter().map(|dir| dir.join("cgroup.procs"))
     }
@@ -57,7 +57,7 @@ impl Drop for JobCgroups {
             }
             drop(locks);
         };
-        // It may take a moment, which no async thread has.
+        // It may block for a moment, so it leaves the async threads.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(ending)),
             Err(_) => ending(),
@@ -65,7 +65,7 @@ impl Drop for JobCgroups {
     }
 }
 
-/// Ends the processes of a group, and removes it. A process that was killed leaves its group a moment later.
+/// Kills the processes of a group, and removes it. A killed process leaves its group a moment later.
 fn end(dir: &Path) -> std::io::Result<()> {
     let until = Instant::now() + TIMEOUT;
     loop {
@@ -74,7 +74,7 @@ fn end(dir: &Path) -> std::io::Result<()> {
             Err(_) if Instant::now() < until => {}
             other => return other,
         }
-        // Version 2 ends all at once; of version 1 each is ended by its number.
+        // Version 2 kills all at once; in version 1 each process is killed by its pid.
         if std::fs::write(dir.join("cgroup.kill"), "1").is_err() {
             let processes = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
             for pid in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
@@ -85,7 +85,7 @@ fn end(dir: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Ends and removes groups of daemons that are no more.
+/// Kills the processes of groups whose daemon has ended, and removes the groups.
 pub(super) fn remove_stale(parent: &Path) {
     for entry in parent.read_dir().into_iter().flatten().flatten() {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {

@@ -1,5 +1,5 @@
-//! The home directory of jobs: each job has an empty one of its own, so that what one leaves there, such as a configuration of
-//! Terraform or git, is obeyed by no other. What the operator names is there too, read-only.
+//! The home directory of jobs: each job has an empty one, so that no job obeys what another one left there,
+//! such as a configuration of Terraform or git. What the operator names is visible there, read-only.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use super::account;
 use crate::files::cache_dir::private_dirs;
 
-/// The folder of a job's directory that is its home, and the one in place of the account's home where `HOME` says another.
+/// The directory in a job's directory that becomes its home, and the one for the account's home when `HOME`
+/// names another.
 const FOLDER: &str = "home";
 const ACCOUNT_FOLDER: &str = "home-of-account";
 
-/// What people expect to be read from there, for a word at the start about what jobs do not see.
+/// What people expect programs to read there; the daemon logs which of them jobs do not see.
 const WELL_KNOWN: [&str; 17] = [
     ".terraformrc",
     ".terraform.d",
@@ -34,29 +35,29 @@ const WELL_KNOWN: [&str; 17] = [
     ".vault-token",
 ];
 
-/// Variables that name where something is written or looked for, and no file that was put there for jobs.
+/// Variables that name where to write or search, and not a file that is meant for jobs.
 const NOT_CREDENTIAL_FILES: [&str; 7] =
     ["HOME", "PWD", "OLDPWD", "TMPDIR", "MAIL", "HISTFILE", "XDG_RUNTIME_DIR"];
 
-/// A home that holds one of these is that of no person: nothing would run without them.
+/// A home that contains one of these is not a person's: no program would run without them.
 const NEEDED: [&str; 10] = ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr"];
 
-/// What jobs get in place of the daemon's home.
+/// What jobs see instead of the daemon's home directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JobHome {
-    /// What `HOME` says, or that of the account.
+    /// The value of `HOME`, or the account's home.
     named: Option<PathBuf>,
-    /// The real homes, which jobs do not see: what `HOME` says, and that of the account.
+    /// The real homes to hide: the value of `HOME`, and the account's home.
     real: Vec<PathBuf>,
-    /// What is passed in, as absolute paths.
+    /// Absolute paths that jobs see in the real homes.
     exposed: Vec<PathBuf>,
-    /// Whether the real ones can be replaced at their place.
+    /// Whether the job's home is mounted over the real one.
     mounts_over_home: bool,
 }
 
 impl JobHome {
-    /// Of a daemon whose jobs have this environment; `listed` are paths below its home. With `can_replace` the kernel lets
-    /// a job's home be put over the real one.
+    /// For a daemon whose jobs have this environment; `listed` are paths below its home. `can_mount` says
+    /// whether the kernel permits mounting a job's home over the real one.
     pub(crate) fn from_environment<'v>(
         environment: impl Iterator<Item = &'v (OsString, OsString)> + Clone,
         listed: &[PathBuf],
@@ -87,7 +88,7 @@ impl JobHome {
         Self { named, real, exposed, mounts_over_home }
     }
 
-    /// The home of a job, as its programs name it.
+    /// The path of a job's home inside its sandbox.
     pub(crate) fn path_for_job(&self, job: &Path) -> PathBuf {
         match &self.named {
             Some(home) if self.mounts_over_home => home.clone(),
@@ -95,7 +96,7 @@ impl JobHome {
         }
     }
 
-    /// The real homes, and what a job sees in their place.
+    /// The real homes, each with the directory that replaces it.
     pub(super) fn replacements(&self, job: &Path) -> impl Iterator<Item = (&PathBuf, PathBuf)> {
         self.real.iter().map(move |real| {
             let is_named = self.named.as_ref() == Some(real);
@@ -103,7 +104,7 @@ impl JobHome {
         })
     }
 
-    /// What jobs see of the real ones.
+    /// What jobs see of the real homes.
     pub(super) fn exposed(&self) -> &[PathBuf] {
         &self.exposed
     }
@@ -113,7 +114,7 @@ impl JobHome {
         self.exposed.iter().any(|exposed| path.starts_with(exposed) || exposed.starts_with(path))
     }
 
-    /// Well-known files and directories that the daemon's user has and jobs do not see.
+    /// Well-known files and directories of the daemon's user that jobs do not see.
     pub(crate) fn hidden_files(&self) -> Vec<String> {
         let Some(home) = &self.named else { return Vec::new() };
         let is_left_out = |name: &&&str| {
@@ -123,12 +124,12 @@ impl JobHome {
         WELL_KNOWN.iter().filter(is_left_out).map(|name| format!("~/{name}")).collect()
     }
 
-    /// Makes a job's home, or empties it: what one command left there is not for the next one. Blocks.
+    /// Creates a job's home, or empties it: a command must not see what an earlier one left. Blocks.
     pub(crate) fn create(&self, job: &Path) -> Result<()> {
         for folder in [FOLDER, ACCOUNT_FOLDER].map(|name| job.join(name)) {
             match folder.symlink_metadata() {
                 Ok(there) if there.is_dir() => std::fs::remove_dir_all(&folder)?,
-                // A job put it there in place of its home.
+                // A job put it in place of its home.
                 Ok(_) => std::fs::remove_file(&folder)?,
                 Err(_) => {}
             }
@@ -141,7 +142,7 @@ impl JobHome {
             let link = home.join(below);
             private_dirs(link.parent().unwrap_or(&home))?;
             match std::os::unix::fs::symlink(path, link) {
-                // It lies below another one that is passed in.
+                // It lies below another exposed path.
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
@@ -150,7 +151,7 @@ impl JobHome {
     }
 }
 
-/// Whether a directory can be replaced without taking away what all programs need.
+/// Whether a directory can be replaced without hiding what all programs need.
 fn is_personal(home: &Path) -> bool {
     let Ok(home) = home.canonicalize() else { return false };
     let temporary = std::env::temp_dir();
@@ -218,7 +219,7 @@ mod tests {
         std::fs::write(folder.join(".terraformrc"), "hostile").unwrap();
         made.create(job.path()).unwrap();
         assert!(!folder.join(".terraformrc").exists() && folder.join(".kube/config").exists());
-        // A job that puts a link in place of its home reaches nothing.
+        // A link in place of a job's home leads nowhere.
         std::fs::remove_dir_all(&folder).unwrap();
         std::os::unix::fs::symlink(home.path(), &folder).unwrap();
         made.create(job.path()).unwrap();

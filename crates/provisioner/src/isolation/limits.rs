@@ -1,5 +1,5 @@
-//! How much of the machine a job may use: control groups of version 2 or 1 where the daemon may make some, else the limits
-//! of processes, as far as they go.
+//! Resource limits of jobs: control groups of version 2 or 1 where the daemon may create them, else the
+//! resource limits of each process.
 
 use std::path::{Path, PathBuf};
 
@@ -8,28 +8,29 @@ use uuid::Uuid;
 use super::cgroups;
 use super::cgroups::{JobCgroups, PREFIX};
 
-/// What one job may use; none for no limit.
+/// Limits of one job; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct JobLimits {
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
     /// Processes and threads at once.
     pub processes: Option<u64>,
-    /// Processors, also parts of one.
+    /// Processors; fractions are allowed.
     pub processors: Option<f64>,
 }
 
-/// The time over which a share of processors is counted.
+/// The period of the CPU quota.
 const CPU_PERIOD_US: f64 = 100_000.0;
 
-/// Where a daemon moves, since a group with processes of its own can have none below it.
+/// The group that a daemon moves itself into: in version 2 a group with processes cannot have subgroups with
+/// controllers.
 const DAEMON_GROUP: &str = "coder-daemon";
 
-/// One limit, in the files of a control group.
+/// One limit, as files of a control group.
 #[derive(Debug, Clone, PartialEq)]
 struct CgroupSetting {
     controller: &'static str,
-    /// File and content for version 2 and for version 1.
+    /// File and content, for version 2 and for version 1.
     unified: (&'static str, String),
     legacy: Vec<(&'static str, String)>,
 }
@@ -61,25 +62,25 @@ impl JobLimits {
     }
 }
 
-/// Directory below which a job gets a group, with what is written there.
+/// A directory in which jobs get groups, and the files to write in each.
 #[derive(Debug, Clone, PartialEq)]
 struct CgroupParent {
     dir: PathBuf,
     files: Vec<(&'static str, String)>,
 }
 
-/// How the limits are kept on this machine.
+/// How the limits are enforced on this machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AppliedLimits {
     parents: Vec<CgroupParent>,
-    /// Bytes of data of each process, where memory has no group.
+    /// Data segment limit of each process, where no memory group can be created.
     pub(super) data_bytes: Option<u64>,
-    /// For people: what holds, and what does not.
+    /// For messages: what is enforced, and what is not.
     pub(crate) descriptions: Vec<String>,
 }
 
 impl AppliedLimits {
-    /// Finds out how limits can be kept here, and makes ready for it. Without limits nothing is touched.
+    /// Detects how limits can be enforced, and prepares the control groups. Changes nothing without limits.
     pub(crate) fn detect(limits: &JobLimits) -> Self {
         let settings = limits.settings();
         if settings.is_empty() {
@@ -127,10 +128,10 @@ impl AppliedLimits {
         !self.parents.is_empty()
     }
 
-    /// The groups of one job.
+    /// Creates the groups of one job.
     pub(crate) fn create_groups(&self) -> std::io::Result<JobCgroups> {
         match self.try_create_groups() {
-            // A daemon that started at this moment took it for a dead one's.
+            // A daemon that started at this moment took the new group for a stale one.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.try_create_groups(),
             made => made,
         }
@@ -158,7 +159,7 @@ struct CgroupPaths {
 }
 
 impl CgroupPaths {
-    /// From the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+    /// Parses `/proc/self/cgroup` and `/proc/self/mountinfo`.
     fn read(groups: &str, mounts: &str) -> Self {
         let mut paths = Self::default();
         for mount in mounts.lines() {
@@ -196,13 +197,13 @@ impl CgroupPaths {
         paths
     }
 
-    /// Where a group with this controller can be made in version 1.
+    /// Where a group with this controller can be created in version 1.
     fn legacy(&self, controller: &str) -> Option<PathBuf> {
         let dir = &self.legacy.iter().find(|(known, _)| known == controller)?.1;
         can_create_group(dir).then(|| dir.clone())
     }
 
-    /// The same in version 2, for which this process moves into a group of its own beside those of its jobs.
+    /// The same in version 2; this process moves into a group of its own beside those of its jobs.
     fn unified(&self, controller: &str) -> Option<PathBuf> {
         let mut dir = self.unified.clone()?;
         if dir.file_name().is_some_and(|name| name == DAEMON_GROUP) {
@@ -264,17 +265,17 @@ mod tests {
         assert_eq!(AppliedLimits::detect(&JobLimits::default()), AppliedLimits::default());
     }
 
-    /// Names the group in which the test below goes on in a process of its own.
+    /// Names the group in which the test below continues in another process.
     #[cfg(target_os = "linux")]
     const GROUP: &str = "CODER_TEST_CONTROL_GROUP";
 
-    /// A controller of version 2 that this machine has, with a file to write.
+    /// A controller of version 2 on this machine, with a file to write.
     #[cfg(target_os = "linux")]
     const CONTROLLERS: [(&str, &str, &str); 4] = [
         ("pids", "pids.max", "50"),
         ("memory", "memory.max", "1073741824"),
         ("cpu", "cpu.max", "150000 100000"),
-        // Does not limit what jobs do, but may be there where the others are taken by version 1.
+        // Does not limit jobs, but may be available where version 1 uses the other controllers.
         ("hugetlb", "hugetlb.2MB.max", "2097152"),
     ];
 
@@ -284,7 +285,7 @@ mod tests {
         CONTROLLERS.into_iter().find(|(name, ..)| text.split_whitespace().any(|one| one == *name))
     }
 
-    /// Where processes have to be ended one by one.
+    /// In version 1 processes are killed one by one.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_group_of_version_1_ends_with_what_is_in_it() {
@@ -295,7 +296,7 @@ mod tests {
             eprintln!("SKIPPED: control groups of version 1 cannot be made here");
             return;
         };
-        // In a folder of its own: other tests look for what earlier daemons left.
+        // In a directory of its own: other tests remove stale groups.
         let base = dir.join(format!("coder-test-{}", Uuid::new_v4()));
         std::fs::create_dir(&base).unwrap();
         let parent = CgroupParent { dir: base.clone(), files: Vec::new() };
@@ -310,8 +311,8 @@ mod tests {
         std::fs::remove_dir(base).unwrap();
     }
 
-    /// The way through version 2 with a real kernel: a daemon in a group of processes moves aside, its jobs get groups with
-    /// limits, processes join them, end with them, and the groups go.
+    /// Version 2 with a real kernel: a daemon in a group with processes moves aside, its jobs get groups with
+    /// limits, processes join and are killed with them, and the groups are removed.
     #[cfg(target_os = "linux")]
     #[test]
     fn groups_of_version_2_hold_a_job_and_end_with_it() {
@@ -349,7 +350,7 @@ mod tests {
         assert_eq!(left.iter().map(std::fs::DirEntry::file_name).collect::<Vec<_>>(), [DAEMON_GROUP]);
     }
 
-    /// In the group, which has this process in it and so can have no groups with controllers below it yet.
+    /// In the group, which contains this process and therefore cannot have subgroups with controllers yet.
     #[cfg(target_os = "linux")]
     fn inside(base: &Path) {
         use std::os::unix::process::ExitStatusExt as _;
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!(paths().unified.as_deref(), Some(base));
         assert_eq!(paths().unified(controller).as_deref(), Some(base));
         assert_eq!(paths().unified, Some(base.join(DAEMON_GROUP)), "the daemon has moved aside");
-        // A second look, as another daemon of this process has it, finds the same.
+        // A second detection, as by another daemon of this process, finds the same.
         assert_eq!(paths().unified(controller).as_deref(), Some(base));
         let parent = CgroupParent { dir: base.to_owned(), files: vec![(file, content.to_owned())] };
         let applied = AppliedLimits { parents: vec![parent], ..AppliedLimits::default() };
@@ -375,7 +376,7 @@ mod tests {
         }
         let own = std::fs::read_to_string(format!("/proc/{}/cgroup", job.id())).unwrap();
         assert!(own.contains(PREFIX), "{own}");
-        // Groups of earlier daemons go with what is in them, those at work stay, empty ones too.
+        // Groups of earlier daemons are removed with their processes; groups in use stay, even empty ones.
         let (stale, waiting) = (base.join(format!("{PREFIX}stale")), applied.create_groups().unwrap());
         std::fs::create_dir(&stale).unwrap();
         let mut left = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -384,7 +385,7 @@ mod tests {
         assert_eq!(left.wait().unwrap().signal(), Some(9));
         assert!(!stale.exists() && dir.exists() && waiting.dirs()[0].exists());
         assert!(job.try_wait().unwrap().is_none());
-        // What is still running ends with its group, which waits for it.
+        // Dropping the groups kills what still runs and waits for it.
         drop((groups, waiting));
         assert!(!dir.exists());
         assert_eq!(job.wait().unwrap().signal(), Some(9));

@@ -1,8 +1,8 @@
-//! Keeps the programs of a job apart from the daemon and from other jobs: they see a machine in which the daemon's
-//! secrets, the directories of other jobs and, where possible, all other processes are missing (docs/isolation.md).
+//! Isolates the programs of a job from the daemon and from other jobs: they see a machine without the daemon's
+//! secrets, the directories of other jobs and, where possible, all other processes (docs/isolation.md).
 //!
-//! Terraform is started in namespaces of its own, once per command. Nothing stays running for it, and nothing is copied:
-//! what is not for the job is covered by empty directories that only the job sees.
+//! Each Terraform command gets namespaces of its own. No helper process stays, and nothing is copied: paths
+//! that are not for the job are masked by empty directories that only the job sees.
 
 mod account;
 mod cgroups;
@@ -30,15 +30,15 @@ pub(crate) use process::{Process, spawn};
 pub use protect::protect_process;
 pub(crate) use registry::DaemonRegistry;
 
-/// Whether jobs are kept apart.
+/// Whether jobs are isolated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IsolationMode {
-    /// As far as the machine allows it.
+    /// As far as the machine permits.
     #[default]
     Auto,
-    /// Not at all.
+    /// Never.
     None,
-    /// The daemon does not start where it is not possible.
+    /// The daemon does not start where jobs cannot be isolated.
     Required,
 }
 
@@ -65,10 +65,10 @@ impl FromStr for IsolationMode {
     }
 }
 
-/// What holds on this machine.
+/// How far jobs are isolated on this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IsolationLevel {
-    /// Jobs run like the daemon.
+    /// Not at all: jobs run like the daemon.
     #[default]
     None,
     /// Directories are hidden. Other processes are visible, but their memory and environment cannot be read.
@@ -78,7 +78,7 @@ pub enum IsolationLevel {
 }
 
 impl IsolationLevel {
-    /// The word in `/status`.
+    /// The value in `/status`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -95,19 +95,19 @@ impl fmt::Display for IsolationLevel {
     }
 }
 
-/// What a daemon has found out about isolation.
+/// How far this machine can isolate jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IsolationSupport {
-    /// What holds.
+    /// The isolation level.
     pub level: IsolationLevel,
-    /// Why it is not more; none when it is all, or when nobody asked for it.
+    /// Why it is not higher; `None` for the highest level, or when isolation was not requested.
     pub reason: Option<String>,
-    /// It takes a user namespace.
+    /// Namespaces require a user namespace.
     user_namespace: bool,
 }
 
 impl IsolationSupport {
-    /// Tries what the kernel allows, once per process; the answer does not change while it runs.
+    /// Probes the kernel once per process; the answer does not change while it runs.
     pub(crate) fn of(wanted: IsolationMode) -> Self {
         if wanted == IsolationMode::None { Self::default() } else { probe().clone() }
     }
@@ -126,52 +126,52 @@ fn probe() -> &'static IsolationSupport {
     SUPPORT
 }
 
-/// How a daemon starts the programs of its jobs.
+/// How a daemon runs the programs of its jobs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SandboxConfig {
     pub(crate) support: IsolationSupport,
-    /// The daemon's cache, of which jobs see only what they run.
+    /// The daemon's cache; jobs see only the parts that they run.
     pub(crate) cache: PathBuf,
-    /// Files and directories that jobs must not see.
+    /// Files and directories to hide from jobs.
     pub(crate) hidden: Vec<PathBuf>,
-    /// Programs and directories of them, which jobs see wherever they are, and do not change.
+    /// Programs and their directories, which jobs see read-only wherever they are.
     pub(crate) programs: Vec<PathBuf>,
     pub(crate) home: JobHome,
-    /// What the daemons of this user have.
+    /// The paths that the daemons of this user have registered.
     pub(crate) registry: DaemonRegistry,
     pub(crate) limits: AppliedLimits,
 }
 
 impl SandboxConfig {
-    /// The number by which a job's Terraform knows a process that lives as long as the daemon: it looks whether the
-    /// process of a provider is alive, and sees only its own.
+    /// The pid by which Terraform sees a process that lives as long as the daemon. Terraform checks that the
+    /// process of a provider is alive, and sees only its own PID namespace.
     pub(crate) const fn long_lived_pid(&self) -> Option<u32> {
         match self.support.level {
-            // In namespaces of its own Terraform is the first process.
+            // Terraform is the first process of its PID namespace.
             IsolationLevel::Full => Some(1),
             IsolationLevel::None | IsolationLevel::Directories => None,
         }
     }
 
-    /// How the commands of one job are started.
+    /// The sandbox of one job.
     pub(crate) fn for_job<'a>(&'a self, job: &'a Path, groups: &'a JobCgroups) -> Sandbox<'a> {
         Sandbox { config: self, job, groups, writable: None }
     }
 }
 
-/// The place of one job.
+/// How the commands of one job are run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sandbox<'a> {
     pub(crate) config: &'a SandboxConfig,
-    /// The job's directory: all it sees of the directories of jobs.
+    /// The job's directory, the only one of its kind that the job sees.
     pub(crate) job: &'a Path,
     pub(crate) groups: &'a JobCgroups,
-    /// The directory of the cache that may be written to.
+    /// The directory of the cache that the command may write to.
     pub(crate) writable: Option<&'a Path>,
 }
 
 impl<'a> Sandbox<'a> {
-    /// For a command that fills a directory of the daemon's cache.
+    /// For a command that writes to a directory of the daemon's cache.
     pub(crate) const fn with_writable(self, dir: &'a Path) -> Self {
         Self { writable: Some(dir), ..self }
     }

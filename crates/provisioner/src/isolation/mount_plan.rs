@@ -1,7 +1,8 @@
-//! What a job sees of the machine's files: as steps in their order, ready for a process that may only make system calls.
+//! The mounts that a job's process makes, in order, prepared for a process that may only make system calls.
 //!
-//! Directories of daemons are covered by empty ones, the home directory by the job's own. What a job needs of them is taken
-//! before that and attached again at its place: its own directory, providers and programs, which it cannot change.
+//! Directories of daemons are masked by empty ones, the home directory by the job's own. What a job needs of
+//! them is opened before and attached again at its path: its own directory, and read-only providers and
+//! programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -23,32 +24,34 @@ const SSH_INCLUDE_DIR: &str = "/etc/ssh/ssh_config.d";
 /// What jobs run or read of a daemon's cache.
 const VISIBLE_CACHE_DIRS: [&str; 2] = ["plugins", "bundles"];
 
-/// By these a job could have programs started outside: the managers of services, of the machine and of the user.
+/// Through these sockets a job could start programs outside: the service managers of the system and of the
+/// user.
 const SERVICE_MANAGERS: [&str; 3] =
     ["/run/systemd/private", "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"];
 const USER_SERVICE_MANAGERS: [&str; 2] = ["bus", "systemd"];
 
-/// One change of what is seen.
+/// One mount operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MountStep {
-    /// This directory keeps its name: with a directory above it under another name, what lies below would be seen there.
+    /// Mounts the directory on itself, so that it cannot be renamed: below a renamed parent the masked content
+    /// would be visible.
     BindSelf(CString),
-    /// An empty directory lies over this one.
+    /// Mounts an empty directory over this one.
     MaskDirectory(CString),
-    /// An empty device lies over this file.
+    /// Mounts an empty device over this file.
     MaskFile(CString),
-    /// This directory is not changed from within.
+    /// Makes a directory read-only.
     ReadOnly { path: CString, flags: MountFlags },
-    /// What is at this path now is kept, to be attached. It may be gone unless it `must` be there.
+    /// Opens the tree at this path, to be attached later. It may be missing unless it is `required`.
     OpenTree { path: CString, required: bool },
-    /// What was taken as this one of all is seen here.
+    /// Attaches the tree with this index.
     AttachTree { tree: usize, place: MountTarget, read_only: bool },
-    /// The empty directory stays empty.
+    /// Makes the mask itself read-only.
     MakeMaskReadOnly(CString),
 }
 
-/// Where something is attached: each step down from `base` is made where it is missing, and no link is followed, as the job
-/// may have put one there.
+/// Where a tree is attached: each component below `base` is created if missing, and no link is followed,
+/// because the job may have created one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MountTarget {
     pub(super) base: CString,
@@ -56,15 +59,15 @@ pub(super) struct MountTarget {
     pub(super) is_dir: bool,
 }
 
-/// Everything that a job's process changes before it runs a program.
+/// All mounts that a job's process makes before it runs a program.
 #[derive(Debug, Default)]
 pub(super) struct MountPlan {
     pub(super) steps: Vec<MountStep>,
-    /// Room for what is taken.
+    /// Slots for the opened trees.
     pub(super) trees: Vec<Option<OwnedFd>>,
 }
 
-/// Something that a job sees although what it lies in may be covered.
+/// A path that a job sees although it lies in a masked directory.
 #[derive(Debug)]
 struct VisiblePath {
     source: PathBuf,
@@ -84,8 +87,8 @@ impl VisiblePath {
 }
 
 impl MountPlan {
-    /// What a job is to see, with the directories that `registered` daemons have. Reads the file system, so that what is not
-    /// there is not covered.
+    /// The mounts of a sandbox, with the paths that daemons have `registered`. Reads the file system: paths
+    /// that do not exist are not masked.
     pub(super) fn of(sandbox: Sandbox<'_>, as_root: bool, registered: &RegisteredPaths) -> Self {
         let sandbox_config = sandbox.config;
         let cache = resolve(&sandbox_config.cache);
@@ -125,7 +128,7 @@ impl MountPlan {
             |path: &&PathBuf| visible_paths.iter().any(|visible| visible.at.starts_with(path));
         let (outer, inner): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) =
             hidden.iter().partition(contains_visible);
-        // Of directories in each other the outermost is enough.
+        // Of nested directories only the outermost is masked.
         let bases = outermost(outer.into_iter().chain(homes));
         let outer: Vec<&PathBuf> = bases.iter().filter(|base| !homes.contains(*base)).collect();
         let is_visible_source =
@@ -144,7 +147,8 @@ impl MountPlan {
                 self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
             }
         }
-        // The number of each tree that is taken, from outside to inside, so that what lies in another is attached after it.
+        // Indexes of the trees, outermost first, so that a nested tree is attached after the one that contains
+        // it.
         let mut attached: BTreeMap<(usize, usize), (usize, VisiblePath)> = BTreeMap::new();
         for (number, visible) in visible_paths.into_iter().enumerate() {
             let Some(path) = c_string(&visible.source) else { continue };
@@ -157,7 +161,7 @@ impl MountPlan {
         }
         for (tree, visible) in attached.into_values() {
             let base = bases.iter().find(|base| visible.at.starts_with(base));
-            // What nothing lies over is there already, and may be changed if it may.
+            // A path that no mask hides is visible already, and may be writable.
             if base.is_none() && !visible.read_only {
                 continue;
             }
@@ -190,7 +194,7 @@ impl MountPlan {
         self.steps.extend(c_string(path).map(|path| MountStep::ReadOnly { path, flags }));
     }
 
-    /// The administrator could ask the kernel itself for what is covered.
+    /// Root could read the masked content through the kernel.
     fn protect_kernel(&mut self) {
         self.read_only(Path::new("/sys"));
         for path in ["/sys/kernel/debug", "/sys/kernel/tracing"].map(Path::new) {
@@ -206,8 +210,8 @@ impl MountPlan {
         }
     }
 
-    /// In a user namespace the administrator's files seem to be nobody's, and OpenSSH refuses such files where they are
-    /// included; without them it goes on.
+    /// In a user namespace files of root seem to belong to nobody, and OpenSSH rejects such included files; it
+    /// works without them.
     fn mask_ssh_includes(&mut self) {
         let path = Path::new(SSH_INCLUDE_DIR);
         if path.is_dir() {
@@ -216,7 +220,7 @@ impl MountPlan {
         }
     }
 
-    /// A job does not lift its own limits.
+    /// A job must not change its own limits.
     fn protect_cgroups(&mut self) {
         let root = Path::new("/sys/fs/cgroup");
         self.read_only(root);
@@ -230,7 +234,7 @@ impl MountPlan {
     }
 }
 
-/// How to remount read-only what is mounted so now: a remount must keep what the mount below forbids.
+/// The flags to remount a mount read-only: a remount must keep the restrictions of the mount below.
 pub(super) fn read_only_as(now: StatVfsMountFlags) -> MountFlags {
     let mut flags = MountFlags::BIND | MountFlags::RDONLY;
     for (has, flag) in [
@@ -248,7 +252,7 @@ pub(super) fn read_only_as(now: StatVfsMountFlags) -> MountFlags {
     flags
 }
 
-/// What a job is to see of what is covered.
+/// What a job sees of the masked directories.
 fn visible_paths(
     sandbox: Sandbox<'_>,
     registered: &RegisteredPaths,
@@ -277,12 +281,12 @@ fn visible_paths(
     let programs = sandbox_config.programs.iter().chain(registered.programs.iter());
     for path in of_cache.iter().chain(programs).chain(sandbox_config.home.exposed()) {
         let source = resolve(path);
-        // Not with it what is hidden in it: that would be there once more.
+        // Not when it contains hidden paths: they would be visible through it.
         let has_all = cache.starts_with(&source) || homes.contains_key(&source) || hidden.contains(&source);
         if has_all || !source.exists() {
             continue;
         }
-        // A link in the home directory is not there any more, but what it leads to is seen in its place.
+        // A link in the masked home is missing, so its target is attached at the link's path too.
         let name = path.file_name().zip(path.parent());
         let link = name.map(|(name, parent)| resolve(parent).join(name));
         let link = link.filter(|link| *link != source && homes.keys().any(|home| link.starts_with(home)));
@@ -294,7 +298,7 @@ fn visible_paths(
     visible_paths.into_values().collect()
 }
 
-/// The sockets of managers of services.
+/// The sockets of service managers.
 fn service_managers() -> impl Iterator<Item = PathBuf> {
     let user = Path::new("/run/user").join(rustix::process::geteuid().as_raw().to_string());
     let all = SERVICE_MANAGERS
@@ -304,10 +308,10 @@ fn service_managers() -> impl Iterator<Item = PathBuf> {
     all.map(|path| resolve(&path))
 }
 
-/// Those that lie in no other.
+/// The paths that lie in no other.
 fn outermost<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
     let mut found: BTreeSet<PathBuf> = BTreeSet::new();
-    // In this order a directory comes before what lies in it.
+    // Sorted, a directory precedes its content.
     for path in paths.collect::<BTreeSet<_>>() {
         if !found.iter().any(|above| path.starts_with(above)) {
             found.insert(path.clone());
@@ -316,7 +320,7 @@ fn outermost<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> 
     found
 }
 
-/// The directories above these that this user could rename.
+/// The parent directories that this user could rename.
 fn renamable_ancestors<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
     let above = paths.flat_map(|path| path.ancestors().skip(1));
     let is_movable =
@@ -350,13 +354,13 @@ mod tests {
         }
     }
 
-    /// The steps that concern this directory, with paths below it.
+    /// The operations on this directory, with paths relative to it.
     fn steps(sandbox: Sandbox<'_>, root: &Path, registered: &[&str]) -> Vec<String> {
         let hidden = registered.iter().map(|name| root.join(name)).collect();
         let registered = RegisteredPaths { hidden, ..RegisteredPaths::default() };
         let at = root.display().to_string();
         let view = MountPlan::of(sandbox, false, &registered);
-        // What else is covered depends on the machine.
+        // What else is masked depends on the machine.
         let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::BindSelf(_))).map(shown);
         steps.filter(|step| step.contains(&at)).map(|step| step.replace(&at, "").replace(" /", " ")).collect()
     }
@@ -406,7 +410,7 @@ mod tests {
             "seal cache",
         ];
         assert_eq!(steps(sandbox, &root, &["other"]), wanted);
-        // Of two daemons with directories in each other neither sees the other's.
+        // Of two daemons with nested directories neither sees those of the other.
         std::fs::create_dir_all(root.join("cache/plugins/nested")).unwrap();
         let nested = steps(sandbox, &root, &["", "cache/plugins/nested", "cache"]);
         let place = |wanted: &str| {

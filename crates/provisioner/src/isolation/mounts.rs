@@ -1,23 +1,22 @@
-//! What is mounted: by which other paths a directory can be reached.
+//! The mounts of this process: by which other paths a directory can be reached.
 
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The mounts of this process.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(Vec<Mount>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     device: String,
-    /// Which directory of the file system is mounted.
+    /// The mounted directory of the file system.
     root: PathBuf,
     point: PathBuf,
 }
 
 impl Mounts {
-    /// Those of this process; none without `/proc`.
+    /// Reads them from `/proc`; empty without it.
     pub(super) fn read() -> Self {
         Self::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
     }
@@ -31,8 +30,8 @@ impl Mounts {
         Self(mounts.collect())
     }
 
-    /// Other paths that lead to a directory or file, or to something in it, because its file system is mounted at several
-    /// places, or a part of it is.
+    /// Other paths that lead to a path or into it, because its file system, or a part of it, is mounted several
+    /// times.
     pub(super) fn aliases(&self, path: &Path) -> Vec<PathBuf> {
         self.candidates(path)
             .into_iter()
@@ -41,9 +40,9 @@ impl Mounts {
             .collect()
     }
 
-    /// Paths, and what they are the same as unless something else is mounted over them.
+    /// Paths, each with the path that it is the same as unless another mount hides it.
     fn candidates(&self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
-        // What is mounted later lies above.
+        // Later mounts hide earlier ones.
         let own = self.0.iter().filter(|mount| path.starts_with(&mount.point));
         let Some(own) = own.max_by_key(|mount| mount.point.components().count()) else { return Vec::new() };
         let Ok(below) = path.strip_prefix(&own.point) else { return Vec::new() };
@@ -61,7 +60,7 @@ impl Mounts {
     }
 }
 
-/// Without a slash at the end.
+/// Joins without a trailing slash.
 fn join(path: &Path, rest: &Path) -> PathBuf {
     if rest.as_os_str().is_empty() { path.to_owned() } else { path.join(rest) }
 }
@@ -71,7 +70,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     identity(one).is_ok_and(|one| identity(other).is_ok_and(|other| one == other))
 }
 
-/// Blanks and the like are written as octal numbers.
+/// Decodes the octal escapes of spaces and control characters.
 fn path(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

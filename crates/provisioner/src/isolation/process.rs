@@ -1,4 +1,4 @@
-//! A program of a job while it runs: started in its namespaces, waited for, and never left behind.
+//! A running program of a job: started in its sandbox, waited for, and never leaked.
 
 use std::io;
 use std::process::ExitStatus;
@@ -8,17 +8,17 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::Sandbox;
 
-/// A running program; dropping it kills it with everything that it started.
+/// A running program; dropping it kills it and its children.
 pub(crate) struct Process {
     child: Child,
     group: Option<Pid>,
-    /// The first process of a namespace, which is no child that the runtime knows.
+    /// The first process of a PID namespace, which is not a child that the runtime knows.
     #[cfg(target_os = "linux")]
     init: Option<linux::InitProcess>,
 }
 
-/// Starts a program, without a cell as the daemon itself runs. It leads a process group of its own, so that everything
-/// below it can be ended together.
+/// Starts a program; without a sandbox it runs like the daemon itself. It leads a process group of its own, so
+/// that the whole group can be killed.
 pub(crate) fn spawn(command: &mut Command, sandbox: Option<Sandbox<'_>>) -> io::Result<Process> {
     command.process_group(0).kill_on_drop(true);
     #[cfg(target_os = "linux")]
@@ -43,14 +43,14 @@ impl Process {
         }
     }
 
-    /// What it writes; once.
+    /// Its output pipes; call it once.
     pub(crate) fn pipes(&mut self) -> (ChildStdout, ChildStderr) {
         let stdout = self.child.stdout.take().expect("stdout is piped when the command is started");
         let stderr = self.child.stderr.take().expect("stderr is piped when the command is started");
         (stdout, stderr)
     }
 
-    /// Waits for its end.
+    /// Waits for the end.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         #[cfg(target_os = "linux")]
         if let Some(init) = &mut self.init {
@@ -59,7 +59,7 @@ impl Process {
         self.child.wait().await
     }
 
-    /// How to signal it while somebody waits for it.
+    /// Signals it while another task waits for it.
     pub(crate) fn signals(&self) -> SignalForwarder {
         SignalForwarder {
             group: self.group,
@@ -75,7 +75,7 @@ impl Drop for Process {
     }
 }
 
-/// Signals a program. One that has ended is left in peace.
+/// Sends signals to a program. Signals to an ended program have no effect.
 pub(crate) struct SignalForwarder {
     group: Option<Pid>,
     #[cfg(target_os = "linux")]
@@ -83,7 +83,7 @@ pub(crate) struct SignalForwarder {
 }
 
 impl SignalForwarder {
-    /// Asks the program alone to end: it passes the wish on in its own order.
+    /// Interrupts the program alone: Terraform stops its providers in its own order.
     pub(crate) fn interrupt(&self) {
         #[cfg(target_os = "linux")]
         if let Some(init) = &self.init {
@@ -95,11 +95,11 @@ impl SignalForwarder {
         }
     }
 
-    /// Kills it and everything that it started, as far as that is still in its group or namespace.
+    /// Kills the program and its children, as far as they are still in its group or namespace.
     pub(crate) fn kill(&self) {
         #[cfg(target_os = "linux")]
         if let Some(init) = &self.init {
-            // With the first process of a namespace all others end.
+            // All processes of a PID namespace end with the first one.
             let _ = rustix::process::pidfd_send_signal(init, Signal::KILL);
             return;
         }
@@ -132,13 +132,13 @@ mod linux {
 
     const NAMESPACE_LIMIT_REACHED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
 
-    /// A process that is waited for by a descriptor of its own.
+    /// A process that is waited for by its pidfd.
     pub(super) struct InitProcess {
         fd: Option<AsyncFd<OwnedFd>>,
     }
 
     pub(super) fn spawn(command: &mut Command, sandbox: Option<Sandbox<'_>>) -> io::Result<Process> {
-        // Core dumps would hold the secrets of a job, and may be large.
+        // Core dumps would contain the secrets of a job, and may be large.
         let mut limits = vec![(Resource::Core, 0)];
         limits.extend(
             sandbox.and_then(|sandbox| sandbox.config.limits.data_bytes).map(|bytes| (Resource::Data, bytes)),
@@ -186,10 +186,11 @@ mod linux {
         }
     }
 
-    /// Has the command's process do this before it runs its program. Returns where it reports to.
+    /// Makes the command's process set itself up before it runs its program. Returns the pipe that it reports
+    /// to.
     fn enter(command: &mut Command, mut entry: ProcessSetup) -> io::Result<OwnedFd> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // SAFETY: `ProcessSetup::enter` makes system calls only; what it uses was made before.
+        // SAFETY: `ProcessSetup::enter` makes system calls only; what it uses was allocated before.
         #[expect(unsafe_code, reason = "there is no other way to namespaces for a child")]
         unsafe {
             command.as_std_mut().pre_exec(move || entry.enter(writes.as_fd()));
@@ -197,7 +198,7 @@ mod linux {
         Ok(reads)
     }
 
-    /// What a process said of itself on its way.
+    /// What a process reported during its setup.
     #[derive(Default)]
     struct EntryReport {
         init: Option<Pid>,
@@ -205,7 +206,7 @@ mod linux {
     }
 
     impl EntryReport {
-        /// Both writers are past their words when a start has succeeded or failed.
+        /// Both writers have finished when the start has succeeded or failed.
         fn read(reported: &OwnedFd) -> Self {
             let mut report = Self::default();
             let mut bytes = [0; 4];
@@ -221,14 +222,14 @@ mod linux {
         }
     }
 
-    /// Why a start failed; what was left of it is waited for.
+    /// Why a start failed; waits for the process that remains.
     fn explain(error: io::Error, report: EntryReport) -> io::Error {
         if let Some(pid) = report.init {
-            // It has said all and is about to end.
+            // It has reported everything and is about to end.
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
         }
         match report.failed {
-            // The kernel's name for it is that of a full disk.
+            // The kernel uses the error of a full disk here.
             Some(code)
                 if code == SetupStage::Namespaces as i32
                     && Errno::from_io_error(&error) == Some(Errno::NOSPC) =>
@@ -242,10 +243,10 @@ mod linux {
 
     impl InitProcess {
         fn new(pid: Pid) -> io::Result<Self> {
-            // It is our child and nobody has waited for it, so the number is still its own. No flag, as kernels before 5.10
-            // know none; nothing here waits in a system call.
+            // It is our child and nobody has waited for it, so the pid is still valid. No flag: kernels before
+            // 5.10 know none, and nothing here blocks in a system call.
             let fd = pidfd_open(pid, PidfdFlags::empty())?;
-            // SAFETY: the descriptor is owned here, and nobody closes it or makes it another before it is dropped.
+            // SAFETY: the descriptor is owned here, and nobody closes or replaces it before it is dropped.
             #[expect(
                 unsafe_code,
                 reason = "there is no safe way to wait for a process that is no child of the runtime"
@@ -272,7 +273,7 @@ mod linux {
             let Some(fd) = self.fd.take() else { return };
             let _ = rustix::process::pidfd_send_signal(fd.get_ref(), rustix::process::Signal::KILL);
             let is_over = !matches!(reap(fd.get_ref()), Ok(None));
-            // Without a runtime this process is ending too, and the system reaps.
+            // Without a runtime this process is ending too, and init reaps the child.
             if !is_over && let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(async move {
                     if fd.readable().await.is_ok() {
@@ -283,7 +284,7 @@ mod linux {
         }
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if it has ended.
     fn reap(fd: &OwnedFd) -> io::Result<Option<ExitStatus>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = match waitid(WaitId::PidFd(fd.as_fd()), options) {
@@ -301,7 +302,7 @@ mod linux {
         }))
     }
 
-    /// Tries what the kernel allows, the best first.
+    /// Probes what the kernel permits, highest level first.
     pub(in crate::isolation) fn probe() -> IsolationSupport {
         let mut reason = None;
         for (level, user_namespace) in
@@ -312,17 +313,17 @@ mod linux {
                     let reason = reason.filter(|_| level != IsolationLevel::Full);
                     return IsolationSupport { level, reason, user_namespace };
                 }
-                // Ordinary users never have the right to namespaces without one of users.
+                // Ordinary users may never create namespaces without a user namespace.
                 Err(_) if !user_namespace => {}
-                // What kept it from the next worse counts.
+                // The reason why the next lower level had to be tried.
                 Err(describe) => reason = Some(describe),
             }
         }
         IsolationSupport { level: IsolationLevel::None, reason, user_namespace: false }
     }
 
-    /// Whether the kernel lets somebody wait for a process by its descriptor, as [`InitProcess`] does: 5.4 and newer, unless a filter
-    /// of system calls forbids it.
+    /// Whether the kernel supports waiting by pidfd, as [`InitProcess`] does: Linux 5.4 and newer, unless a
+    /// seccomp filter forbids it.
     fn can_wait_by_pidfd() -> rustix::io::Result<()> {
         let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         match waitid(WaitId::PidFd(own.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
@@ -355,7 +356,7 @@ mod linux {
         let reported = enter(&mut command, entry).map_err(|error| error.to_string())?;
         let error = match command.as_std_mut().spawn() {
             Err(error) => error,
-            // Cannot be: it fails before it would run anything.
+            // Unreachable: the setup fails before it would run anything.
             Ok(mut child) => {
                 let _ = child.kill();
                 let _ = child.wait();

@@ -1,5 +1,5 @@
-//! The way of a new process into its namespaces. Everything here runs between fork and exec of a program with many
-//! threads, so it makes system calls and nothing else: no memory is allocated, no lock is taken.
+//! Sets up the sandbox in a new process. Everything here runs between fork and exec of a program with many
+//! threads, so it only makes system calls: it allocates no memory and takes no lock.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -15,11 +15,12 @@ use rustix::thread::{CapabilitySet, UnshareFlags, remove_capability_from_boundin
 
 use super::mount_plan::{MountPlan, MountStep, MountTarget, read_only_as};
 
-/// How often it is tried to lock a cover, and the time in between; only one that is going away needs more than one attempt.
+/// Attempts to remount a mask, and the delay between them; only a mask whose directory is being removed needs
+/// more than one.
 const REMOUNT_ATTEMPTS: usize = 50;
 const REMOUNT_DELAY: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// By these even the administrator could undo what was covered, or reach what is outside.
+/// With these even root could undo the masks or reach what is outside.
 const DROPPED_CAPABILITIES: [CapabilitySet; 16] = [
     CapabilitySet::SYS_ADMIN,
     CapabilitySet::SYS_PTRACE,
@@ -39,10 +40,10 @@ const DROPPED_CAPABILITIES: [CapabilitySet; 16] = [
     CapabilitySet::CHECKPOINT_RESTORE,
 ];
 
-/// The number with which a process that only tries ends; no system call used here fails with it.
+/// The error of a process that only probes; no system call used here fails with it.
 pub(super) const PROBED: Errno = Errno::NOTBLK;
 
-/// What went wrong, for people.
+/// The stage that failed, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum SetupStage {
@@ -67,44 +68,45 @@ impl SetupStage {
     }
 }
 
-/// How a user stays itself in a user namespace.
+/// Maps the user to itself in a user namespace.
 #[derive(Debug)]
 pub(super) struct UserMapping {
     pub(super) users: CString,
     pub(super) groups: CString,
 }
 
-/// All that a process does before it runs its program.
+/// Everything that a process does before it runs its program.
 #[derive(Debug, Default)]
 pub(super) struct ProcessSetup {
     /// Control groups to join first.
     pub(super) groups: Vec<CString>,
     pub(super) limits: Vec<(Resource, u64)>,
-    /// None for no namespaces at all.
+    /// `None` to create no namespaces.
     pub(super) sandbox: Option<Namespaces>,
-    /// Ends with [`TRIED`] in place of running a program.
+    /// Fail with [`PROBED`] instead of running a program.
     pub(super) probe_only: bool,
 }
 
 /// The namespaces of a process.
 #[derive(Debug)]
 pub(super) struct Namespaces {
-    /// A user namespace, for those who have no right to others.
+    /// A user namespace, for users who may not create the others without one.
     pub(super) identity: Option<UserMapping>,
-    /// A namespace of processes too.
+    /// Also a PID namespace.
     pub(super) processes: bool,
-    /// For the administrator's processes, to which the kernel's settings belong in any namespace.
+    /// For processes of root, whose access to kernel settings no namespace removes.
     pub(super) protect_kernel_files: bool,
     pub(super) mount_plan: MountPlan,
-    /// The working directory, as it is to be seen.
+    /// The working directory inside the sandbox.
     pub(super) dir: CString,
 }
 
 type Result<T> = std::result::Result<T, (SetupStage, Errno)>;
 
 impl ProcessSetup {
-    /// Enters. With a namespace of processes this returns in another process than it was called in: the child of the
-    /// same parent, whose number goes through `report`. A failure is reported there too, as a negative stage.
+    /// Sets up the process. With a PID namespace this returns in another process than it was called in: a child
+    /// of the same parent, whose pid is sent through `report`. A failure is reported there too, as a negative
+    /// stage.
     pub(super) fn enter(&mut self, report: BorrowedFd<'_>) -> std::io::Result<()> {
         close_inherited();
         let entered = self
@@ -143,7 +145,7 @@ impl Namespaces {
             flags |= UnshareFlags::NEWUSER;
         }
         #[expect(unsafe_code, reason = "the call is unsafe for shared file tables only")]
-        // SAFETY: the flags leave the table of files alone, and this process has one thread.
+        // SAFETY: the flags do not unshare the file table, and this process has one thread.
         let unshared = unsafe { unshare_unsafe(flags) };
         unshared.map_err(|error| (SetupStage::Namespaces, error))?;
         if let Some(identity) = &self.identity {
@@ -167,7 +169,7 @@ impl Namespaces {
     }
 
     fn mount(&mut self) -> rustix::io::Result<()> {
-        // What is mounted later outside still arrives; nothing of this leaves.
+        // Later mounts of the host still propagate here; mounts made here do not propagate to the host.
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
         let MountPlan { steps, trees } = &mut self.mount_plan;
         let mut opened = 0;
@@ -205,22 +207,22 @@ impl Namespaces {
                 }
             }
         }
-        // The way up from a directory that was entered before leads past what covers it.
+        // `..` from a directory that was entered before the mounts would lead below the masks.
         rustix::process::chdir(self.dir.as_c_str())
     }
 
-    /// Becomes the first process of the namespace, whose end is the end of all in it, and sees no other.
+    /// Becomes the first process of the PID namespace: all others end with it, and it sees no process outside.
     fn become_init(&self, report: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let flags = libc::CLONE_PARENT | libc::SIGCHLD;
-        // SAFETY: without a stack of its own the child goes on here with a copy of this process, as after fork; neither
-        // touches what the other threads of the copied program held.
+        // SAFETY: without a stack of its own the child continues here with a copy of this process, as after
+        // fork; neither uses what other threads of the copied program held.
         #[expect(unsafe_code, reason = "no library offers a fork that keeps the parent")]
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         match i32::try_from(pid) {
             Ok(0) => {}
             Ok(pid) if pid > 0 => {
                 send_report(report, pid);
-                // SAFETY: ends this process at once, without running anything of the copied program.
+                // SAFETY: ends this process at once without running anything of the copied program.
                 #[expect(
                     unsafe_code,
                     reason = "an ordinary exit would run what belongs to the copied program"
@@ -236,8 +238,8 @@ impl Namespaces {
     }
 }
 
-/// The administrator could have the kernel run programs outside, or end the machine: these files ask who somebody is and not
-/// what he may, so a user namespace does not keep him from them.
+/// Through these files root could make the kernel run programs outside or stop the machine: they check the user
+/// id and not capabilities, so a user namespace does not protect them.
 fn protect_kernel_files() -> rustix::io::Result<()> {
     for path in [c"/proc/sys", c"/proc/sysrq-trigger"] {
         let now = match statvfs(path) {
@@ -255,9 +257,9 @@ fn protect_kernel_files() -> rustix::io::Result<()> {
 }
 
 impl UserMapping {
-    /// The user is the same inside as outside.
+    /// Maps user and group to the same ids inside.
     fn write_maps(&self) -> rustix::io::Result<()> {
-        // The files below belong to nobody while this copy of the daemon is as closed as the daemon.
+        // The files below belong to nobody while this copy of the daemon is not dumpable.
         set_dumpable_behavior(DumpableBehavior::Dumpable)?;
         match write_file(c"/proc/self/setgroups", b"deny") {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -268,7 +270,7 @@ impl UserMapping {
     }
 }
 
-/// A copy of what is mounted at a path and below, which is nowhere yet. A link in the path's place is not followed.
+/// A detached copy of the mount tree at a path. A link at the path is not followed.
 fn open_detached_tree(path: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -277,7 +279,7 @@ fn open_detached_tree(path: &CStr) -> rustix::io::Result<OwnedFd> {
     open_tree(CWD, path, flags)
 }
 
-/// Lets what was taken be seen at its place.
+/// Attaches a detached tree at its target.
 fn attach_tree(tree: &OwnedFd, place: &MountTarget, read_only: bool) -> rustix::io::Result<()> {
     let rights = set_attributes(tree, read_only);
     let path_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -300,7 +302,7 @@ fn attach_tree(tree: &OwnedFd, place: &MountTarget, read_only: bool) -> rustix::
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", &at, c"", flags)?;
     match rights {
-        // Before Linux 5.12 only what is attached can be changed, by a path.
+        // Before Linux 5.12 only an attached mount can be changed, by a path.
         Err(Errno::NOSYS) => {
             let now =
                 read_only_as(rustix::fs::fstatvfs(tree)?.f_flag) | MountFlags::NOSUID | MountFlags::NODEV;
@@ -311,7 +313,7 @@ fn attach_tree(tree: &OwnedFd, place: &MountTarget, read_only: bool) -> rustix::
     }
 }
 
-/// The path of an open file, made without memory of its own.
+/// The path of a descriptor, without heap memory.
 struct FdPath([u8; 32]);
 
 impl FdPath {
@@ -332,9 +334,9 @@ impl FdPath {
     }
 }
 
-/// Takes away what nobody needs in a directory of jobs: programs that change the user, devices, and where asked for, writing.
+/// Removes what no job needs in a mount: setuid programs, devices, and on request writing.
 fn set_attributes(tree: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
-    /// As the kernel has it; not every C library does.
+    /// The kernel's structure; not every C library has it.
     #[repr(C)]
     struct MountAttributes {
         set: u64,
@@ -348,7 +350,7 @@ fn set_attributes(tree: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
     let set = NO_SUID | NO_DEVICES | if read_only { READ_ONLY } else { 0 };
     let attributes = MountAttributes { set, clear: 0, propagation: 0, namespace: 0 };
     let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
-    // SAFETY: the path is empty and ends with a zero, and the attributes are as long as is said.
+    // SAFETY: the path is empty and NUL-terminated, and the attributes have the given size.
     #[expect(unsafe_code, reason = "no library offers the call")]
     let result = unsafe {
         let (path, size) = (c"".as_ptr(), size_of::<MountAttributes>());
@@ -361,8 +363,8 @@ fn set_attributes(tree: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
     }
 }
 
-/// Locks what covers a directory. A directory that somebody removes meanwhile, such as that of a daemon that ends, loses its
-/// cover a moment before its name.
+/// Makes a mask read-only. When another process removes the directory meanwhile, such as one of a daemon that
+/// shuts down, the kernel removes the mask shortly before the name.
 fn make_mask_read_only(path: &CStr, flags: MountFlags) -> rustix::io::Result<()> {
     for _ in 0..REMOUNT_ATTEMPTS {
         match mount_remount(path, flags, c"") {
@@ -373,7 +375,7 @@ fn make_mask_read_only(path: &CStr, flags: MountFlags) -> rustix::io::Result<()>
     Err(Errno::INVAL)
 }
 
-/// What is not there any more needs no cover.
+/// A path that no longer exists needs no mask.
 fn ignore_missing(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
     match result {
         Err(Errno::NOENT) => Ok(()),
@@ -381,12 +383,12 @@ fn ignore_missing(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
     }
 }
 
-/// Whatever the daemon was started with open ends where the program begins; this process still needs its own.
+/// Closes on exec every descriptor that the daemon inherited; this process still needs its own.
 fn close_inherited() {
-    // SAFETY: marks descriptors, which takes effect when the program is run.
+    // SAFETY: sets close-on-exec, which takes effect when the program is run.
     #[expect(unsafe_code, reason = "no library offers the call")]
     unsafe {
-        // An older kernel does not know it, and what the daemon opens itself is closed anyway.
+        // An older kernel does not know it, and the daemon opens its own files with close-on-exec anyway.
         let _ = libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
 }
@@ -397,7 +399,7 @@ fn write_file(path: &CStr, bytes: &[u8]) -> rustix::io::Result<()> {
 }
 
 fn send_report(report: BorrowedFd<'_>, number: i32) {
-    // Four bytes fit into a pipe. Without them the parent sees that nothing came.
+    // Four bytes fit into a pipe. If they are missing, the parent sees an empty pipe.
     let _ = rustix::io::write(report, &number.to_ne_bytes());
 }
 

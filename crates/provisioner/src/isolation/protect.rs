@@ -1,9 +1,10 @@
-//! Keeps the secrets of the daemon's process from the processes of its jobs, as far as one user can be kept from itself.
+//! Protects the secrets of the daemon's process from its jobs, as far as processes of one user can be
+//! separated.
 
-/// Closes this process to others of the same user: its memory, its environment (the provisioner key may be there) and its
-/// open files cannot be read, and it dumps no core. The administrator is not kept out.
+/// Protects this process from others of the same user: its memory, its environment (which may contain the
+/// provisioner key) and its open files cannot be read, and it writes no core dump. Root is not kept out.
 ///
-/// Call it once, early, in a program that is nothing but a daemon. Docs: `docs/isolation.md`.
+/// Call it once, early, in a program that only runs daemons. See `docs/isolation.md`.
 pub fn protect_process() {
     #[cfg(target_os = "linux")]
     {

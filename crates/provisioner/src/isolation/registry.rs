@@ -1,8 +1,9 @@
-//! The directories of all daemons of this user, written down so that no job of any of them sees those of another.
+//! The registry of daemons: the directories of all daemons of this user, so that no job of any of them sees
+//! those of another.
 //!
-//! The list is a directory of links, one for each hidden path. It lies where nobody else can make a directory, depends on
-//! the user alone and not on the environment, and outlives a restart of the machine: a daemon that is not running is hidden
-//! too. Jobs do not see the list either.
+//! It is a directory of links, one for each hidden path. It lies where nobody else can create a directory,
+//! depends on the user alone and not on the environment, and survives a reboot: the paths of stopped daemons
+//! are hidden too. Jobs do not see the registry either.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,44 +16,44 @@ use super::account;
 
 const NAME: &str = "coder-daemons";
 
-/// Beginning of the names of links to programs.
+/// Prefix of links to programs.
 const PROGRAM: &str = "program-";
 
-/// Where the lists of this user are.
+/// The registry directories of this user.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DaemonRegistry {
-    /// All that can be used are written, so that daemons to which one of them is read-only still know each other.
+    /// All usable ones are written, so that daemons to which one is read-only still find each other.
     places: Vec<PathBuf>,
 }
 
-/// What the daemons of this user have written down.
+/// What the daemons of this user have registered.
 #[derive(Debug, Default)]
 pub(crate) struct RegisteredPaths {
-    /// What no job sees: directories of daemons, and the lists themselves.
+    /// Hidden from all jobs: directories of daemons, and the registry itself.
     pub(super) hidden: BTreeSet<PathBuf>,
-    /// What no job changes: programs that daemons run.
+    /// Read-only for all jobs: programs that daemons run.
     pub(super) programs: BTreeSet<PathBuf>,
 }
 
 impl RegisteredPaths {
-    /// What no job sees.
+    /// The paths to hide.
     pub(crate) fn into_hidden(self) -> impl Iterator<Item = PathBuf> {
         self.hidden.into_iter()
     }
 }
 
-/// Why a list is of no use.
+/// Why a registry directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", place.display())]
 pub(crate) struct RegistryError {
     place: PathBuf,
     reason: String,
-    /// It is there, but somebody else may write to it.
+    /// It exists, but others may write to it.
     is_there: bool,
 }
 
 impl DaemonRegistry {
-    /// At a place that was given, or at those of this user.
+    /// At the given path, or at the defaults of this user.
     pub(crate) fn locate(given: Option<&Path>) -> Self {
         if let Some(given) = given {
             return Self { places: std::path::absolute(given).into_iter().collect() };
@@ -73,10 +74,10 @@ impl DaemonRegistry {
         Self { places }
     }
 
-    /// Makes the lists, before the first job, which could make them itself otherwise. Blocks.
+    /// Creates the directories before the first job, which could otherwise create them itself. Blocks.
     ///
     /// # Errors
-    /// There is none that only this user can write to, or one is there that others can write to.
+    /// None can be created that only this user can write to, or others can write to an existing one.
     pub(crate) fn prepare(&self) -> Result<(), RegistryError> {
         let mut failed = None;
         let mut is_usable = false;
@@ -98,8 +99,8 @@ impl DaemonRegistry {
         }
     }
 
-    /// Writes down what jobs of no daemon see, and what they do not change, and forgets what is gone. True when something
-    /// of the first was not there before, so that jobs that are running may see it. Blocks.
+    /// Registers the paths to hide and the programs to protect, and removes stale entries. Returns true when a
+    /// hidden path is new, so that running jobs may see it. Blocks.
     pub(crate) fn register(&self, hidden: &[PathBuf], programs: &[PathBuf]) -> std::io::Result<bool> {
         let mut is_new = true;
         for place in self.trusted() {
@@ -116,7 +117,7 @@ impl DaemonRegistry {
         Ok(is_new)
     }
 
-    /// All that is written down by now.
+    /// All registered paths.
     pub(crate) fn read(&self) -> RegisteredPaths {
         let mut registered = RegisteredPaths::default();
         for place in self.trusted() {
@@ -135,7 +136,7 @@ impl DaemonRegistry {
     }
 }
 
-/// False when it was there before.
+/// Returns false when the link existed.
 fn link(place: &Path, prefix: &str, path: &Path) -> std::io::Result<bool> {
     let name = hex::encode(&Sha256::digest(path.as_os_str().as_bytes())[..16]);
     match symlink(path, place.join(format!("{prefix}{name}"))) {
@@ -145,12 +146,12 @@ fn link(place: &Path, prefix: &str, path: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Removes links to what is gone.
+/// Removes links whose target no longer exists.
 fn forget(place: &Path) -> std::io::Result<()> {
     for entry in place.read_dir()?.flatten() {
         let path = entry.path();
         if path.symlink_metadata().is_ok_and(|link| link.is_symlink()) && !path.exists() {
-            // Another daemon may forget the same.
+            // Another daemon may remove the same link.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -165,7 +166,7 @@ fn prepare(place: &Path) -> Result<(), RegistryError> {
     })
 }
 
-/// Nobody but this user and the administrator can have put something there, or can put something else in its place.
+/// Checks that only this user and root can have created or can replace the directory.
 fn check(place: &Path) -> Result<(), RegistryError> {
     let failed = |is_there, reason: String| RegistryError { place: place.to_owned(), reason, is_there };
     let user = rustix::process::geteuid().as_raw();
@@ -179,14 +180,14 @@ fn check(place: &Path) -> Result<(), RegistryError> {
     if dir.mode() & 0o077 != 0 {
         return Err(failed(true, format!("its mode is {:04o}, not 0700", dir.mode() & 0o7777)));
     }
-    // Whoever can rename a directory above it can put another one in its place.
+    // Whoever can rename a parent directory can replace it.
     let parent = place.parent().unwrap_or(place).canonicalize();
     let parent = parent.map_err(|error| failed(false, error.to_string()))?;
     for above in parent.ancestors() {
         let dir = above.metadata().map_err(|error| failed(false, error.to_string()))?;
         let writable = dir.mode() & 0o022;
         let is_sticky = dir.mode() & 0o1000 != 0;
-        // Where each user has a group of its own, directories are often writable for that group.
+        // Where each user has a private group, directories are often group-writable.
         let is_own_group = writable == 0o020 && dir.gid() == user && dir.uid() == user;
         if ![0, user].contains(&dir.uid()) || (writable != 0 && !is_sticky && !is_own_group) {
             return Err(failed(true, format!("other users can write to {}", above.display())));
@@ -245,7 +246,7 @@ mod tests {
         let above = dir.path().join("above");
         set_mode(&above, 0o777);
         refused("other users can write to");
-        // As for /tmp: others can make files there, but not rename those of this user.
+        // As in /tmp: others can create files there, but not rename those of this user.
         set_mode(&above, 0o1777);
         registry.prepare().unwrap();
         std::fs::rename(&place, dir.path().join("moved")).unwrap();
@@ -259,7 +260,7 @@ mod tests {
     #[test]
     fn directory_of_another_user_is_refused() {
         if !rustix::process::geteuid().is_root() {
-            // Only the administrator can make one. The check itself is the same for everybody.
+            // Only root can create one. The check itself is the same for everybody.
             return;
         }
         let dir = tempfile::tempdir().unwrap();

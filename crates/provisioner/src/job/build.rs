@@ -24,7 +24,7 @@ pub(super) async fn run(
     let modules = phase.module_files(metadata).await.map_err(empty_arm)?;
 
     let initialized = phase.steps.init(archive, modules, false).await.map_err(|error| {
-        // Nothing was touched, so the state stays what the job came with.
+        // Nothing was changed, so the job's initial state is still valid.
         failure(StepError { state: build.state.clone(), ..error }, Vec::new())
     })?;
     let mut timings = initialized.timings;
@@ -88,7 +88,7 @@ pub(super) async fn run(
     }))
 }
 
-/// A failed step, with the times of everything before it.
+/// A failed step, with the timings of all steps before it.
 fn failure(error: StepError, mut timings: Vec<sdk::Timing>) -> JobFailure {
     timings.extend(error.timings);
     JobFailure::of_build(error.message, pb::failed_job::WorkspaceBuild { state: error.state, timings })

@@ -47,7 +47,7 @@ pub(super) async fn run(
     }))
 }
 
-/// Stands in for everything a workspace would have and a dry run has not.
+/// Fills in what a workspace has and a dry run lacks.
 fn filled_in(job: &sdk::Metadata, user_name: &str) -> sdk::Metadata {
     let mut metadata = job.clone();
     let or = |text: &mut String, value: &str| {

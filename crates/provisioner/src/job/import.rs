@@ -1,4 +1,5 @@
-//! A template version's import: what the template asks for, and what it would make (wire-protocol 7.2).
+//! The import of a template version: which parameters it declares, and which resources it would create
+//! (wire-protocol 7.2).
 
 use bytes::Bytes;
 use coder_wire::messages::provisioner as sdk;
@@ -43,7 +44,7 @@ pub(super) async fn run(
         other => JobFailure::from_message(format!("update job: {other}")),
     })?;
 
-    // Values that the server kept from before.
+    // Values that the server kept from earlier versions.
     phase.reporter.secrets().add(secrets::of_declared(&declared, &answer.variable_values));
     let start = plan(&mut phase, metadata, WorkspaceTransition::Start, &answer.variable_values)
         .await
@@ -75,7 +76,7 @@ pub(super) async fn run(
     }))
 }
 
-/// One of the two plans, with the metadata an import has.
+/// One of the two plans, with the metadata of an import.
 async fn plan(
     phase: &mut PhaseContext<'_>,
     job: &sdk::Metadata,

@@ -1,4 +1,4 @@
-//! One job from its arrival to the server's last word about it (wire-protocol 5.3–5.13).
+//! One job from its acquisition to the acknowledged report of its end (wire-protocol 5.3–5.13).
 
 mod build;
 mod dry_run;
@@ -54,17 +54,17 @@ pub(crate) struct JobContext {
     pub(crate) files: FileCache,
     pub(crate) schedule: UpdateSchedule,
     pub(crate) metrics: Metrics,
-    /// A job that goes on after it was asked to end is given up after this time.
+    /// A canceled job that does not end is aborted after this time.
     pub(crate) force_cancel_after: Duration,
     /// An interrupted Terraform is killed after this time.
     pub(crate) exit_timeout: Duration,
-    /// Before `init` is run a second time.
+    /// First delay before `init` is retried.
     pub(crate) init_retry: Duration,
-    /// What keeps jobs apart.
+    /// How jobs are isolated.
     pub(crate) sandbox_config: SandboxConfig,
 }
 
-/// The parts of a running job that its phases work with.
+/// What the phases of a running job work with.
 struct PhaseContext<'a> {
     steps: Steps<'a>,
     reporter: &'a Reporter,
@@ -76,7 +76,7 @@ struct PhaseContext<'a> {
 }
 
 impl PhaseContext<'_> {
-    /// A call between two steps, which a canceled job does not wait for.
+    /// Makes a call between two steps; a cancel of the job interrupts it.
     async fn unless_canceled<T>(
         &self,
         call: impl Future<Output = Result<T, CallError>>,
@@ -87,8 +87,8 @@ impl PhaseContext<'_> {
         }
     }
 
-    /// What the server keeps beside the template: modules of the import, or what a bundle brought along. An official
-    /// server has some for builds only.
+    /// Downloads the modules that the server keeps for the version: those of the import, or those of a bundle.
+    /// An official server has them for builds only.
     async fn module_files(&self, metadata: &sdk::Metadata) -> Result<Option<Bytes>, String> {
         let file_id = metadata.template_version_modules_file.as_str();
         if file_id.is_empty() {
@@ -114,22 +114,22 @@ impl PhaseContext<'_> {
     }
 }
 
-/// What the server hears of a running job beside its log.
+/// Reports of a running job besides its log.
 struct JobReports {
     journal: Journal,
     program: ProgramReport,
 }
 
-/// Why a job was ended from outside before it could end by itself.
+/// Why a job was aborted before it could end by itself.
 enum AbortReason {
     CancelTimedOut,
     Shutdown,
 }
 
-/// How a job's work ended.
+/// How a job's steps ended.
 struct WorkOutcome {
     result: Result<JobResult, JobFailure>,
-    /// The state on the disk, until the server has it.
+    /// The state on disk, until the server has it.
     salvaged: Option<SalvagedState>,
 }
 
@@ -139,7 +139,7 @@ impl From<JobFailure> for WorkOutcome {
     }
 }
 
-/// Runs a job and reports how it ended. Nothing a job does can end the daemon.
+/// Runs a job and reports how it ended. A job cannot crash the daemon.
 pub(crate) async fn run(
     context: &JobContext,
     client: &ConnectionHandle,
@@ -184,7 +184,7 @@ pub(crate) async fn run(
             reports.program.settle().await;
             ended
         }
-        // No further updates once a job was given up (wire-protocol 5.11).
+        // No further updates after an abort (wire-protocol 5.11).
         Err(AbortReason::CancelTimedOut) => {
             reporter_task.abort();
             aborted("Cancel timed out", &reports.journal).into()
@@ -198,8 +198,8 @@ pub(crate) async fn run(
     if reporter_task.await.is_err_and(|error| error.is_panic()) {
         tracing::error!(%job_id, "the job's reports ended by a panic");
     }
-    // The daemon's own trouble says more than what it made of Terraform. A job that succeeded all the same is reported
-    // as such: its state must not be lost over a heartbeat.
+    // The daemon's own failure explains more than its effect on Terraform. A job that succeeded nevertheless is
+    // reported as such: its state must not be lost because of a failed heartbeat.
     let result = match cancel.reason() {
         Some(reason) => result.map_err(|failure| failure.because(reason)),
         None => result,
@@ -215,7 +215,7 @@ pub(crate) async fn run(
     }
 }
 
-/// What becomes of the state on the disk: the server has it with the result, or gets it by itself, or it stays here.
+/// Removes the state on disk when the server has it, hands it over, or keeps it.
 async fn settle_state(client: &JobClient, salvaged: SalvagedState, reports: bool) {
     let (job_id, state) = (client.job_id(), salvaged.state.path());
     if matches!(client.held().over(), Some(JobEnd::Lost(_))) {
@@ -228,7 +228,7 @@ async fn settle_state(client: &JobClient, salvaged: SalvagedState, reports: bool
     }
 }
 
-/// Keeps a state that could not be reported, for the next process of this daemon.
+/// Stores a state that could not be reported, for a later process of this daemon.
 async fn keep_state(client: &JobClient, work_dir: PathBuf, state: Bytes) {
     let job_id = client.job_id();
     match tokio::task::spawn_blocking(move || workdir::keep_state(&work_dir, &state)).await {
@@ -243,7 +243,7 @@ async fn keep_state(client: &JobClient, work_dir: PathBuf, state: Bytes) {
     }
 }
 
-/// A job that had no time to end, with what is known of its state.
+/// The failure of an aborted job, with its latest known state.
 fn aborted(message: &str, journal: &Journal) -> JobFailure {
     match journal.newest() {
         Some(state) => {
@@ -299,7 +299,7 @@ async fn run_steps(
         }
         Err(error) => return JobFailure::from_message(format!("internal error: {error}")).into(),
     };
-    // They go when the directory is gone: then all processes of the job have ended.
+    // Dropped after the directory: by then all processes of the job have ended.
     let groups = match context.sandbox_config.limits.create_groups() {
         Ok(groups) => groups,
         Err(error) => return JobFailure::from_message(format!("limit the job: {error}")).into(),
@@ -331,8 +331,8 @@ async fn run_steps(
         }
         Type::WorkspaceBuild(build) => build::run(bench, build, job.template_source_archive).await,
     };
-    // Until the server has said that it has the result, the state may be nowhere else, whatever becomes of this process.
-    // Removing many files takes a while; nobody waits for it on an async thread.
+    // Until the server acknowledges the result, this may be the only copy of the state. Removing many files
+    // takes a while, so it leaves the async threads.
     let no_orphans = context.sandbox_config.support.level == IsolationLevel::Full;
     let salvaged = tokio::task::spawn_blocking(move || work_dir.finish(no_orphans)).await.ok().flatten();
     if let Some(salvaged) = &salvaged {

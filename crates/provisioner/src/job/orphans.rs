@@ -1,7 +1,7 @@
-//! Finds and ends processes that a job left behind, also those that left its process group.
+//! Finds and kills processes that a job left behind, including those that left its process group.
 //!
-//! Every Terraform runs with a variable that names the job's directory, and everything it starts inherits it. That is
-//! how processes are recognised, even after the daemon that started them was killed.
+//! Every Terraform runs with a variable that names the job's directory, and its children inherit it. That
+//! identifies the processes even after the daemon that started them was killed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Names the job's directory in the environment of everything that runs for it.
+/// Names the job's directory in the environment of all its processes.
 pub(crate) const MARKER: &str = "CODER_PROVISIONER_WORK_DIR";
 
-/// Processes may start others while they are being ended.
+/// Processes may start others while they are being killed.
 const MAX_ROUNDS: usize = 5;
 
-/// A process that is just being started shows no environment for a moment, so one look that finds nothing is not enough.
+/// A process that is being started has no readable environment for a moment, so one empty scan is not enough.
 const RECHECK_DELAY: Duration = Duration::from_millis(5);
 
-/// Kills everything that runs for the job of this directory, and says how many processes that were. Blocks, so call it
-/// off the async threads. Does nothing on systems without `/proc`.
+/// Kills all processes of the job with this directory, and returns how many there were. Blocks: call it off the
+/// async threads. Does nothing on systems without `/proc`.
 pub(crate) fn kill_all(job_dir: &Path) -> usize {
     let mut marker = format!("{MARKER}=").into_bytes();
     marker.extend_from_slice(job_dir.as_os_str().as_encoded_bytes());
-    // A process shows its environment for a moment after it was killed, so each counts once.
+    // A killed process keeps its environment for a moment, so each one is counted once.
     let mut killed = BTreeSet::new();
     let mut found_none = false;
     for _ in 0..MAX_ROUNDS {
@@ -38,7 +38,7 @@ pub(crate) fn kill_all(job_dir: &Path) -> usize {
         }
         found_none = false;
         for pid in found {
-            // One that ended meanwhile is no error.
+            // It may have ended already.
             let _ = kill_process(pid, Signal::KILL);
             killed.insert(pid.as_raw_nonzero());
         }
@@ -51,7 +51,7 @@ fn find(marker: &[u8]) -> Vec<Pid> {
     processes
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-            // Other users' processes cannot be read, and are none of ours. Those that have ended are empty.
+            // Processes of other users cannot be read and are not ours. Ended ones have an empty environment.
             let environment = std::fs::read(entry.path().join("environ")).ok()?;
             environment.split(|&byte| byte == 0).any(|variable| variable == marker).then_some(pid)
         })

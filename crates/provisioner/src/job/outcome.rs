@@ -1,4 +1,4 @@
-//! How a job ended, and telling the server so until it knows.
+//! The result of a job as messages of the protocol.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::output::mask::Masker;
 use crate::terraform::command::start_failure;
 use crate::terraform::steps::StepError;
 
-/// Messages above this can never be sent (wire-protocol 3.3).
+/// Larger messages can never be sent (wire-protocol 3.3).
 pub(crate) const MESSAGE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
 
-/// What the last report may take once the daemon must end (wire-protocol 5.7).
+/// Time limit of the final report once the daemon must end (wire-protocol 5.7).
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A job's result.
+/// The result of a successful job.
 pub(crate) type JobResult = pb::completed_job::Type;
 
-/// A job's failure.
+/// The result of a failed job.
 #[derive(Debug, Default)]
 pub(crate) struct JobFailure {
     message: String,
@@ -50,7 +50,7 @@ impl JobFailure {
         self
     }
 
-    /// Without secrets in its words.
+    /// Masks secrets in the message.
     pub(super) fn masked(mut self, masker: &Masker) -> Self {
         if let Cow::Owned(message) = masker.mask(&self.message) {
             self.message = message;
@@ -73,8 +73,8 @@ impl JobFailure {
     }
 }
 
-/// A full disk, and a machine that runs no further program, say neither whose they are nor what to do, whoever ran into
-/// them: the daemon, Terraform or a provider.
+/// Adds what to do about a full disk or a machine that starts no further program: their messages do not say it,
+/// whether they come from the daemon, Terraform or a provider.
 fn with_next_step(mut error: String) -> String {
     const FULL: &str = "no space left on device";
     if error.to_ascii_lowercase().contains(FULL) {
@@ -98,9 +98,9 @@ fn error_code(message: &str) -> &'static str {
     }
 }
 
-/// Fails a job that was never started.
+/// Fails a job that was not started.
 pub(crate) async fn fail_now(link: &JobClient, shutdown: &Shutdown, reason: &str) {
-    // Nothing was begun, so nothing is lost with it.
+    // Nothing was started, so the result may be lost.
     let _ = report(link, shutdown, Err(JobFailure::from_message(reason.to_owned()))).await;
 }
 
@@ -115,7 +115,8 @@ pub(super) fn state_of(result: &Result<JobResult, JobFailure>) -> Bytes {
     }
 }
 
-/// Reports until the server has answered, or the daemon has to end. False when the server may not know the result.
+/// Reports until the server has answered or the daemon has to end. Returns false when the server may not know
+/// the result.
 pub(crate) async fn report(
     link: &JobClient,
     shutdown: &Shutdown,
@@ -155,7 +156,7 @@ async fn send_result(link: &JobClient, job_id: &str, result: Result<JobResult, J
     let mut request = failure.into_message(job_id);
     let fits = request.encoded_len() <= MESSAGE_LIMIT_BYTES;
     if !fits {
-        // The server keeps the last one it has, from the journal if it takes one; this one stays on the disk.
+        // The server keeps its latest state, possibly from the journal; this one stays on disk.
         tracing::error!(%job_id, "the state of a failed build is too large to be sent with the failure");
         request.r#type = None;
     }
@@ -193,7 +194,7 @@ async fn complete(link: &JobClient, job_id: &str, finished: JobResult) -> Result
     })
 }
 
-/// What the server must keep of a build even when it does not take the result: the state of what exists now.
+/// What the server must store of a build even when it rejects the result: the current state.
 fn failed_build(finished: &JobResult) -> Option<pb::failed_job::Type> {
     match finished {
         JobResult::WorkspaceBuild(build) => {
@@ -206,7 +207,8 @@ fn failed_build(finished: &JobResult) -> Option<pb::failed_job::Type> {
     }
 }
 
-/// Sends the modules of an import ahead when the result would be too large with them (wire-protocol 5.9).
+/// Uploads the modules of an import separately when the result would be too large with them (wire-protocol
+/// 5.9).
 async fn upload_modules(link: &JobClient, request: &mut pb::CompletedJob) -> Result<(), JobFailure> {
     let Some(JobResult::TemplateImport(import)) = &mut request.r#type else { return Ok(()) };
     let files = std::mem::take(&mut import.module_files);

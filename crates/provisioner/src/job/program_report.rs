@@ -1,4 +1,4 @@
-//! Tells the server which program runs a job, beside the job's work (docs/extensions.md, ReportProgram).
+//! Reports which Terraform runs a job, in parallel with the job (docs/extensions.md, ReportProgram).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::task::JoinHandle;
 use crate::connection::{CallError, JobClient};
 use crate::terraform::binary::Binary;
 
-/// A job that ends waits this long for its report to arrive.
+/// A job that ends waits this long for its report.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The report of one job; what is still on its way ends when it is dropped.
+/// The report of one job; dropping it aborts the call.
 pub(crate) struct ProgramReport {
     job: JobClient,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -22,7 +22,7 @@ impl ProgramReport {
         Self { job, task: Mutex::default() }
     }
 
-    /// Begins to tell; the job goes on meanwhile, and is none the worse if nobody wants to know.
+    /// Starts the report. The job continues meanwhile, and does not depend on the result.
     pub(crate) fn start(&self, binary: &Binary) {
         let (job, product, version) =
             (self.job.clone(), binary.product().word(), binary.version().to_string());
@@ -40,7 +40,7 @@ impl ProgramReport {
         }
     }
 
-    /// Waits for the report to arrive, for a moment: after the job's end the server takes none.
+    /// Waits for the report for a limited time: the server rejects it after the job's end.
     pub(crate) async fn finish(&self) {
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut task) = task

@@ -1,8 +1,8 @@
-//! A job's voice: log lines in batches, heartbeats, and the cancel notice that comes back with every answer.
+//! Reports of a running job: log lines in batches, heartbeats, and the cancel flag in every answer.
 //!
-//! One task per job makes all its UpdateJob and Logs calls, so that two are never in flight at once (wire-protocol 5.5).
-//! Lines wait in bounded memory until they are acknowledged: when the server is slow or away for long, Terraform's output
-//! waits in its pipe, and nothing is lost.
+//! One task per job makes all its UpdateJob and Logs calls, so two are never in flight at once (wire-protocol
+//! 5.5). Lines are queued in bounded memory until the server acknowledges them. When the server is slow or
+//! disconnected for long, Terraform blocks on its output pipe, and no line is lost.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,20 +22,20 @@ use crate::connection::{CallError, JobClient, LogReceipt, RetryPolicy};
 use crate::output::log_rows::{split_rows, strip_nul};
 use crate::output::mask::Secrets;
 
-/// Lines wait at most this long for company.
+/// A line is sent after this time even if the batch is not full.
 const FLUSH_AFTER: Duration = Duration::from_millis(250);
 
-/// A batch is sent when it has this many lines or bytes; messages may hold 4 MiB.
+/// A batch is sent when it has this many lines or bytes; the message limit is 4 MiB.
 const BATCH_LINES: usize = 500;
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Lines between the parts of a job and its task.
+/// Capacity of the channel to the task.
 const QUEUE_LINES: usize = 64;
 
-/// Lines that are held back at most; with more of them, as with Terraform's debug output, none is.
+/// Buffered lines of a stage log; beyond this, as with Terraform's debug output, lines are no longer buffered.
 const MAX_BUFFERED_LINES: usize = 256;
 
-/// Lines that wait for the server. Terraform writes on while the connection is away, until there are so many.
+/// Bytes of queued lines. Terraform keeps writing while disconnected until this is reached.
 const WAITING_BYTES: usize = 8 * 1024 * 1024;
 
 enum ReporterCommand {
@@ -44,7 +44,7 @@ enum ReporterCommand {
     Update(Box<pb::UpdateJobRequest>, oneshot::Sender<Result<pb::UpdateJobResponse, CallError>>),
 }
 
-/// Where the parts of a job write to; clones share it.
+/// Sends log lines and updates of a job to its task; clones share it.
 #[derive(Clone)]
 pub(crate) struct Reporter {
     commands: mpsc::Sender<ReporterCommand>,
@@ -52,16 +52,16 @@ pub(crate) struct Reporter {
     secrets: Secrets,
 }
 
-/// How a job reports.
+/// Timing of a job's updates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UpdateSchedule {
-    /// A heartbeat is sent when nothing else was for this long.
+    /// A heartbeat is sent after this time without another update.
     pub(crate) interval: Duration,
     pub(crate) retry: RetryPolicy,
 }
 
 impl Reporter {
-    /// Starts the task. It ends when every reporter is gone.
+    /// Starts the task. It ends when every reporter is dropped.
     pub(crate) fn start(
         job: JobClient,
         cancel: Cancel,
@@ -96,27 +96,27 @@ impl Reporter {
                 stage: stage.to_owned(),
                 output: row.to_owned(),
             };
-            // The task ends only after its last reporter.
+            // The task ends only after the last reporter is dropped.
             let _ = self.commands.send(ReporterCommand::Line(log)).await;
         }
     }
 
-    /// What the job must not say; more may be added.
+    /// The secrets to mask; more can be added.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 
-    /// A line that opens a stage (wire-protocol 5.13).
+    /// Opens a stage (wire-protocol 5.13).
     pub(crate) async fn stage(&self, stage: &str) {
         self.line(LogSource::ProvisionerDaemon, LogLevel::Info, stage, "").await;
     }
 
-    /// The log of a stage without lines below `lowest`.
+    /// The log of a stage, without lines below `min_level`.
     pub(crate) fn stage_log(&self, stage: &'static str, min_level: LogLevel) -> StageLog {
         StageLog { reporter: self.clone(), stage, min_level: Some(min_level), buffered: None }
     }
 
-    /// Sends everything that waits.
+    /// Sends all queued lines.
     pub(crate) async fn flush(&self) {
         let (done, wait) = oneshot::channel();
         if self.commands.send(ReporterCommand::Flush(done)).await.is_ok() {
@@ -124,7 +124,7 @@ impl Reporter {
         }
     }
 
-    /// An update that is more than log lines; its failure is the caller's.
+    /// Sends an update that is more than log lines; the caller handles its failure.
     pub(crate) async fn update(
         &self,
         request: pb::UpdateJobRequest,
@@ -135,7 +135,7 @@ impl Reporter {
     }
 }
 
-/// Lines that wait.
+/// Buffered lines.
 type HeldLines = Vec<(LogLevel, String)>;
 
 /// The log of one stage.
@@ -143,14 +143,14 @@ type HeldLines = Vec<(LogLevel, String)>;
 pub(crate) struct StageLog {
     reporter: Reporter,
     stage: &'static str,
-    /// None keeps silent.
+    /// `None` drops all lines.
     min_level: Option<LogLevel>,
-    /// Lines of which it is not known yet whether they are worth saying.
+    /// Lines that are logged only after [`StageLog::release`].
     buffered: Option<Arc<Mutex<HeldLines>>>,
 }
 
 impl StageLog {
-    /// For commands whose words are of no use to people.
+    /// A log that drops everything, for commands whose output does not help users.
     pub(crate) fn silent(&self) -> Self {
         Self { min_level: None, ..self.clone() }
     }
@@ -174,12 +174,12 @@ impl StageLog {
         self.reporter.line(LogSource::Provisioner, level, self.stage, text).await;
     }
 
-    /// The same log, whose lines wait for [`StageLog::release`] and are never said without it.
+    /// The same log, but lines are buffered until [`StageLog::release`], and dropped without it.
     pub(crate) fn buffered(self) -> Self {
         Self { buffered: Some(Arc::default()), ..self }
     }
 
-    /// Says what waits.
+    /// Logs the buffered lines.
     pub(crate) async fn release(&self) {
         let Some(buffered) = &self.buffered else { return };
         let lines = std::mem::take(&mut *buffered.lock().unwrap_or_else(PoisonError::into_inner));
@@ -193,16 +193,16 @@ struct UpdateSender {
     job: JobClient,
     cancel: Cancel,
     schedule: UpdateSchedule,
-    /// Lines the server has not acknowledged, the oldest first; those of a batch on its way are among them.
+    /// Lines that the server has not acknowledged, oldest first, including those of a batch in flight.
     waiting: VecDeque<pb::Log>,
     waiting_bytes: usize,
-    /// The batch, or heartbeat, on its way.
+    /// The batch or heartbeat in flight.
     sending: Option<SendFuture>,
     flush_at: Option<Instant>,
     sent_at: Instant,
-    /// An update failed for good: the job is being ended, and what it still says is dropped.
+    /// An update failed permanently: the job is being ended, and further lines are dropped.
     broken: bool,
-    /// The server keeps no further line.
+    /// The server stores no further lines.
     log_full: bool,
 }
 
@@ -210,7 +210,7 @@ type SendFuture = Pin<Box<dyn Future<Output = Result<LogReceipt, CallError>> + S
 
 impl UpdateSender {
     async fn run(mut self, mut commands: mpsc::Receiver<ReporterCommand>) {
-        // A cut right after the acquire must find the job held.
+        // When the connection is cut right after the acquire, the daemon must already hold the job's token.
         self.job.request_token().await;
         loop {
             let heartbeat_at = self.sent_at + self.schedule.interval;
@@ -251,7 +251,7 @@ impl UpdateSender {
         }
     }
 
-    /// Sends everything that waits; with nothing to send it does nothing.
+    /// Sends all queued lines; does nothing without any.
     async fn flush(&mut self) {
         loop {
             if self.sending.is_some() {
@@ -265,7 +265,7 @@ impl UpdateSender {
         }
     }
 
-    /// Puts the oldest lines on their way; without any it is a heartbeat.
+    /// Sends the oldest lines; without any this is a heartbeat.
     fn send_batch(&mut self) {
         self.flush_at = None;
         if self.broken {
@@ -277,7 +277,7 @@ impl UpdateSender {
             bytes += log.encoded_len();
             bytes <= BATCH_BYTES
         };
-        // One line is far smaller than a batch, so there is always progress.
+        // A single line is far smaller than a batch, so each batch makes progress.
         let batch: Vec<pb::Log> = self.waiting.iter().take(BATCH_LINES).take_while(fits).cloned().collect();
         let (job, retry) = (self.job.clone(), self.schedule.retry);
         self.sending = Some(Box::pin(async move { job.deliver(retry, &batch).await }));
@@ -308,7 +308,7 @@ impl UpdateSender {
             }
         }
         if !self.waiting.is_empty() {
-            // What arrived while the batch was on its way has waited long enough.
+            // Lines that arrived while the batch was in flight have waited long enough.
             self.flush_at = Some(Instant::now());
         }
     }
@@ -332,7 +332,7 @@ impl UpdateSender {
         result
     }
 
-    /// Official daemons look only at answers to heartbeats, and miss a cancel while a job logs steadily.
+    /// Official daemons check only answers to heartbeats, and miss a cancel while a job logs steadily.
     fn apply_cancel(&self, canceled: bool) {
         if canceled {
             self.cancel.request(Urgency::Graceful);
@@ -340,7 +340,7 @@ impl UpdateSender {
     }
 }
 
-/// The result of what is on its way, once.
+/// The result of the call in flight, once.
 async fn wait_for_send(sending: &mut Option<SendFuture>) -> Result<LogReceipt, CallError> {
     match sending {
         Some(running) => {

@@ -1,5 +1,5 @@
-//! What a killed process of this daemon left on the disk: states that may be newer than the server's, and the right to
-//! hand them over (docs/extensions.md, Salvage).
+//! States that a killed process of this daemon left on disk, which may be newer than the server's, and the
+//! tokens to hand them over (docs/extensions.md, Salvage).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use crate::connection::{Backoff, ConnectionHandle};
 use crate::files::job_file::JobFile;
 use crate::terraform::journal::StateVersion;
 
-/// Longest record that is read.
+/// Upper bound of a record file.
 const RECORD_BYTES: u64 = 4096;
 
-/// Between two tries to hand a state over on connections that break.
+/// Delays between attempts to hand over a state when connections break.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(200);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What a job's directory says about the job. It holds the token, so only the daemon's user may read it.
+/// Job id and token, stored in the job's directory. The token is secret, so only the daemon's user may read the
+/// file.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct JobRecord {
     job_id: String,
@@ -32,7 +33,7 @@ impl JobRecord {
         Self { job_id: job_id.to_owned(), token: hex::encode(token) }
     }
 
-    /// Writes the record so that it is whole at any time.
+    /// Writes the record atomically.
     pub(crate) fn write(&self, file: &JobFile) -> std::io::Result<()> {
         file.write(&serde_json::to_vec(self)?)
     }
@@ -42,7 +43,7 @@ impl JobRecord {
     }
 }
 
-/// A job's directory that outlived its process, with a state in it.
+/// A job's directory that outlived its process and contains a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SalvagedState {
     pub(crate) dir: PathBuf,
@@ -51,7 +52,7 @@ pub(crate) struct SalvagedState {
 }
 
 impl SalvagedState {
-    /// Removes the directory: the server has what is in it.
+    /// Removes the directory; the server has the state.
     pub(crate) async fn remove(self) {
         let dir = self.dir.clone();
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(dir)).await;
@@ -60,7 +61,7 @@ impl SalvagedState {
         }
     }
 
-    /// The state and the right to hand it over; none when either is missing or broken.
+    /// The state and the token; `None` when either is missing or invalid.
     fn read(&self) -> Option<Journal> {
         let record = JobRecord::read(&self.record)?;
         let state = Bytes::from(self.state.read(STATE as u64).ok()?);
@@ -70,7 +71,7 @@ impl SalvagedState {
     }
 }
 
-/// Hands over what was left, one after the other, as soon as there is a server that takes it.
+/// Hands over the states one by one, as soon as a server accepts them.
 pub(crate) async fn salvage_all(link: &ConnectionHandle, salvaged: Vec<SalvagedState>) {
     for one in salvaged {
         let reading = one.clone();

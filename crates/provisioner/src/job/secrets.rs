@@ -1,10 +1,10 @@
-//! What a job knows and must not say.
+//! The secrets of a job, to be masked.
 
 use coder_wire::messages::provisioner::{Metadata, TemplateVariable, VariableValue};
 use coder_wire::messages::provisionerd as pb;
 use pb::acquired_job::Type;
 
-/// The secrets that come with a job.
+/// The secrets in an acquired job.
 pub(super) fn of_job(job: &pb::AcquiredJob) -> Vec<&str> {
     let mut secrets = Vec::new();
     let metadata = match &job.r#type {
@@ -18,7 +18,7 @@ pub(super) fn of_job(job: &pb::AcquiredJob) -> Vec<&str> {
             secrets.extend(of_variables(&dry_run.variable_values));
             dry_run.metadata.as_ref()
         }
-        // Every value of an import is marked; which are sensitive is known after parsing.
+        // All values of an import are marked; parsing shows which are sensitive.
         Some(Type::TemplateImport(import)) => import.metadata.as_ref(),
         None => None,
     };
@@ -39,7 +39,7 @@ fn of_metadata(metadata: &Metadata) -> impl Iterator<Item = &str> {
     own.into_iter().chain(metadata.running_agent_auth_tokens.iter().map(|token| token.token.as_str()))
 }
 
-/// The values of variables that a template declares as sensitive, its defaults among them.
+/// The values, including defaults, of variables that a template declares as sensitive.
 pub(super) fn of_declared<'a>(
     declared: &'a [TemplateVariable],
     values: &'a [VariableValue],

@@ -1,4 +1,4 @@
-//! The directory of one job, and the removal of those that earlier daemons left behind.
+//! The directory of one job, and the cleanup of directories that earlier daemons left behind.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -20,30 +20,30 @@ const TEMPLATE: &str = "template";
 const STATE: &str = "template/terraform.tfstate";
 const RECORD: &str = "private/job.json";
 
-/// Beginning of the names of locks; the id of the directory follows.
+/// Prefix of lock files; the id of the directory follows.
 const LOCK: &str = "lock-";
 
-/// How often a new lock is tried to be taken, and the time in between.
+/// Attempts to lock a new lock file, and the delay between them.
 const LOCK_ATTEMPTS: usize = 100;
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// Leftovers of daemons that were killed are removed after this time (terraform 1.3).
+/// Directories of killed daemons are removed after this time (terraform 1.3).
 const MAX_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Directories of one job; removed when dropped.
+/// The directory of one job; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct WorkDir {
     root: PathBuf,
-    /// The state may be nowhere else.
+    /// The server may not have the state yet.
     keep_state_on_drop: AtomicBool,
-    /// How many processes outlived the job, once they have been ended.
+    /// How many processes outlived the job; set once they were killed.
     killed_orphans: OnceLock<usize>,
-    /// Says to other daemons that somebody works here.
+    /// Tells other daemons that the job is running.
     _lock: JobLock,
 }
 
 impl WorkDir {
-    /// Makes fresh private directories below `parent`. Blocks, so call it off the async threads.
+    /// Creates private directories below `parent`. Blocks: call it off the async threads.
     pub(crate) fn create(parent: &Path, now: SystemTime) -> std::io::Result<Self> {
         private_dirs(parent)?;
         remove_stale(parent, now);
@@ -60,7 +60,7 @@ impl WorkDir {
         })
     }
 
-    /// What marks the processes of this job.
+    /// Identifies the processes of this job.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -70,7 +70,7 @@ impl WorkDir {
         self.root.join(TEMPLATE)
     }
 
-    /// A folder whose content no template can name by accident.
+    /// A directory whose content no template can name by accident.
     pub(crate) fn private_dir(&self) -> PathBuf {
         self.root.join("private")
     }
@@ -80,17 +80,17 @@ impl WorkDir {
         self.private_dir().join(name)
     }
 
-    /// The same, for the daemon's own reading and writing.
+    /// The same, for reads and writes of the daemon.
     pub(crate) fn private_file(&self, name: &str) -> JobFile {
         JobFile::new(&self.root, Path::new("private").join(name))
     }
 
-    /// A file of the template's folder.
+    /// A file in the template's directory.
     pub(crate) fn in_template(&self, name: &str) -> JobFile {
         JobFile::new(&self.root, Path::new(TEMPLATE).join(name))
     }
 
-    /// Whether a folder of the template, as a path below it, is what it seems to be: no link leads elsewhere.
+    /// Whether a directory below the template's is reached without links.
     pub(crate) fn is_plain(&self, folder: &str) -> bool {
         job_file::is_plain_dir(&self.root, &Path::new(TEMPLATE).join(folder))
     }
@@ -99,18 +99,19 @@ impl WorkDir {
         JobFile::new(&self.root, STATE)
     }
 
-    /// Where job and token are noted for a process after this one.
+    /// Where the job's id and token are stored for a later process.
     pub(crate) fn record_file(&self) -> JobFile {
         JobFile::new(&self.root, RECORD)
     }
 
-    /// From now on the state outlives the directory, however the job ends: Terraform is about to change it.
+    /// From now on the state is kept however the job ends: Terraform is about to change it.
     pub(crate) fn preserve_state(&self) {
         self.keep_state_on_drop.store(true, Ordering::Relaxed);
     }
 
-    /// Removes everything but the state, if there is one, and what is needed to hand it over. With `is_alone` no process of
-    /// the job can be left, as each command was the first of a namespace and has ended. Blocks, so call it off the async threads.
+    /// Removes everything but the state, if there is one, and the record that is needed to salvage it. With
+    /// `no_orphans` no process of the job can be left, because each command was the first process of a
+    /// namespace and has ended. Blocks: call it off the async threads.
     pub(crate) fn finish(self, no_orphans: bool) -> Option<SalvagedState> {
         self.keep_state_on_drop.store(false, Ordering::Relaxed);
         if no_orphans {
@@ -119,7 +120,7 @@ impl WorkDir {
         self.salvage()
     }
 
-    /// Terraform has ended, but what it started may not have. Looks for it once.
+    /// Terraform has ended, but its child processes may not have. Searches for them once.
     fn end_processes(&self) -> usize {
         *self.killed_orphans.get_or_init(|| orphans::kill_all(&self.root))
     }
@@ -131,7 +132,7 @@ impl WorkDir {
         let moved = self.state_file().length().is_ok().then(|| {
             private_dirs(&left.dir.join(TEMPLATE)).ok()?;
             private_dirs(&left.dir.join("private")).ok()?;
-            // Without a record the state is still there for people.
+            // Without a record people can still find the state.
             let _ = self.record_file().move_to(&left.record);
             self.state_file().move_to(&left.state).ok()
         });
@@ -139,7 +140,7 @@ impl WorkDir {
     }
 }
 
-/// Puts a state where a process after this one looks for it. Blocks, so call it off the async threads.
+/// Stores a state where a later process looks for it. Blocks: call it off the async threads.
 pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<SalvagedState> {
     let left = salvaged_in(&std::path::absolute(parent)?.join(format!("{PREFIX}{}", Uuid::new_v4())));
     private_dirs(&left.dir.join(TEMPLATE))?;
@@ -148,7 +149,7 @@ pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<Salvage
     Ok(left)
 }
 
-/// The places of state and record in a job's directory.
+/// The paths of state and record in a job's directory.
 fn salvaged_in(dir: &Path) -> SalvagedState {
     SalvagedState { dir: dir.to_owned(), record: JobFile::new(dir, RECORD), state: JobFile::new(dir, STATE) }
 }
@@ -164,7 +165,7 @@ impl Drop for WorkDir {
         if killed > 0 {
             tracing::info!(killed, "processes that outlived their job were ended");
         }
-        // Processes that were killed a moment ago may still be writing; what stays is removed as stale later.
+        // Processes that were just killed may still be writing; what remains is removed later as stale.
         for _ in 0..3 {
             match std::fs::remove_dir_all(&self.root) {
                 Ok(()) => return,
@@ -176,7 +177,7 @@ impl Drop for WorkDir {
     }
 }
 
-/// Holds a directory of jobs for one daemon; the operating system gives it up with the process.
+/// Locks a directory of jobs for one daemon; the operating system releases it with the process.
 #[derive(Debug)]
 pub(crate) struct WorkDirClaim {
     _lock: std::fs::File,
@@ -185,11 +186,13 @@ pub(crate) struct WorkDirClaim {
 }
 
 impl WorkDirClaim {
-    /// Takes the directory, and ends and removes what a killed daemon left in it; only states stay for a week. `None` when another daemon works
-    /// there. Blocks, so call it off the async threads.
+    /// Locks the directory, kills the processes of killed daemons and removes their directories; only states
+    /// are kept for a week. `None` when another daemon uses the directory. Blocks: call it off the async
+    /// threads.
     pub(crate) fn take(parent: &Path) -> std::io::Result<Option<Self>> {
         private_dirs(parent)?;
-        // Who comes second waits until the first has cleared away: what it makes then is not taken for something left.
+        // A second daemon waits until the first one has cleaned up, so that its new directories are not taken
+        // for stale ones.
         let clearing = std::fs::File::create(parent.join("clearing"))?;
         flock(&clearing, FlockOperation::LockExclusive)?;
         let lock = std::fs::File::create(parent.join("lock"))?;
@@ -198,13 +201,13 @@ impl WorkDirClaim {
         }
         let mut left = Vec::new();
         for dir in job_dirs(&std::path::absolute(parent)?) {
-            // A daemon that came second before may still work there.
+            // A daemon that started second may still be running there.
             let Some(_lock) = JobLock::take(&dir)? else { continue };
             let killed = orphans::kill_all(&dir);
             let salvaged_state = salvaged_in(&dir);
-            // Terraform begins with an empty file.
+            // Terraform starts with an empty file.
             if salvaged_state.state.length().is_ok_and(|length| length > 0) {
-                // Nobody else knows what had been made by then, so it stays until it is stale or with the server.
+                // Only this state says what was created, so it is kept until it is stale or salvaged.
                 tracing::debug!(state = %salvaged_state.state.path().display(), killed, "a job of a killed daemon left a state");
                 left.push(salvaged_state);
                 continue;
@@ -226,8 +229,8 @@ fn job_dirs(parent: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The right to a job's directory: a locked file beside it, where its programs do not reach. The operating system gives it up
-/// with the process.
+/// Locks a job's directory by a file beside it, which its programs cannot reach. The operating system releases
+/// it with the process.
 #[derive(Debug)]
 struct JobLock {
     path: PathBuf,
@@ -235,7 +238,8 @@ struct JobLock {
 }
 
 impl JobLock {
-    /// That of a directory which is not there yet. A daemon that starts may just be looking at it.
+    /// Locks a directory that does not exist yet. A starting daemon may be inspecting the lock file at this
+    /// moment.
     fn take_new(dir: &Path) -> std::io::Result<Self> {
         for _ in 0..LOCK_ATTEMPTS {
             if let Some(lock) = Self::take(dir)? {
@@ -246,7 +250,7 @@ impl JobLock {
         Err(std::io::Error::other("somebody holds the lock of a new directory"))
     }
 
-    /// None while another holds it. The directory need not be there yet.
+    /// `None` while another process holds it. The directory need not exist yet.
     fn take(dir: &Path) -> std::io::Result<Option<Self>> {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().replacen(PREFIX, LOCK, 1);
         let path = dir.with_file_name(name);
@@ -257,7 +261,7 @@ impl JobLock {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
-            // Whoever held it before may have removed it meanwhile.
+            // The previous holder may have removed the file meanwhile.
             if path.metadata().is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
             {
                 return Ok(Some(Self { path, _file: file }));
@@ -268,25 +272,25 @@ impl JobLock {
 
 impl Drop for JobLock {
     fn drop(&mut self) {
-        // An empty file that stays harms nobody.
+        // A leftover empty file is harmless.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// The files that jobs of a directory hold.
+/// The lock files of a directory of jobs.
 pub(crate) fn locks(parent: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     let locks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(LOCK));
     locks.map(|entry| entry.path()).collect()
 }
 
-/// Whether the job of such a file is still at work.
+/// Whether the job of a lock file is still running.
 pub(crate) fn is_held(lock: &Path) -> bool {
     let Ok(file) = std::fs::File::open(lock) else { return false };
     matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::WOULDBLOCK))
 }
 
-/// Removes directories of jobs that nobody has touched for a week.
+/// Removes directories of jobs that were not modified for a week.
 fn remove_stale(parent: &Path, now: SystemTime) {
     for dir in job_dirs(parent) {
         let modified = dir.metadata().and_then(|file| file.modified()).ok();
@@ -349,7 +353,7 @@ mod tests {
             remove_stale(parent.path(), modified + age);
             assert_eq!(dir.exists(), stays, "{age:?}");
         }
-        // A clock that was set back makes nothing old.
+        // A clock that was set back makes no directory stale.
         std::fs::create_dir(&dir).unwrap();
         let before = dir.metadata().unwrap().modified().unwrap() - MAX_UNUSED * 2;
         remove_stale(parent.path(), before);
@@ -383,7 +387,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let first = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(WorkDirClaim::take(parent.path()).unwrap().is_none());
-        // The second works without a claim, and the first ends.
+        // The second works without the lock of the directory, and the first ends.
         let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
         let mut program = orphans::spawn_orphan(work.root());
         drop(first);

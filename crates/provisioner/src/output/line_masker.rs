@@ -1,4 +1,4 @@
-//! Hides secrets that a tool's output cuts in two: over two lines, or over two writes that became two lines.
+//! Masks secrets that are split over two lines or two writes of a program's output.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -8,13 +8,13 @@ use coder_wire::messages::provisioner::LogLevel;
 
 use super::mask::{Masker, Secrets, replace_ranges};
 
-/// Sources of lines that are told apart; beyond it the oldest words are forgotten.
+/// Maximum number of sources; beyond it the tails are cleared.
 const MAX_SOURCES: usize = 64;
 
-/// Lines that wait for the rest of a secret that may never come.
+/// Maximum number of lines that wait for the rest of a secret.
 const MAX_WAITING: usize = 256;
 
-/// What separates the name of a provisioner from its words.
+/// Separates the name of a provisioner from its output.
 const PROVISIONER_PREFIXES: [&str; 2] = [" (local-exec): ", " (remote-exec): "];
 
 struct PendingLine {
@@ -34,15 +34,15 @@ impl PendingLine {
 struct SourceTail {
     /// Without line ends.
     text: String,
-    /// So many of the last bytes may be the beginning of a secret.
+    /// This many of the last bytes may be the start of a secret.
     open: usize,
 }
 
-/// One stream of lines. A line whose end may be the beginning of a secret waits for the next of the same source.
+/// One stream of lines. A line whose end may be the start of a secret waits for the next line of its source.
 pub(crate) struct LineMasker {
     secrets: Secrets,
     masker: Arc<Masker>,
-    /// The last words of each source.
+    /// The last output of each source.
     tails: HashMap<String, SourceTail>,
     waiting: VecDeque<PendingLine>,
 }
@@ -53,7 +53,7 @@ impl LineMasker {
         Self { secrets, masker, tails: HashMap::new(), waiting: VecDeque::new() }
     }
 
-    /// Takes a line, and gives those that can be shown, in their order.
+    /// Takes a line, and returns the lines that are complete, in order.
     pub(crate) fn push(&mut self, level: LogLevel, text: &str) -> Vec<(LogLevel, String)> {
         self.masker = self.secrets.masker();
         if self.masker.is_empty() {
@@ -86,12 +86,12 @@ impl LineMasker {
         self.release()
     }
 
-    /// What still waits, at the stream's end.
+    /// The remaining lines at the end of the stream.
     pub(crate) fn finish(&mut self) -> Vec<(LogLevel, String)> {
         self.waiting.drain(..).map(PendingLine::masked).collect()
     }
 
-    /// Hides the last bytes that a source has said, as far as they still wait.
+    /// Masks the last bytes of a source in lines that still wait.
     fn mask_previous(&mut self, source: &str, mut bytes: usize) {
         for line in self.waiting.iter_mut().rev().filter(|line| line.source == source) {
             let length = line.text.len();
@@ -104,7 +104,7 @@ impl LineMasker {
     }
 
     fn release(&mut self) -> Vec<(LogLevel, String)> {
-        // Lines wait from the first on in which a secret of its source may begin.
+        // All lines wait from the first one that may contain the start of a secret.
         let mut first_open = self.waiting.len();
         for (source, tail) in &self.tails {
             let mut open = tail.open;
@@ -123,7 +123,7 @@ impl LineMasker {
     }
 }
 
-/// Who says it, and what.
+/// Splits a line into its source and its text.
 fn split(text: &str) -> (&str, &str) {
     let end = PROVISIONER_PREFIXES.iter().filter_map(|mark| text.find(mark).map(|at| at + mark.len())).min();
     text.split_at(end.unwrap_or(0))
@@ -150,7 +150,7 @@ mod tests {
             let (head, tail) = secret.split_at(at);
             let lines = [format!("a (local-exec): say {head}"), format!("a (local-exec): {tail} end")];
             let masked = run(&[secret], &[&lines[0], &lines[1]]);
-            // Less than four bytes of it may stay, or lines would wait for everything.
+            // Less than four bytes of a secret may stay visible, or every line would wait.
             let first = if at < 4 { lines[0].as_str() } else { "a (local-exec): say (redacted)" };
             assert_eq!(masked, [first, "a (local-exec): (redacted) end"], "{at}");
         }

@@ -1,9 +1,9 @@
-//! Cuts a tool's output into lines without ever waiting for a line's end for ever.
+//! Splits output into lines of bounded length.
 
-/// A line longer than this is passed on in parts.
+/// Longer lines are passed on in parts.
 pub(crate) const MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// A whole line, or a part of one that is too long to be kept together.
+/// A whole line, or a part of one that is too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Line(Vec<u8>),
@@ -26,7 +26,7 @@ pub(crate) struct LineSplitter {
 }
 
 impl LineSplitter {
-    /// Takes what was read and gives the pieces that are complete.
+    /// Takes input, and returns the complete pieces.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<Piece> {
         let mut pieces = Vec::new();
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
@@ -56,7 +56,7 @@ impl LineSplitter {
         self.open.extend_from_slice(bytes);
     }
 
-    /// What is left when the output ends.
+    /// The last piece when the output ends.
     pub(crate) fn finish(self) -> Option<Piece> {
         if self.open.is_empty() {
             None

@@ -1,16 +1,16 @@
-//! A text as servers can store it: without NUL, and in rows of bounded length.
+//! Log text as servers can store it: without NUL, in rows of bounded length.
 
 use std::borrow::Cow;
 
-/// Longer lines become several rows.
+/// Longer lines are split into several rows.
 pub(crate) const ROW_BYTES: usize = 16 * 1024;
 
-/// Text that any server can store: no NUL (wire-protocol 4.2).
+/// Removes NUL, which no server can store (wire-protocol 4.2).
 pub(crate) fn strip_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "")) } else { Cow::Borrowed(text) }
 }
 
-/// Cuts a text into rows, at its line ends and where a line is too long.
+/// Splits a text at line ends and at the row limit.
 pub(crate) fn split_rows(text: &str) -> Vec<&str> {
     let mut split_rows = Vec::new();
     for mut line in text.split('\n') {

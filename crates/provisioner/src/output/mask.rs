@@ -1,5 +1,5 @@
-//! Keeps secrets out of what a job says: as they are, in base64 and hexadecimal, and behind whatever layers of escapes, colour
-//! codes and line breaks (`unescape.rs`).
+//! Masks secrets in a job's output: literal, in base64 and hexadecimal, and behind nested escapes, color codes
+//! and line breaks (`unescape.rs`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -13,37 +13,37 @@ use serde_json::Value;
 
 use super::unescape;
 
-/// What stands in place of a secret.
+/// Replaces a secret.
 pub(crate) const MASK: &str = "(redacted)";
 
-/// Shorter texts are everywhere; hiding them would hide everything and tell what they are.
+/// Shorter texts occur everywhere; masking them would hide everything and reveal what they are.
 const MIN_SECRET: usize = 4;
 
-/// Shorter parts of an encoded secret are found in other words.
+/// Shorter parts of an encoded secret occur in ordinary words.
 const MIN_ENCODED: usize = 6;
 
-/// Shorter lines of a secret of several lines are no secret of their own.
+/// Shorter lines of a multi-line secret are not secrets of their own.
 const MIN_LINE: usize = 8;
 
-/// Encoded forms of all secrets together, in bytes. Users choose their secrets, and searching for a form costs many times
-/// its length in memory: of longer secrets behind this bound only the texts as they are are hidden.
+/// Bound on the encoded forms of all secrets, in bytes. Users choose their secrets, and searching for a form
+/// takes many times its length in memory. Beyond the bound, only the literal text of longer secrets is masked.
 const MAX_ENCODED_BYTES: usize = 256 << 10;
 
-/// So much of a text is looked at at once.
+/// Bytes that are searched at once.
 const WINDOW: usize = 256 << 10;
 
-/// A window begins so much earlier, so that it does not begin within an escape that belongs to a secret.
+/// A window starts this much earlier, so that it does not start inside an escape sequence of a secret.
 const MARGIN: usize = 64;
 
-/// So much of a secret at a line's end makes the line wait for the next one.
+/// A line that ends with this many bytes of a secret waits for the next line.
 pub(crate) const PREFIX_BYTES: usize = 4;
 
-/// The secrets of a job at one time.
+/// Searches for the secrets that a job has at one time.
 #[derive(Default)]
 pub(crate) struct Masker {
     forms: Vec<Vec<u8>>,
     finder: Option<AhoCorasick>,
-    /// Every four bytes that follow each other in a form.
+    /// All sequences of four bytes that occur in a form.
     grams: HashSet<[u8; PREFIX_BYTES]>,
     reach: usize,
 }
@@ -58,12 +58,12 @@ impl Masker {
         if forms.is_empty() {
             return Self::default();
         }
-        // What is chosen without a word takes several megabytes for the keys of one user, in each job.
+        // The default kind takes several megabytes per job for the keys of one user.
         let kind = AhoCorasickKind::ContiguousNFA;
         let finder = match AhoCorasick::builder().kind(Some(kind)).build(&forms) {
             Ok(finder) => Some(finder),
             Err(error) => {
-                // Only absurdly many or long secrets come here.
+                // Reached only with absurdly many or long secrets.
                 tracing::error!(%error, "the job's secrets cannot be searched for; all of its output is masked");
                 None
             }
@@ -74,20 +74,20 @@ impl Masker {
         Self { grams: grams.collect(), reach: 3 * longest + MARGIN, finder, forms }
     }
 
-    /// Whether there is nothing to hide.
+    /// Whether there are no secrets.
     pub(crate) fn is_empty(&self) -> bool {
         self.forms.is_empty()
     }
 
-    /// Bytes over which a secret may extend, with usual escapes in it.
+    /// Number of bytes over which a secret may extend, including ordinary escapes.
     pub(crate) fn reach(&self) -> usize {
         self.reach
     }
 
-    /// Where secrets are; the ranges may overlap. Linear in the text, whatever is in it.
+    /// The ranges of secrets; they may overlap. Takes time linear in the text, whatever it contains.
     pub(crate) fn find(&self, text: &[u8]) -> Vec<Range<usize>> {
         let Some(finder) = &self.finder else {
-            // What cannot be searched for may be anywhere.
+            // Without a search automaton a secret may be anywhere.
             return if self.forms.is_empty() { Vec::new() } else { std::iter::once(0..text.len()).collect() };
         };
         let mut found: Vec<_> = finder.find_overlapping_iter(text).map(|found| found.range()).collect();
@@ -104,7 +104,7 @@ impl Masker {
         found
     }
 
-    /// How many of the last bytes may be the beginning of a secret that goes on elsewhere.
+    /// How many of the last bytes may be the start of a secret that continues in the next text.
     pub(crate) fn open_suffix(&self, text: &[u8]) -> usize {
         let tail = &text[text.len().saturating_sub(self.reach)..];
         let in_layers = unescape::layers(tail, true).map(|layer| {
@@ -136,7 +136,7 @@ impl Masker {
         if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replace_ranges(text, found)) }
     }
 
-    /// A JSON document whose texts, names and numbers hold no secret; `None` when there was none in it.
+    /// Masks the strings, names and numbers of a JSON document; `None` when it contains no secret.
     pub(crate) fn json(&self, document: &[u8]) -> Option<Vec<u8>> {
         if self.find(document).is_empty() {
             return None;
@@ -171,7 +171,7 @@ impl Masker {
     }
 }
 
-/// A text with the mask in place of the ranges. They must lie on borders of characters.
+/// Replaces the ranges by the mask. They must lie on character boundaries.
 pub(crate) fn replace_ranges(text: &str, mut ranges: Vec<Range<usize>>) -> String {
     ranges.sort_by_key(|range| (range.start, range.end));
     let mut masked = String::with_capacity(text.len());
@@ -189,7 +189,7 @@ pub(crate) fn replace_ranges(text: &str, mut ranges: Vec<Range<usize>>) -> Strin
     masked
 }
 
-/// The texts that are secret with a secret.
+/// Collects the texts that a secret makes secret.
 fn collect_texts(secret: &str, texts: &mut BTreeSet<String>) {
     let secret = secret.trim();
     if secret.len() < MIN_SECRET {
@@ -197,12 +197,12 @@ fn collect_texts(secret: &str, texts: &mut BTreeSet<String>) {
     }
     texts.insert(secret.to_owned());
     if secret.contains('\n') {
-        // Its lines come one by one, and a log has no line ends.
+        // Lines are logged one by one, without line ends.
         texts.insert(secret.replace(['\r', '\n'], ""));
         let lines = secret.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
         texts.extend(lines.map(str::to_owned));
     }
-    // The texts in a list or map.
+    // The strings in a list or map.
     if let Ok(value @ (Value::Array(_) | Value::Object(_))) = serde_json::from_str::<Value>(secret) {
         leaves(&value, texts);
     }
@@ -218,7 +218,7 @@ fn leaves(value: &Value, texts: &mut BTreeSet<String>) {
     }
 }
 
-/// All forms of texts, the shorter first as long as there is room for encoded ones.
+/// All forms of the texts, shorter ones first while there is room for encoded ones.
 fn forms_of(texts: BTreeSet<String>) -> BTreeSet<Vec<u8>> {
     let mut texts: Vec<String> = texts.into_iter().collect();
     texts.sort_by_key(String::len);
@@ -226,7 +226,7 @@ fn forms_of(texts: BTreeSet<String>) -> BTreeSet<Vec<u8>> {
     let mut left = MAX_ENCODED_BYTES;
     for text in texts {
         let mut encoded = BTreeSet::new();
-        // All of them together have some sixteen bytes for one.
+        // All encoded forms together take about sixteen bytes per byte.
         if text.len().saturating_mul(16) <= left {
             add_encoded(&text, &mut encoded);
         }
@@ -241,8 +241,8 @@ fn forms_of(texts: BTreeSet<String>) -> BTreeSet<Vec<u8>> {
 }
 
 fn add_encoded(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
-    // The secret may itself look as if it were escaped, and a text is searched when all escapes are gone. Forms of a URL
-    // write a blank as a plus sign.
+    // The secret itself may contain escapes, while text is searched with all escapes removed. URL forms encode
+    // a space as a plus sign.
     let innermost = [secret.to_owned(), secret.replace(' ', "+")].map(|text| unescape::innermost(&text));
     forms.extend(innermost.into_iter().filter(|form| form.len() >= MIN_ENCODED));
     for digits in [hex::encode(secret), hex::encode_upper(secret)] {
@@ -251,8 +251,8 @@ fn add_encoded(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
     forms.extend(base64_cores(secret.as_bytes()));
 }
 
-/// What the base64 of any text that contains the secret contains: for each of the three places it can begin at, the
-/// characters that depend on the secret alone.
+/// The part of the base64 encoding that depends on the secret alone, for each of the three offsets at which it
+/// can start.
 fn base64_cores(secret: &[u8]) -> Vec<Vec<u8>> {
     let mut cores = Vec::new();
     for before in 0..3 {
@@ -267,7 +267,7 @@ fn base64_cores(secret: &[u8]) -> Vec<Vec<u8>> {
     cores
 }
 
-/// The secrets of a job, to which more may come; clones share them.
+/// The secrets of a job; more can be added. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets(Arc<Mutex<KnownSecrets>>);
 
@@ -320,7 +320,7 @@ mod tests {
             json(r"hunter2\u0026\u003c\u00c4"),
             html.clone(),
             "hunter2&#38;&#x3c;Ä".to_owned(),
-            // One in the other.
+            // One encoding inside another.
             json(&html),
             "hunter2%26amp%3B%26lt%3BÄ".to_owned(),
             hex::encode(SECRET),
@@ -338,7 +338,7 @@ mod tests {
                 for text in [BASE64_STANDARD_NO_PAD.encode(&whole), BASE64_URL_SAFE_NO_PAD.encode(&whole)] {
                     let masked = masker.mask(&text).into_owned();
                     assert!(masked.contains(MASK), "{whole}: {masked}");
-                    // What is left decodes to nothing of the secret but a character at its borders.
+                    // The rest decodes to at most one character at each border of the secret.
                     assert!(masked.replace(MASK, "").len() + 10 <= text.len(), "{whole}: {masked}");
                 }
             }
@@ -405,7 +405,7 @@ mod tests {
         }
     }
 
-    /// What an attacker writes into an output costs what any other text costs.
+    /// Hostile output costs no more time than any other text.
     #[test]
     fn absurd_escapes_cost_no_more_than_other_text() {
         let masker = Masker::new(["hunter2-hunter2"]);
@@ -450,10 +450,10 @@ mod tests {
     fn texts_are_hidden_from_their_least_length_on() {
         assert_eq!(Masker::new(["abc"]).mask("abc"), "abc");
         assert_eq!(Masker::new(["abcd"]).mask("abcd"), MASK);
-        // A line of a longer secret is one of its own from eight bytes on.
+        // A line of a longer secret is masked by itself from eight bytes on.
         let masker = Masker::new(["1234567\nabcdefgh\nend of it"]);
         assert_eq!(masker.mask("1234567 abcdefgh"), "1234567 (redacted)");
-        // So is what is left of an encoded one from six on.
+        // The invariant part of an encoded secret is masked from six characters on.
         assert_eq!(Masker::new(["a b!"]).mask("YSBiIQ"), "YSBiIQ", "five characters that are sure");
         assert_eq!(Masker::new(["a b!c"]).mask("YSBiIWM"), "(redacted)M");
     }

@@ -1,32 +1,33 @@
-//! A text as it reads once escapes, colour codes and line breaks are taken away, with the place of each byte in the original.
+//! Removes escapes, color codes and line breaks from a text, and maps each byte back to its place in the
+//! original.
 //!
-//! A secret that a program prints in JSON, in a URL, in HTML or in colours is still the secret, and so is one that went
-//! through several of these. Each pass takes one layer away; the caller looks for secrets after every one.
+//! A secret that a program prints in JSON, in a URL, in HTML or in colors is still the secret, also behind
+//! several of these. Each pass removes one layer; the caller searches for secrets after each.
 
 use std::ops::Range;
 
-/// Layers that are taken away at most: JSON in JSON in JSON, in colours.
+/// Maximum number of layers: JSON in JSON in JSON, in colors.
 const PASSES: usize = 4;
 
 const ESCAPE: u8 = 0x1b;
 
-/// The longest name or number of an entity of HTML, with `&` and `;`.
+/// The longest HTML entity, with `&` and `;`.
 const ENTITY: usize = 12;
 
-/// Bytes with the place that each has in the original.
+/// Bytes, each with its range in the original.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
     pub(crate) bytes: Vec<u8>,
     places: Vec<Range<u32>>,
 }
 
-/// What stands at the beginning of some bytes.
+/// What the next bytes mean.
 enum EscapeToken {
-    /// So many bytes mean these.
+    /// This many bytes decode to these.
     Means(usize, Decoded),
-    /// The bytes end within an escape.
+    /// The input ends inside an escape sequence.
     Open,
-    /// Nothing but the byte itself.
+    /// An ordinary byte.
     Plain,
 }
 
@@ -52,7 +53,7 @@ impl Decoded {
 }
 
 impl Layer {
-    /// Where a range of this layer is in the original.
+    /// Maps a range of this layer to the original.
     pub(crate) fn original(&self, range: Range<usize>) -> Range<usize> {
         let (Some(first), Some(last)) =
             (self.places.get(range.start), self.places.get(range.end.wrapping_sub(1)))
@@ -62,15 +63,15 @@ impl Layer {
         first.start as usize..last.end as usize
     }
 
-    /// The bytes without one layer of escapes; none when there is none. With `closed` an escape at the end that is not
-    /// complete is left out, since the rest of it may follow elsewhere.
+    /// The bytes without one layer of escapes; `None` when there are none. With `closed`, an incomplete escape
+    /// at the end is dropped, because the rest may follow in the next text.
     fn next(bytes: &[u8], places: Option<&[Range<u32>]>, closed: bool) -> Option<Self> {
         if !bytes.iter().any(|byte| matches!(*byte, ESCAPE | b'\n' | b'\r' | b'\\' | b'%' | b'&')) {
             return None;
         }
         let place = |from: usize, to: usize| match places {
             Some(places) => places[from].start..places[to - 1].end,
-            // The original is bounded by the caller, far below what a number of 32 bits holds.
+            // The caller bounds the original far below what 32 bits hold.
             None => u32::try_from(from).unwrap_or(u32::MAX)..u32::try_from(to).unwrap_or(u32::MAX),
         };
         let mut layer =
@@ -98,8 +99,8 @@ impl Layer {
     }
 }
 
-/// The layers below a text, the outermost first; each costs one pass over the text. With `closed`, an escape at the end that
-/// is not complete is left out.
+/// The layers of a text, outermost first; each costs one pass over the text. With `closed`, an incomplete
+/// escape at the end is dropped.
 pub(crate) fn layers(text: &[u8], closed: bool) -> impl Iterator<Item = Layer> + use<> {
     let first = Layer::next(text, None, closed);
     let mut next = first;
@@ -121,7 +122,7 @@ pub(crate) fn innermost(text: &str) -> Vec<u8> {
 
 fn token(bytes: &[u8]) -> EscapeToken {
     match bytes[0] {
-        // What is wrapped is one text, and so is what is indented besides.
+        // A wrapped text is one text, including its indentation.
         b'\n' | b'\r' => {
             let blanks = bytes.iter().take_while(|byte| matches!(byte, b'\n' | b'\r' | b' ' | b'\t'));
             EscapeToken::Means(blanks.count(), Decoded::NOTHING)
@@ -138,7 +139,7 @@ fn token(bytes: &[u8]) -> EscapeToken {
     }
 }
 
-/// A control sequence of a terminal (ECMA-48): colours, moves of the cursor, titles and links.
+/// A terminal control sequence (ECMA-48): colors, cursor movement, titles and links.
 fn control(bytes: &[u8]) -> EscapeToken {
     let Some(kind) = bytes.get(1) else { return EscapeToken::Open };
     let rest = &bytes[2..];
@@ -157,13 +158,13 @@ fn control(bytes: &[u8]) -> EscapeToken {
             }
             EscapeToken::Open
         }
-        // The character sets of a terminal have one byte more.
+        // Sequences that select a character set have one more byte.
         b'(' | b')' => EscapeToken::Means(bytes.len().min(3), Decoded::NOTHING),
         _ => EscapeToken::Means(2, Decoded::NOTHING),
     }
 }
 
-/// What JSON, shells and programming languages write with a backslash.
+/// Backslash escapes of JSON, shells and programming languages.
 fn backslash(bytes: &[u8]) -> EscapeToken {
     let Some(kind) = bytes.get(1) else { return EscapeToken::Open };
     let plain = |byte| EscapeToken::Means(2, Decoded::byte(byte));
@@ -191,7 +192,7 @@ fn backslash(bytes: &[u8]) -> EscapeToken {
             _ => number(4),
         },
         b'0' => match bytes.get(2..4) {
-            // The one character that is mostly written in octal digits.
+            // The only character that is commonly written in octal.
             Some(b"33") => EscapeToken::Means(4, Decoded::byte(ESCAPE)),
             Some(_) => EscapeToken::Plain,
             None => EscapeToken::Open,
@@ -200,7 +201,7 @@ fn backslash(bytes: &[u8]) -> EscapeToken {
     }
 }
 
-/// A character beyond the first 65,536, which JSON writes as two.
+/// A character above U+FFFF, which JSON writes as a surrogate pair.
 fn surrogates(bytes: &[u8], high: u32) -> EscapeToken {
     let low = match bytes.get(6..8) {
         Some(b"\\u") => hexadecimal(bytes, 8, 4),
@@ -246,12 +247,12 @@ fn entity(bytes: &[u8]) -> EscapeToken {
 
 enum HexNumber {
     Is(u32),
-    /// The bytes end within it.
+    /// The input ends inside the number.
     Open,
     None,
 }
 
-/// So many hexadecimal digits at a place.
+/// `digits` hexadecimal digits at `from`.
 fn hexadecimal(bytes: &[u8], from: usize, digits: usize) -> HexNumber {
     let mut number: u32 = 0;
     for at in from..from + digits {
@@ -263,7 +264,7 @@ fn hexadecimal(bytes: &[u8], from: usize, digits: usize) -> HexNumber {
 }
 
 fn low_byte(number: u32) -> u8 {
-    // Made of two digits.
+    // It has two digits.
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 
@@ -288,7 +289,7 @@ mod tests {
             ("a\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x1b(Bd\x1bMe", "abcde"),
             (r"a\u001b[31mb\x1b[0mc\033[1md\e[2me", "abcde"),
             ("one\r\n   two\n\tthree", "onetwothree"),
-            // Nothing is complete here.
+            // None of these is complete.
             (
                 r"%6 %zz \u12 \ud83d \q & &; &bogus; &toolongtobeone; \x",
                 r"%6 %zz \u12 \ud83d \q & &; &bogus; &toolongtobeone; \x",

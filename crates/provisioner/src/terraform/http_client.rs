@@ -1,4 +1,5 @@
-//! What the daemon itself fetches: with the system's certificate authorities and the environment's proxies, and bounded.
+//! The HTTP client of the daemon's own downloads: the system's certificate authorities, the environment's
+//! proxies, bounded responses.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub(crate) enum HttpClientError {
     Client(reqwest::Error),
 }
 
-/// A client that gives up a server that says nothing for this long.
+/// A client whose requests fail when the server sends nothing for this long.
 pub(crate) fn client(read_timeout: Duration) -> Result<reqwest::Client, HttpClientError> {
     let proxies = Proxies::from_env();
     let proxy = reqwest::Proxy::custom(move |url| proxies.for_url(url).cloned());
@@ -29,7 +30,7 @@ pub(crate) fn client(read_timeout: Duration) -> Result<reqwest::Client, HttpClie
         .map_err(HttpClientError::Client)
 }
 
-/// The rest of an answer; none when it is longer than `limit` bytes.
+/// The rest of a response; `None` when it is longer than `limit` bytes.
 pub(crate) async fn body(response: &mut reqwest::Response, limit: usize) -> reqwest::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await? {

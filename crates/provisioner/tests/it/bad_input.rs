@@ -1,4 +1,4 @@
-//! Everything a template, a server or a provider can get wrong: each ends in words that name it, and nothing is lost.
+//! Mistakes of templates, servers and providers: each fails with an error that names it, and nothing is lost.
 
 use coder_requirements::Requirement;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn error_of(job: pb::AcquiredJob) -> pb::FailedJob {
     server.failed().await.1
 }
 
-/// An agent on a resource, with more lines.
+/// An agent on a resource, with additional lines.
 fn with_agent(lines: &str) -> Bytes {
     tar(&[(
         "main.tf",
@@ -74,7 +74,7 @@ async fn what_a_template_does_not_say_right_is_named() {
     assert!(!broken.contains("encountered problems"), "{broken}");
 }
 
-/// What waits until the plan is known to be good is not lost, even when there is much of it.
+/// Buffered lines of a plan are all logged, even if there are many.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_that_fails_alone_says_why() {
     let real = coder_requirements::require!(program Terraform);
@@ -119,7 +119,7 @@ async fn values_that_a_parameter_does_not_take_are_named() {
     assert!(failed.error.contains("mars"), "{}", failed.error);
 }
 
-/// A provider that comes with its template, as a shell script.
+/// A provider in its template, as a shell script.
 fn with_provider(script: &str) -> Bytes {
     let file = format!(
         "{}/example.com/acme/odd/1.0.0/{}/terraform-provider-odd_v1.0.0",
@@ -169,7 +169,7 @@ async fn a_provider_that_hangs_can_be_canceled() {
     let started = dir.path().join("started");
     let _running = Running::with(&server, |config, _| config.exit_timeout = Duration::from_millis(300));
     let script = format!("#!/bin/sh\n: > '{}'\nexec sh -c 'sleep 1000; : {marker}'\n", started.display());
-    // A provider that hangs says nothing, so the cancel comes with the next sign of life.
+    // A provider that hangs prints nothing, so the cancel arrives with the next heartbeat.
     let seen = started.clone();
     server.script(move |_| seen.exists().then(Answer::canceled));
     server.give(start(with_provider(&script)));
@@ -178,7 +178,7 @@ async fn a_provider_that_hangs_can_be_canceled() {
     assert!(!runs_with(&marker), "the provider was ended with its job");
 }
 
-/// The state of a workspace that runs.
+/// The state of a running workspace.
 async fn state_of(archive: &Bytes) -> Bytes {
     let (server, _running) = run_one(start(archive.clone())).await;
     let (_, completed) = server.completed().await;
@@ -186,7 +186,7 @@ async fn state_of(archive: &Bytes) -> Bytes {
     built.state
 }
 
-/// The state that a failed build hands over; empty means that the server's stays.
+/// The state that a failed build reports; empty when the server keeps its own.
 fn handed(failed: &pb::FailedJob) -> &[u8] {
     let Some(pb::failed_job::Type::WorkspaceBuild(build)) = &failed.r#type else { panic!("no arm") };
     &build.state
@@ -223,7 +223,7 @@ async fn a_plan_that_is_stale_changes_nothing() {
     let real = coder_requirements::require!(program Terraform);
     let archive = tar(&[("main.tf", &PLAIN.replace("\"x\"", "timestamp()"))]);
     let state = state_of(&archive).await;
-    // Something else writes the state between plan and apply.
+    // Another program writes the state between plan and apply.
     let script = "if test \"$1\" = apply; then sed -i 's/\"serial\": [0-9]*/\"serial\": 77/' terraform.tfstate; fi; exec \"$REAL\" \"$@\"";
     let server = Server::new();
     let _running = Running::with_stand_in(&server, &real, script);
@@ -312,11 +312,11 @@ async fn module_archives_are_what_was_announced_or_refused() {
     }
 }
 
-/// A small file system of its own.
+/// A small file system.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// None where mounting is not permitted; then the test is skipped.
+    /// `None` where mounting is not permitted; the test is then skipped.
     #[track_caller]
     fn new() -> Option<Self> {
         if !coder_requirements::has(Requirement::Mounts) {
@@ -338,7 +338,7 @@ impl Drop for Disk {
     }
 }
 
-/// The disk is filled by a stand-in when one of Terraform's commands begins.
+/// A stand-in fills the disk when one of Terraform's commands starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_named_in_every_phase_and_states_survive() {
     let real = coder_requirements::require!(program Terraform);
@@ -357,11 +357,11 @@ async fn a_full_disk_is_named_in_every_phase_and_states_survive() {
             config.cache_dir = cache.clone();
             config.terraform = TerraformSource::File(program);
         });
-        // Planning something new writes more than planning nothing.
+        // Planning a new resource writes more than an empty plan.
         let archive = tar(&[("main.tf", &PLAIN.replace("\"x\"", "timestamp()"))]);
         let mut job = build(archive, WorkspaceTransition::Start, state.clone());
         if phase == "unpacking" {
-            // Longer than the disk, and still short enough for a message.
+            // Longer than the disk, but short enough for a message.
             let big = "x".repeat(3_600_000);
             job.template_source_archive = tar(&[("main.tf", PLAIN), ("big", &big)]);
         }

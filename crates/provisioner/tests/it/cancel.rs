@@ -1,4 +1,4 @@
-//! Jobs that are ended by their users.
+//! Jobs that users cancel.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use coder_wire::messages::provisionerd as pb;
 use crate::server::{Answer, Server};
 use crate::setup::{PLAIN, Running, runs_with, stand_in, start, tar};
 
-/// A resource that never gets ready; the marker makes its process findable.
+/// A resource that never becomes ready; the marker identifies its process.
 fn endless(marker: &str) -> String {
     format!(
         "resource \"terraform_data\" \"made\" {{ input = 1 }}\n\
@@ -109,7 +109,7 @@ async fn processes_that_hide_in_a_session_of_their_own_end_with_the_job() {
     server.give(start(tar(&[("main.tf", &template)])));
     let (record, _) = server.completed().await;
     assert!(record.has_line("(local-exec): left"));
-    // The kernel takes a moment to end what was killed.
+    // The kernel takes a moment to end a killed process.
     let deadline = Instant::now() + Duration::from_secs(20);
     while runs_with(&marker) {
         assert!(Instant::now() < deadline, "it is still there");
@@ -123,8 +123,8 @@ async fn a_job_canceled_in_any_phase_leaves_nothing_behind() {
     let module = "module \"m\" {\n  source = \"./m\"\n}\n";
     for phase in ["get", "init", "graph", "plan", "apply"] {
         let marker = format!("phase-{}", uuid::Uuid::new_v4().simple());
-        // The shell that is interrupted leaves something behind that has no mark, no group and no session of the job. It says
-        // more than is held back of a graph.
+        // The interrupted shell leaves a process without the job's marker, group and session. It prints more
+        // than a graph's log buffers.
         let script = format!(
             "if [ \"$1\" = {phase} ] && [ -e stays ]; then\n\
              env -i setsid sh -c 'sleep 1000; : {marker}' >/dev/null 2>&1 &\n\
@@ -136,7 +136,7 @@ async fn a_job_canceled_in_any_phase_leaves_nothing_behind() {
         server.script(move |update| {
             let was_seen = seen;
             seen |= update.logs.iter().any(|line| line.output == wanted);
-            // Only the job that says so; the next one goes on.
+            // Only the job that reports it; the next one continues.
             (seen && !was_seen).then(Answer::canceled)
         });
         let running = Running::with(&server, |config, dir| {
@@ -149,7 +149,7 @@ async fn a_job_canceled_in_any_phase_leaves_nothing_behind() {
         server.give(start(tar(&[("main.tf", module), ("m/main.tf", PLAIN)])));
         let record = server.wait_for("the next build", |record| !record.completed.is_empty()).await;
         assert_eq!(record.failed.len(), 1, "after {phase}: {:?}", record.failed);
-        // The last directory goes when the server has the result.
+        // The last directory is removed when the server has the result.
         let until = Instant::now() + Duration::from_secs(20);
         while running.sessions() > 0 {
             assert!(Instant::now() < until, "a directory is left after {phase}");

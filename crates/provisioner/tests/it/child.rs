@@ -1,4 +1,4 @@
-//! A daemon in a process of its own, connected to a test's server by a socket.
+//! A daemon in another process, connected to a test's server by a socket.
 
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
@@ -16,13 +16,13 @@ use crate::server::Server;
 
 const SOCKET: &str = "CODER_TEST_CHILD_SOCKET";
 const CACHE: &str = "CODER_TEST_CHILD_CACHE";
-/// Names the program in place of Terraform.
+/// Names the program to run instead of Terraform.
 pub(crate) const TERRAFORM: &str = "CODER_TEST_CHILD_TERRAFORM";
 /// Names what jobs see of the home directory.
 pub(crate) const JOB_HOME: &str = "CODER_TEST_CHILD_JOB_HOME";
-/// Says whether jobs are kept apart.
+/// The isolation mode.
 pub(crate) const ISOLATION: &str = "CODER_TEST_CHILD_ISOLATION";
-/// Says how many jobs it runs at once.
+/// The number of slots.
 pub(crate) const SLOTS: &str = "CODER_TEST_CHILD_SLOTS";
 
 /// Serves daemons at a socket.
@@ -50,7 +50,7 @@ impl Connector for Socket {
     }
 }
 
-/// Not a test of its own: the daemon that others start as a process, to kill or to measure it.
+/// Not a test: the daemon process that other tests start, to kill or measure it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_in_a_process_of_its_own() {
     let (Some(socket), Some(cache)) = (std::env::var_os(SOCKET), std::env::var_os(CACHE)) else { return };
@@ -74,12 +74,12 @@ async fn a_daemon_in_a_process_of_its_own() {
 pub(crate) struct Child(process::Child);
 
 impl Child {
-    /// Starts a daemon with these variables in its environment.
+    /// Starts a daemon with these environment variables.
     pub(crate) fn start(socket: &Path, cache: &Path, variables: &[(&str, &Path)]) -> Self {
         Self::spawn(Command::new(std::env::current_exe().unwrap()), socket, cache, variables)
     }
 
-    /// The same, with a small file system of its own as its cache directory. None where that cannot be made.
+    /// The same, with a small file system as its cache directory. `None` where it cannot be mounted.
     pub(crate) fn on_small_disk(
         socket: &Path,
         cache: &Path,
@@ -96,7 +96,7 @@ impl Child {
         };
         let mount = format!("mount -t tmpfs -o size={mebibytes}m,mode=700 none \"$1\"");
         std::fs::create_dir_all(cache).unwrap();
-        // The shell becomes the program that it is named after.
+        // The shell execs the program.
         let script = format!("{mount} && shift && exec \"$0\" \"$@\"");
         let command = apart(&script, &std::env::current_exe().unwrap());
         Self::spawn(command, socket, cache, variables)
@@ -111,12 +111,12 @@ impl Child {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// A path as this daemon sees it.
+    /// A path in the daemon's mount namespace.
     pub(crate) fn seen(&self, path: &Path) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{}", self.0.id(), path.display()))
     }
 
-    /// The most resident memory it had so far, in bytes.
+    /// Its peak resident memory in bytes.
     pub(crate) fn peak(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! The server's side of granted extensions, by the rules of docs/extensions.md.
+//! The server side of granted extensions, as specified in docs/extensions.md.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::server::{Record, answer_with, request};
 
-/// One job as the server knows it.
+/// A job as the server knows it.
 #[derive(Default)]
 struct Job {
     tokens: u64,
@@ -34,12 +34,12 @@ impl Job {
     }
 }
 
-/// What the server has granted, and what it knows because of it.
+/// What the server has granted, and the state of these extensions.
 pub(crate) struct Extended {
     granted: Mutex<Extensions>,
     jobs: Mutex<HashMap<String, Job>>,
     notifications: watch::Sender<Vec<Kind>>,
-    /// The next so many answers to Logs are lost, after the lines were stored.
+    /// This many answers to Logs are lost after the lines were stored.
     lost_answers: Mutex<usize>,
     pub(crate) grace_ms: Mutex<i64>,
 }
@@ -81,7 +81,7 @@ impl Extended {
         *self.lost_answers.lock().unwrap() = count;
     }
 
-    /// Answers a call of an extension; false when it is none.
+    /// Answers a call of an extension; returns false for other calls.
     pub(crate) async fn call(
         &self,
         method: &str,

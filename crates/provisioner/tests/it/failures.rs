@@ -1,4 +1,4 @@
-//! Jobs that cannot work: each is failed with words that help, and the daemon goes on.
+//! Jobs that cannot run: each fails with a helpful error, and the daemon continues.
 
 use bytes::Bytes;
 use coder_provisioner::TerraformSource;
@@ -144,7 +144,7 @@ async fn init_alone_is_tried_again_and_only_when_a_remote_failed() {
     }
 }
 
-/// Secrets of the daemon are in its environment; jobs get neither them nor what was not named.
+/// The daemon's environment contains secrets; jobs get neither these nor variables that were not named.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_sees_only_what_was_named_of_the_environment() {
     let real = coder_requirements::require!(program Terraform);

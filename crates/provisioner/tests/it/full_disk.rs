@@ -1,4 +1,4 @@
-//! A disk that is full, in every phase of a job: the job fails with words that say so, and the next one works.
+//! A full disk in every phase of a job: the job fails with an error that says so, and the next one works.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::setup::{PLAIN, stand_in, start, tar};
 /// Less than a message may have, so that a template can fill it.
 const DISK_MIB: u32 = 3;
 
-/// Fills the disk in the phase that the template names, before Terraform itself begins; or in the middle of an apply.
+/// Fills the disk in the phase that the template names, before Terraform starts, or during an apply.
 const FILLS: &str = "if [ \"$1\" = \"$(cat phase 2>/dev/null)\" ]; then cat /dev/zero > fill 2>/dev/null; fi\nexec \"$REAL\" \"$@\"";
 
-/// What is said, whoever says it.
+/// The message of a full disk from any program.
 fn says_so(text: &str) -> bool {
     let text = text.to_lowercase();
     text.contains("no space left on device") || text.contains("disk is full")
@@ -58,7 +58,7 @@ async fn a_full_disk_fails_the_job_and_not_the_daemon() {
     let large = "x".repeat((DISK_MIB as usize * 1024 + 512) << 10);
     let needs =
         "terraform {\n  required_providers {\n    large = { source = \"example.test/acme/large\" }\n  }\n}\n";
-    // The first resource is made before the disk is full.
+    // The first resource is created before the disk is full.
     let in_apply = "resource \"terraform_data\" \"a\" {\n  input = \"made\"\n}\nresource \"terraform_data\" \"b\" {\n  \
         depends_on = [terraform_data.a]\n  input = join(\"\", [for i in range(1000) : \"a text that is long, and longer than what is left of the disk\"])\n  provisioner \"local-exec\" { command = \"sleep 0.5; cat /dev/zero > fill; true\" }\n}\n";
     let cases = [
@@ -83,7 +83,7 @@ async fn a_full_disk_fails_the_job_and_not_the_daemon() {
             let state = String::from_utf8_lossy(&build.state);
             assert!(state.contains("\"made\""), "what was made is not forgotten: {state}");
         }
-        // Another template each time, so that everything is done again.
+        // A different template each time, so that nothing is cached.
         server.give(start(tar(&[("main.tf", &format!("# {phase}\n{PLAIN}"))])));
         jobs += 1;
         let record = ended(&server, jobs).await;

@@ -9,7 +9,7 @@ use crate::isolation::{has, offered, said};
 use crate::server::Server;
 use crate::setup::terraform;
 
-/// A home as people have it.
+/// A typical home directory.
 fn home() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     for (name, text) in [
@@ -59,7 +59,7 @@ async fn each_job_has_its_own(isolation: &str, level: IsolationLevel) {
         assert!(is_said("end") && is_said(&format!("{name} wrote")), "{lines:#?}");
         assert!(is_said("LISTED") && has(&lines, "NAMED-BY-A-VARIABLE"), "{lines:#?}");
         assert!(is_said(&format!("{name} configures .")), "{lines:#?}");
-        // What holds the caches of programs may be there; nothing of an earlier job and of the real home is.
+        // Cache directories of programs may exist; nothing of an earlier job or of the real home may.
         let listing = if level == IsolationLevel::None { ".aws" } else { ".aws .kube" };
         assert!(is_said(&format!("{name} has {listing} .")), "{lines:#?}");
         if level != IsolationLevel::None {

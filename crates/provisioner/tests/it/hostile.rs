@@ -1,4 +1,4 @@
-//! Templates that want what is not theirs: by links in their directory, and by providers that they bring along.
+//! Hostile templates: links in their directory, and bundled providers.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::setup::{PLAIN, Running, import, stand_in, start, tar};
 
 const SECRET: &str = "SECRET-OF-ANOTHER-JOB";
 
-/// A state that is not this job's, where the daemon can read it.
+/// A state of another job, where the daemon can read it.
 fn secret(dir: &Path) -> PathBuf {
     let path = dir.join("other.tfstate");
     let state = format!(
@@ -24,7 +24,7 @@ fn secret(dir: &Path) -> PathBuf {
     path
 }
 
-/// Everything that the server was told.
+/// Everything that the daemon sent to the server.
 fn told(record: &Record) -> String {
     let mut text = format!("{:?} {:?}", record.completed, record.failed);
     for journal in record.journals.iter().chain(&record.salvages) {
@@ -70,7 +70,7 @@ async fn a_state_that_a_job_makes_a_link_of_is_not_read() {
         assert_eq!(record.failed.len(), count + 1, "{script}");
         assert!(failed.contains("statefile"), "{script}: {failed}");
     }
-    // The daemon lives, and the next job works.
+    // The daemon survives, and the next job works.
     server.give(start(tar(&[("main.tf", PLAIN)])));
     let record = server.wait_for("a build", |record| !record.completed.is_empty()).await;
     assert!(!told(&record).contains(SECRET));
@@ -135,13 +135,13 @@ pub(crate) const NEEDS_ONE: &str =
 const PACKAGE: &str = "example.test/acme/one/1.0.0";
 const NAME: &str = "terraform-provider-one_v1.0.0";
 
-/// Programs of providers that lie where they serve all jobs.
+/// Provider programs in the shared cache.
 fn for_all(cache: &Path) -> Vec<String> {
     let place = cache.join("plugins").join(PACKAGE).join(platform()).join(NAME);
     std::fs::read_to_string(place).into_iter().collect()
 }
 
-/// A network mirror is not needed: a packed mirror in a folder is unpacked into the cache just as well.
+/// A filesystem mirror with a packed provider is unpacked into the cache like one from the network.
 pub(crate) fn packed_mirror(root: &Path) -> PathBuf {
     use std::io::Write as _;
     let dir = root.join("example.test/acme/one");
@@ -162,7 +162,7 @@ async fn a_provider_that_a_template_brings_serves_no_other() {
     let (socket, cache) = (dir.path().join("socket"), dir.path().join("cache"));
     listen(&server, &socket);
     let hostile = format!("terraform.d/plugins/{PACKAGE}/{}/{NAME}", platform());
-    // As Terraform looks there by itself.
+    // Terraform searches there by default.
     let empty = dir.path().join("empty.rc");
     std::fs::write(&empty, "").unwrap();
     let daemon = Child::start(&socket, &cache, &[("TF_CLI_CONFIG_FILE", &empty)]);
@@ -178,14 +178,15 @@ async fn a_provider_that_a_template_brings_serves_no_other() {
     let rc = configuration(dir.path(), &mirror);
     let before = server.record().acquires;
     let _daemon = Child::start(&socket, &cache, &[("TF_CLI_CONFIG_FILE", &rc)]);
-    // Else the job could be given to the one that was killed a moment ago.
+    // Otherwise the job could go to the daemon that was just killed.
     server.wait_for("the new daemon", |record| record.acquires > before).await;
     server.give(start(tar(&[("main.tf", NEEDS_ONE)])));
     ended(&server, 2).await;
     assert_eq!(for_all(&cache), [PROGRAM]);
 }
 
-/// Git, and what it is told to run, comes before the providers; whatever it leaves, they are those of the mirror.
+/// Git and its programs run before the providers are installed; whatever they leave, the providers are those of
+/// the mirror.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_that_is_fetched_has_no_hand_in_providers() {
     let real = coder_requirements::require!(program Terraform);
@@ -197,7 +198,7 @@ async fn a_module_that_is_fetched_has_no_hand_in_providers() {
     let rc = configuration(dir.path(), &mirror);
     let link = format!(".terraform/providers/{PACKAGE}/{}", platform());
     let shared = cache.join("plugins").join(PACKAGE).join(platform());
-    // What git does is done by what stands in for Terraform.
+    // The stand-in for Terraform does what git would do.
     let script = format!(
         "if [ \"$1\" = get ]; then\n\"$REAL\" \"$@\" || exit 1\n\
          mkdir -p {link} ${{TF_PLUGIN_CACHE_DIR:-{link}}} {shared} 2>/dev/null\n\
@@ -214,7 +215,7 @@ async fn a_module_that_is_fetched_has_no_hand_in_providers() {
     server.give(start(tar(&[("main.tf", &main), ("m/main.tf", PLAIN)])));
     let record = ended(&server, 1).await;
     if Running::start(&Server::new()).status.get().isolation == IsolationLevel::Directories {
-        // What was fetched may still run there: it hurts its own template, and nobody else's.
+        // A fetched program may still run there: it affects its own template only.
         assert_eq!(for_all(&cache), Vec::<String>::new());
         return;
     }

@@ -47,7 +47,7 @@ async fn an_import_reports_what_the_template_asks_for_and_makes() {
     assert!(record.updates.iter().all(|update| update.job_id == record.completed[0].job_id));
 }
 
-/// A module that hands on what its caller may leave out, as those of the public registry that pick regions.
+/// A module that passes on what its caller may omit, like region modules of the public registry.
 const REGION: &str = r#"
 terraform {
   required_providers {
@@ -171,8 +171,8 @@ async fn missing_variables_carry_their_error_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_too_large_for_a_message_are_a_clean_failure() {
-    let real = coder_requirements::require!(program Terraform);
-    // Module files are sent ahead; what is left is still too large and has to fail.
+    let Some(real) = terraform() else { return };
+    // Module files are uploaded separately; the rest is still too large and must fail.
     let script = r#"
 "$REAL" "$@" || exit $?
 case "$1" in
@@ -193,7 +193,7 @@ esac"#;
 
     let server = Server::new();
     let _running = Running::with_stand_in(&server, &real, script);
-    // Three million characters, which a plan's JSON has twice.
+    // Three million characters, which the plan's JSON contains twice.
     let part = "x".repeat(3000);
     let template = format!(
         "resource \"terraform_data\" \"a\" {{\n  input = join(\"\", [for i in range(1000) : \"{part}\"])\n}}\n"
@@ -223,7 +223,7 @@ async fn modules_kept_with_a_version_are_unpacked_before_init() {
     let Type::WorkspaceBuild(result) = result else { panic!("not a build") };
     assert_eq!(result.resources[0].module_path, "module.m");
     assert_eq!(result.modules[0].key, "m");
-    // They are kept for later builds of the version: what is not there is downloaded, and what has changed.
+    // They are cached for later builds of the version; missing and changed ones are downloaded.
     let over = |count: usize| {
         move |record: &crate::server::Record| record.completed.len() + record.failed.len() == count
     };

@@ -1,4 +1,4 @@
-//! Daemons that install Terraform: right and wrong releases, slow and broken servers, and several daemons at once.
+//! Installing Terraform: valid and invalid releases, slow and broken servers, several daemons at once.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn file(path: &str) -> Vec<u8> {
     std::fs::read(releases().join(path)).unwrap()
 }
 
-/// The archive for this machine.
+/// The archive for this platform.
 fn archive(version: &str) -> String {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     format!("terraform/{version}/terraform_{version}_linux_{arch}.zip")
@@ -28,7 +28,7 @@ fn list(version: &str) -> String {
     format!("terraform/{version}/terraform_{version}_SHA256SUMS")
 }
 
-/// A daemon that has nothing but what it installs into `dir`.
+/// A daemon that only has what it installs into `dir`.
 fn daemon(server: &Server, remote: &Remote, dir: &Path) -> Running {
     Running::with(server, |config, _| {
         config.terraform = TerraformSource::Paths(Vec::new());
@@ -49,7 +49,7 @@ async fn ended(server: &Server, jobs: usize) -> Record {
     server.wait_for("the jobs", |record| record.completed.len() + record.failed.len() == jobs).await
 }
 
-/// What is there beside the lock.
+/// The content besides the lock.
 fn installed(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -64,7 +64,7 @@ async fn what_a_template_requires_is_installed_once() {
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let remote = Remote::start(releases(), None).await;
     let running = daemon(&server, &remote, dir.path());
-    // The newest when nothing is required, without waiting for a job.
+    // The newest version when nothing is required, without waiting for a job.
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     while installed(dir.path()) != ["1.10.0"] {
         assert!(tokio::time::Instant::now() < until, "{:?}", installed(dir.path()));
@@ -126,7 +126,7 @@ async fn nothing_is_installed_that_is_not_whole_and_genuine() {
         (archive("1.9.8"), Fault::Status(404), "the server answers 404"),
     ];
     let dir = tempfile::tempdir().unwrap();
-    // With something there a daemon installs nothing when it starts.
+    // If a program exists, a daemon installs nothing when it starts.
     std::fs::create_dir_all(dir.path().join("1.2.0")).unwrap();
     std::os::unix::fs::symlink(real, dir.path().join("1.2.0/terraform")).unwrap();
     for (path, fault, wanted) in cases {
@@ -140,7 +140,7 @@ async fn nothing_is_installed_that_is_not_whole_and_genuine() {
         assert!(error.contains("\"~> 1.9.0\" (main.tf:2)"), "{error}");
         assert_eq!(installed(dir.path()), ["1.2.0"], "{path} {fault:?}");
     }
-    // The same directory serves once the server does.
+    // The same directory works once the server does.
     let (server, remote) = (Server::new(), Remote::start(releases(), None).await);
     let _running = daemon(&server, &remote, dir.path());
     server.give(template("~> 1.9.0"));
@@ -151,7 +151,7 @@ async fn nothing_is_installed_that_is_not_whole_and_genuine() {
 async fn daemons_of_one_machine_download_once() {
     coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
-    // What a killed daemon left in the middle of it is no obstacle.
+    // The leftovers of a killed daemon do not matter.
     std::fs::create_dir_all(dir.path().join("new-left")).unwrap();
     std::fs::write(dir.path().join("new-left/terraform"), "half").unwrap();
     let remote = Remote::start(releases(), None).await;
@@ -175,7 +175,7 @@ async fn what_cannot_be_had_is_said_with_what_is_offered() {
     for wanted in ["\"~> 1.6.0\" (main.tf:2)", "none of the 4 releases", "--terraform-path"] {
         assert!(failed.error.contains(wanted), "{}", failed.error);
     }
-    // Without leave to install nothing is asked of anybody.
+    // Without permission to install, no server is asked.
     let server = Server::new();
     let running = Running::with(&server, |config, _| {
         config.terraform = TerraformSource::Paths(Vec::new());

@@ -1,4 +1,4 @@
-//! What a template's own commands can see of the daemon and of other jobs.
+//! What a template's commands can see of the daemon and of other jobs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use coder_wire::messages::provisionerd::completed_job::Type;
 use crate::server::Server;
 use crate::setup::{PLAIN, Running, import, stand_in, start, tar, terraform};
 
-/// Runs a script in an apply and gives what it printed.
+/// Runs a script in an apply, and returns what it printed.
 pub(crate) async fn said(server: &Server, script: &str) -> Vec<String> {
     let template = format!(
         "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = <<-EOT\n{script}\n    EOT\n  }}\n}}\n"
@@ -20,8 +20,8 @@ pub(crate) async fn said(server: &Server, script: &str) -> Vec<String> {
     record.lines().skip(lines).map(|line| line.output.clone()).collect()
 }
 
-/// How long a process sleeps that must not outlive its job: a time that no other run of these tests has, whose processes
-/// may be on this machine too.
+/// The sleep time of a process that must not outlive its job. It is unique to this run, because processes of
+/// other runs may exist on the machine.
 fn nap(number: u32) -> String {
     format!("{}.{}", 86_400 + number, std::process::id())
 }
@@ -30,7 +30,7 @@ pub(crate) fn has(lines: &[String], wanted: &str) -> bool {
     lines.iter().any(|line| line.contains(wanted))
 }
 
-/// What this kernel lets this process have, found out by another program than ours: a daemon must reach it.
+/// What this kernel permits, probed by another program than ours: a daemon must reach it.
 pub(crate) fn offered() -> IsolationLevel {
     if !cfg!(target_os = "linux") {
         return IsolationLevel::None;
@@ -51,7 +51,7 @@ pub(crate) fn offered() -> IsolationLevel {
     }
 }
 
-/// What keeps the jobs of a daemon apart, which must be all that the kernel offers; none where that is nothing.
+/// The isolation level of a daemon, which must be all that the kernel permits; `None` without isolation.
 pub(crate) fn apart(running: &Running) -> Option<IsolationLevel> {
     let level = running.status.get().isolation;
     assert_eq!(level, offered());
@@ -69,7 +69,7 @@ async fn a_job_reads_neither_the_daemon_nor_another_job() {
     }
 }
 
-/// Lets a job look for what it must not see. Says what kept it apart.
+/// Runs a job that tries to see what it must not. Returns the isolation level.
 async fn looks_around() -> Option<IsolationLevel> {
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
@@ -121,7 +121,7 @@ async fn looks_around() -> Option<IsolationLevel> {
     Some(level)
 }
 
-/// What containers and older kernels do not offer.
+/// What containers and older kernels do not permit.
 #[cfg(target_os = "linux")]
 mod restricted {
     use super::*;
@@ -144,7 +144,7 @@ mod restricted {
         let name = "isolation::restricted::without_namespaces_of_processes_a_job_reads_no_more";
         without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
             assert_ne!(looks_around().await, Some(IsolationLevel::Full));
-            // What left its group, and is known by its mark alone.
+            // A process that left its group is identified by its marker alone.
             let server = Server::new();
             let _running = Running::start(&server);
             let nap = nap(1);
@@ -177,7 +177,7 @@ mod restricted {
             let mut running =
                 Running::with(&Server::new(), |config, _| config.isolation = IsolationMode::Required);
             let error = running.ended().await.unwrap_err().to_string();
-            // Where there are no namespaces at all, that comes first.
+            // Without any namespaces, that error comes first.
             let user = std::process::Command::new("unshare").args(["-U", "true"]).status();
             if user.is_ok_and(|status| status.success()) {
                 assert!(
@@ -200,14 +200,14 @@ mod restricted {
         coder_requirements::require!(Terraform);
         let name = "isolation::restricted::where_processes_have_no_descriptors_jobs_run_without_namespaces_of_processes";
         without(&[Without::Descriptors], name, async {
-            // Without a descriptor nobody can wait for the first process of a namespace.
+            // Without pidfds the first process of a namespace cannot be waited for.
             let wanted =
                 if offered() == IsolationLevel::Full { IsolationLevel::Directories } else { offered() };
             runs_a_job(|level| level == wanted).await;
         });
     }
 
-    /// An administrator in a user namespace is still the one to whom the kernel's settings belong.
+    /// Root in a user namespace still owns the kernel's settings.
     async fn reaches_no_setting_of_the_kernel() {
         let server = Server::new();
         let running = Running::start(&server);
@@ -236,7 +236,7 @@ mod restricted {
     }
 }
 
-/// `init` runs git and what git is told to run, for sources that a template names.
+/// `init` runs git and its programs for sources that a template names.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_nothing_of_theirs() {
     let real = coder_requirements::require!(program Terraform);
@@ -282,7 +282,7 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_n
     }
 }
 
-/// Git, with a repository of this user, works as it does outside.
+/// Git works with a repository of this user as it does outside.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_from_git_is_fetched_by_an_init_that_is_kept_apart() {
     coder_requirements::require!(Terraform);
@@ -308,7 +308,7 @@ async fn a_module_from_git_is_fetched_by_an_init_that_is_kept_apart() {
     assert!(!result.module_files.is_empty(), "it is kept with the version");
 }
 
-/// Descriptors that the daemon's parent left open: a job gets none.
+/// Inherited descriptors of the daemon: a job gets none.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_inherits_no_open_file_of_the_daemon() {
@@ -334,7 +334,7 @@ async fn nothing_that_a_job_started_outlives_it() {
         eprintln_skip("namespaces of processes are not to be had here");
         return;
     }
-    // Out of its group, out of its session, and without the mark in its environment.
+    // Outside its group and session, and without the marker in its environment.
     let stray = running.dir.path().join("alive");
     let script = format!(
         "env -i setsid sh -c 'while :; do date +%s%N > {}; sleep 0.02; done' >/dev/null 2>&1 &\nsleep 0.1\necho started",

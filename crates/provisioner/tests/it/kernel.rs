@@ -1,29 +1,29 @@
-//! Tests in a process of their own from which the kernel keeps something, as it does in containers and on older machines.
+//! Tests in a process in which the kernel denies something, as in containers and on older machines.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use libc::{sock_filter, sock_fprog};
 
-/// Says to a test that it runs in such a process.
+/// Tells a test that it runs in such a process.
 const INSIDE: &str = "CODER_TEST_KERNEL";
 
-/// What is not to be had.
+/// What is denied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Without {
-    /// A namespace of one of these kinds (`CLONE_NEW…`) cannot be made.
+    /// Namespaces of one of these kinds (`CLONE_NEW…`) cannot be created.
     Namespaces(libc::c_int),
     /// Nothing can be mounted.
     Mounts,
-    /// Processes cannot be waited for by descriptors: before Linux 5.3, and some filters of containers.
+    /// Processes cannot be waited for by pidfd: before Linux 5.3, and with some seccomp filters.
     Descriptors,
-    /// Descriptors of processes have no flags: before Linux 5.10.
+    /// Pidfds have no flags: before Linux 5.10.
     DescriptorFlags,
-    /// The right to administer the system, if this user has it.
+    /// CAP_SYS_ADMIN, if this user has it.
     Administration,
 }
 
-/// Runs the test `name` once more without all this, or its `body` when this is that run.
+/// Runs the test `name` again without all this, or its `body` when this is that run.
 pub(crate) fn without(what: &[Without], name: &str, body: impl Future<Output = ()>) {
     if std::env::var_os(INSIDE).is_some() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -34,7 +34,7 @@ pub(crate) fn without(what: &[Without], name: &str, body: impl Future<Output = (
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
     #[expect(unsafe_code, reason = "there is no other way to a filter for a child")]
-    // SAFETY: only system calls are made, with memory from before.
+    // SAFETY: only system calls are made, with memory allocated before.
     unsafe {
         command.pre_exec(move || restrict(&filter, administers));
     }
@@ -47,7 +47,7 @@ const fn statement(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
-/// Goes on behind the next `unless` instructions unless the comparison holds.
+/// Skips the next `unless` instructions unless the comparison holds.
 const fn compare(how: u32, k: u32, unless: u8) -> sock_filter {
     sock_filter { code: (libc::BPF_JMP | how | libc::BPF_K) as u16, jt: 0, jf: unless, k }
 }
@@ -56,7 +56,7 @@ const fn refuse(error: libc::c_int) -> sock_filter {
     statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | error as u32)
 }
 
-/// Loads the word at this place of what the kernel tells of a system call (`seccomp_data`).
+/// Loads a word of the system call's data (`seccomp_data`).
 const fn load(at: u32) -> sock_filter {
     statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
 }
@@ -81,7 +81,7 @@ fn filter(what: &[Without]) -> Vec<sock_filter> {
                 let has = [load(argument(0)), compare(libc::BPF_JSET, kinds as u32, 1)];
                 call(libc::SYS_unshare, &has, libc::EPERM);
                 call(libc::SYS_clone, &has, libc::EPERM);
-                // Its flags are in memory, where no filter looks; libraries then take the other one.
+                // Its flags are in memory, which a filter cannot read; libraries then use the older call.
                 call(libc::SYS_clone3, &[], libc::ENOSYS);
             }
             Without::Mounts => call(libc::SYS_mount, &[], libc::EPERM),
@@ -109,6 +109,6 @@ fn restrict(filter: &[sock_filter], administers: bool) -> std::io::Result<()> {
             libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
         ]
     };
-    // Only the administrator can drop a right, and nobody else has it.
+    // Only root can drop a capability, and nobody else has it.
     if results[1..].contains(&-1) { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Daemons and Terraforms that are killed in the middle of an apply: what was written is not lost.
+//! Daemons and Terraforms that are killed during an apply: what was written is not lost.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,12 +12,12 @@ use crate::child::{Child, listen};
 use crate::server::{Record, Server};
 use crate::setup::{Running, processes_with, start, tar};
 
-/// How often something is killed; set it to 100 for the long form.
+/// How often something is killed; 100 for the long form.
 fn rounds() -> u64 {
     std::env::var("CODER_TEST_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
-/// What is written at least so long before a kill is with the server.
+/// What was written this long before a kill is on the server.
 const PROMISE: Duration = Duration::from_millis(250);
 
 /// Ten resources, one after the other, each of which takes a while.
@@ -45,7 +45,7 @@ fn serial(path: &Path) -> Option<u64> {
     serde_json::from_slice::<State>(&std::fs::read(path).ok()?).ok().map(|state| state.serial)
 }
 
-/// The state file of the one job below the cache directory.
+/// The state file of the only job in the cache directory.
 fn state_file(cache: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(cache.join("work")).ok()?.flatten();
     let mut files = entries.map(|entry| entry.path().join("template/terraform.tfstate"));
@@ -56,7 +56,7 @@ fn newest(record: &Record) -> u64 {
     record.journals.iter().chain(&record.salvages).map(|journal| journal.serial).max().unwrap_or(0)
 }
 
-/// Waits a while into the apply, and returns the serial that was written long enough before its end.
+/// Waits into the apply, and returns the serial that was written long enough before its end.
 fn watch(cache: &Path, time: Duration) -> u64 {
     let started_at = Instant::now();
     let mut seen: Vec<(Instant, u64)> = Vec::new();
@@ -107,7 +107,7 @@ async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart()
             let salvaged = &record.salvages[0];
             assert_eq!(salvaged.job_id, id);
             assert_eq!(salvaged.token, "token 0");
-            // What the killed daemon's Terraform had written on its own was taken along.
+            // The state of the killed daemon's Terraform was salvaged.
             assert!(salvaged.serial >= at_kill, "round {round}: {} after {at_kill}", salvaged.serial);
             let until = Instant::now() + Duration::from_secs(20);
             while left.exists() {

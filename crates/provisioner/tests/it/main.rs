@@ -1,4 +1,4 @@
-//! Jobs of a real daemon with a real Terraform, against a server whose answers each test writes.
+//! Jobs of a real daemon with a real Terraform, against a server whose answers each test sets.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bad_input;

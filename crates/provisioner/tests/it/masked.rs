@@ -1,4 +1,4 @@
-//! Secrets stay out of everything a job says.
+//! Secrets stay out of all output of a job.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -79,7 +79,7 @@ resource "terraform_data" "a" {
     }
 }
 
-/// What Terraform itself says of a value: in diagnostics, traces of providers, and what programs make of it.
+/// What Terraform prints of a value: in diagnostics, provider traces, and output of programs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_of_everything_has_no_secret_in_it() {
     coder_requirements::require!(Terraform);
@@ -139,7 +139,7 @@ resource "terraform_data" "b" {
     });
     let lines = record.lines().map(|line| &line.output).chain([&failed.error]);
     for line in lines {
-        // The beginning of a line that was cut may be too short to be told from other words.
+        // The start of a split line may be too short to be recognized.
         let found = forms.iter().chain(&encoded).find(|form| line.contains(form.as_str()));
         assert!(found.is_none(), "{found:?} is in {line}");
     }

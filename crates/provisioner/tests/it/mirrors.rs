@@ -1,4 +1,5 @@
-//! Providers from mirrors that Terraform's own configuration names: over HTTPS with a private authority, and from a folder.
+//! Providers from mirrors in Terraform's configuration: over HTTPS with a private authority, and from a
+//! directory.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,24 +13,24 @@ use crate::setup::{PLAIN, start, tar};
 
 const PROVIDERS: [&str; 3] = ["one", "two", "three"];
 
-/// What is said when there is an `init` that succeeded.
+/// What a successful `init` logs.
 const READY: &str = "has been successfully initialized";
 
-/// Installing needs a program of the right name only; the plan that comes next would need one that works.
+/// Installing needs only a program of the right name; the next plan would need one that works.
 pub(crate) const PROGRAM: &str = "#!/bin/sh\nexit 1\n";
 
 pub(crate) fn platform() -> &'static str {
     if cfg!(target_arch = "aarch64") { "linux_arm64" } else { "linux_amd64" }
 }
 
-/// A template of its own that needs all providers.
+/// A template that needs all providers.
 fn template(number: usize) -> String {
     let providers =
         PROVIDERS.map(|name| format!("    {name} = {{ source = \"example.test/acme/{name}\" }}\n"));
     format!("# {number}\nterraform {{\n  required_providers {{\n{}  }}\n}}\n{PLAIN}", providers.concat())
 }
 
-/// Lays out a mirror as Terraform reads it over the network.
+/// Creates a mirror as Terraform reads it over the network.
 fn network_mirror(root: &Path) {
     for name in PROVIDERS {
         let dir = root.join("providers/example.test/acme").join(name);
@@ -52,13 +53,13 @@ pub(crate) fn configuration(dir: &Path, installation: &str) -> PathBuf {
 }
 
 pub(crate) async fn ended(server: &Server, jobs: usize) -> Record {
-    // One initialises after the other, on machines of any speed.
+    // One job initializes after the other, on machines of any speed.
     let read_timeout = Duration::from_secs(60 + 5 * jobs as u64);
     let over = |record: &Record| record.completed.len() + record.failed.len() == jobs;
     server.wait_for_long("the jobs", read_timeout, over).await
 }
 
-/// How many of the jobs got past their `init`.
+/// How many of the jobs finished their `init`.
 fn initialised(record: &Record) -> usize {
     let ready = record.lines().filter(|line| line.output.contains(READY)).count();
     for failed in &record.failed {
@@ -67,7 +68,7 @@ fn initialised(record: &Record) -> usize {
     ready
 }
 
-/// `CODER_TEST_COLD_STARTS` says how many; 8 unless it is set.
+/// `CODER_TEST_COLD_STARTS` sets the number; the default is 8.
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_cold_starts_download_each_provider_once() {
     coder_requirements::require!(Terraform);
@@ -94,11 +95,11 @@ async fn parallel_cold_starts_download_each_provider_once() {
     for name in PROVIDERS {
         assert_eq!(remote.count(&format!("/{name}.zip")), 1, "{:?}", remote.requests());
     }
-    // Nor is anything downloaded again by a daemon that starts later.
+    // A daemon that starts later downloads nothing either.
     drop(children);
     let before = server.record().acquires;
     let _child = Child::start(&socket, &cache, &variables);
-    // Else the job could be given to one that was killed a moment ago.
+    // Otherwise the job could go to one that was just killed.
     server.wait_for("the new daemon", |record| record.acquires > before).await;
     server.give(start(tar(&[("main.tf", &template(count))])));
     assert_eq!(initialised(&ended(&server, count + 1).await), count + 1);
@@ -129,7 +130,8 @@ async fn a_mirror_in_a_folder_needs_no_network() {
     assert!(record.has_line(&shown), "a job says which configuration it uses");
 }
 
-/// Locks that were made on another platform name the archives of all, and what is unpacked on that one alone.
+/// A lock file made on another platform lists archive hashes of all platforms, and unpacked ones of that
+/// platform only.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_of_another_platform_is_good_for_the_second_template_too() {
     use sha2::Digest as _;

@@ -1,4 +1,4 @@
-//! Modules that jobs of a machine fetch: each once, and never another than is asked for.
+//! Modules are fetched once per machine, and always the requested version.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn resource(name: &str) -> String {
     PLAIN.replace("\"a\"", &format!("\"{name}\""))
 }
 
-/// A registry with these versions of one module; the newest one calls another module in it.
+/// A registry with these versions of one module; the newest one calls another module of it.
 fn registry(root: &Path, versions: &[&str]) {
     let dir = |name: &str| root.join("modules/acme").join(name).join("test");
     std::fs::create_dir_all(root.join(".well-known")).unwrap();
@@ -51,7 +51,7 @@ fn call(name: &str, source: &str, version: Option<&str>) -> String {
     format!("module \"{name}\" {{\n  source = \"{source}\"\n{version}}}\n")
 }
 
-/// The addresses of all resources of the imports, in the order in which they ended.
+/// The addresses of all resources of the imports, in the order of completion.
 fn resources(record: &Record) -> Vec<Vec<String>> {
     assert!(record.failed.is_empty(), "{:?}", record.failed);
     let of = |kind: &Option<Type>| {
@@ -64,7 +64,7 @@ fn resources(record: &Record) -> Vec<Vec<String>> {
     record.completed.iter().map(|completed| of(&completed.r#type)).collect()
 }
 
-/// `CODER_TEST_COLD_STARTS` says how many; 8 unless it is set.
+/// `CODER_TEST_COLD_STARTS` sets the number; the default is 8.
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_cold_starts_download_each_module_once() {
     coder_requirements::require!(Terraform);
@@ -114,7 +114,7 @@ async fn parallel_cold_starts_download_each_module_once() {
     let counts = || ["/1.0.0.zip", "/1.2.0.zip", "/3.0.0.zip", "archive.zip"].map(|name| remote.count(name));
     assert_eq!(counts(), [1; 4], "{:?}", remote.requests());
 
-    // A later daemon downloads what is new, and nothing else.
+    // A later daemon downloads only what is new.
     drop(children);
     registry(&root, &["1.0.0", "1.2.0", "1.3.0"]);
     let before = server.record().acquires;
@@ -129,7 +129,7 @@ async fn parallel_cold_starts_download_each_module_once() {
     assert!(found.contains(&"module.exact.v1_0_0".to_owned()), "{found:?}");
     assert_eq!((counts(), remote.count("/1.3.0.zip")), ([1; 4], 1), "{:?}", remote.requests());
 
-    // What is certain needs no registry.
+    // An exact version needs no registry.
     remote.fail(".well-known/terraform.json", Fault::Status(503));
     let exact = call("m", &format!("{host}/acme/one/test"), Some("1.2.0"));
     server.give(import(tar(&[("main.tf", &exact)]), &[]));
@@ -137,8 +137,8 @@ async fn parallel_cold_starts_download_each_module_once() {
     assert_eq!(found, ["module.m.module.inner.v3_0_0", "module.m.v1_2_0"]);
 }
 
-/// One that did not fit into the archive that the server keeps is fetched again by a build on another machine, as the version
-/// that was imported and not as the newest.
+/// A module that did not fit into the server's archive is fetched again by a build on another machine, in the
+/// imported version and not in the newest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_fetches_the_version_that_was_imported() {
     coder_requirements::require!(Terraform);
@@ -190,7 +190,7 @@ impl Repository {
     }
 }
 
-/// What a branch or a tag stands for is looked up each time; what it stands for is fetched once.
+/// A branch or tag is resolved each time; its commit is fetched once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_is_fetched_again_when_there_is_something_new() {
     coder_requirements::require!(Terraform);
@@ -218,7 +218,7 @@ async fn a_repository_is_fetched_again_when_there_is_something_new() {
     repository.commit("second");
     let mixed = ["module.branch.second", "module.tag.first"];
     assert_eq!(import_number(3).await, (mixed.map(str::to_owned).to_vec(), 3), "the branch is");
-    // What cannot be reached is said as Terraform says it.
+    // Terraform reports a server that cannot be reached.
     std::fs::rename(&repository.dir, running.dir.path().join("away")).unwrap();
     server.give(import(tar(&[("main.tf", &format!("# 4\n{main}"))]), &[]));
     let record = server.wait_for("the last import", |record| !record.failed.is_empty()).await;

@@ -9,7 +9,7 @@ use crate::isolation::{apart, has, said};
 use crate::server::Server;
 use crate::setup::{Running, start, tar, terraform};
 
-/// A daemon that keeps its jobs apart, or does not start; its directory is `dir`.
+/// A daemon that isolates its jobs or does not start; its directory is `dir`.
 fn careful(server: &Server, registry: &Path, cache: Option<&Path>) -> Running {
     Running::with(server, |config, dir| {
         config.registry = Some(registry.join("registry"));
@@ -23,12 +23,12 @@ fn careful(server: &Server, registry: &Path, cache: Option<&Path>) -> Running {
     })
 }
 
-/// Skips a test where no daemon can keep its jobs apart.
+/// Skips a test where jobs cannot be isolated.
 fn can_be_apart() -> bool {
     terraform().is_some() && apart(&Running::start(&Server::new())).is_some()
 }
 
-/// Lets a job of one daemon try all that it could do to a directory of another, and returns what it said.
+/// Runs a job of one daemon that attacks a directory of another, and returns what it printed.
 async fn attacked(server: &Server, victim: &Path, dirs: &[&Path]) -> Vec<String> {
     let provider = dirs[0].join("plugins/host/ns/type/1.0.0/linux_amd64/provider");
     std::fs::create_dir_all(provider.parent().unwrap()).unwrap();
@@ -92,7 +92,7 @@ async fn job_reaches_nothing_of_another_daemon_whichever_started_first() {
             assert!(attacker.status.wait_for(|status| status.connected).await.is_some());
             victim = start(&elsewhere);
         }
-        // It is known from when it has begun to work.
+        // It is registered when it has started working.
         assert!(victim.status.wait_for(|status| status.connected).await.is_some());
         let dirs = [
             victim.dir.path().join("cache"),
@@ -127,7 +127,7 @@ async fn job_reaches_no_cache_in_another_or_behind_a_link() {
     let behind = real.join("cache");
     let dirs = [inside.as_path(), behind.as_path()];
     held(&attacked(&server, nested.dir.path(), &dirs).await, dirs.len());
-    // Nor does a job of the one inside reach the one around it.
+    // A job of the nested daemon does not reach the outer one either.
     let around = attacker.dir.path().join("cache");
     let lines =
         said(&elsewhere, &format!("echo around $(ls {} | tr '\\n' ' ')\necho end", around.display())).await;
@@ -175,7 +175,7 @@ async fn daemon_does_not_start_with_a_registry_that_others_can_write_to() {
     assert!(matches!(error, RunError::Registry(_)), "{error}");
     let words = error.to_string();
     assert!(words.contains("its mode is 0777") && words.contains("--daemon-registry"), "{words}");
-    // As far as possible here: it says so in its log and goes on.
+    // As far as this machine permits: it logs so and continues.
     let running = Running::with(&Server::new(), |config, _| config.registry = Some(squatted.clone()));
     assert!(running.status.wait_for(|status| status.connected).await.is_some());
     assert_eq!(squatted.read_dir().unwrap().count(), 0, "nothing is written where others can write");

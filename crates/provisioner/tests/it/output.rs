@@ -1,4 +1,4 @@
-//! What tools print, however odd, arrives readable and complete.
+//! Unusual output of programs arrives readable and complete.
 
 use crate::server::Server;
 use crate::setup::{PLAIN, Running, start, tar};
@@ -59,7 +59,7 @@ exec "$REAL" "$@""#;
     assert!(record.has_line("log level is JSON") && !record.has_line("tracing"));
 }
 
-/// Megabytes of output; set it to 1024 for the long form.
+/// Megabytes of output; 1024 for the long form.
 fn megabytes() -> usize {
     std::env::var("CODER_TEST_OUTPUT_MB").ok().and_then(|count| count.parse().ok()).unwrap_or(16)
 }
@@ -84,7 +84,7 @@ async fn a_line_of_64_mb_and_much_output_take_bounded_memory() {
         build.variable_values = crate::setup::variables(&[("unused", "a secret that has to be looked for")]);
     });
     server.give(job);
-    // The long form takes longer than anything else is waited for.
+    // The long form takes longer than any other wait.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(more as u64);
     while more > 100 && !server.record().is_over() && std::time::Instant::now() < until {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Templates that were initialised before.
+//! Templates that were initialized before.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use coder_provisioner::IsolationLevel;
 use crate::server::Server;
 use crate::setup::{HELLO, PLAIN, Running, import, stand_in, start, tar};
 
-/// Notes each command, then is Terraform.
+/// Records each command, then execs Terraform.
 const NOTED: &str = "echo \"$1\" >> \"$(dirname \"$0\")/commands\"; exec \"$REAL\" \"$@\"";
 
 fn commands(dir: &Path) -> Vec<String> {
@@ -30,7 +30,7 @@ async fn the_second_job_of_a_template_starts_without_init_and_as_few_programs_as
         let record = server.wait_for("a build", |record| record.completed.len() == count).await;
         assert!(record.failed.is_empty());
         let mut found = commands(running.dir.path());
-        // Plan and graph are made at once.
+        // Plan and graph run in parallel.
         found.sort_by_key(|command| {
             ["version", "init", "graph", "plan", "apply"].iter().position(|known| known == command)
         });
@@ -38,13 +38,13 @@ async fn the_second_job_of_a_template_starts_without_init_and_as_few_programs_as
         std::fs::remove_file(running.dir.path().join("commands")).unwrap();
     }
     assert!(server.record().has_line("has been initialized with this template before"));
-    // An import of the same archive fetches nothing either, as there was nothing to fetch.
+    // An import of the same archive fetches nothing either, because there was nothing to fetch.
     server.give(import(archive, &[]));
     server.wait_for("the import", |record| record.completed.len() == 4).await;
     assert!(!commands(running.dir.path()).contains(&"init".to_owned()));
 }
 
-/// Modules come before providers, and a backend after them, each by a process of its own; nothing else takes more than one.
+/// Modules come before providers, and a backend after them, each in its own process; all others need only one.
 #[tokio::test(flavor = "multi_thread")]
 async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
     let real = coder_requirements::require!(program Terraform);
@@ -68,12 +68,13 @@ async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
         let record = server.wait_for("a build", crate::server::Record::is_over).await;
         assert!(record.failed.is_empty(), "{main}: {:?}", record.failed);
         if running.status.get().isolation == IsolationLevel::Directories && main.contains("module") {
-            // What was fetched may still run there, so providers are this template's own and come with the rest.
+            // A fetched program may still run there, so providers are this template's own and come with the
+            // rest.
             assert_eq!(commands(running.dir.path()), ["get -no-color", init], "{main}");
         } else {
             assert_eq!(commands(running.dir.path()), wanted, "{main}");
         }
-        // An official daemon tells the same times.
+        // An official daemon reports the same timings.
         let state = record.completed[0].r#type.clone();
         let Some(coder_wire::messages::provisionerd::completed_job::Type::WorkspaceBuild(build)) = state
         else {

@@ -1,4 +1,4 @@
-//! What docs/isolation.md promises of each level, asked of the kernel from inside a job.
+//! What docs/isolation.md promises for each level, checked by kernel interfaces from inside a job.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn own_namespace(kind: &str) -> String {
     std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap().display().to_string()
 }
 
-/// The options of what is mounted over a path; the last mount counts.
+/// The options of the mount at a path; the last mount counts.
 fn mounted(facts: &BTreeMap<String, String>, path: &Path) -> Vec<String> {
     let options = facts.get(&format!("mount:{}", path.display()));
     options

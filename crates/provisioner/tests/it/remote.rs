@@ -1,4 +1,4 @@
-//! A release server or a mirror on loopback: files of a directory over HTTP or HTTPS, counted, with faults where a test wants.
+//! A release server or mirror on loopback: files of a directory over HTTP or HTTPS, with counts and faults.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) enum Fault {
     Status(u16),
     Other(Vec<u8>),
-    /// Half of it, and then the end.
+    /// Half of it, then the end.
     Cut,
-    /// Half of it, and then silence.
+    /// Half of it, then silence.
     Hang,
     /// Silence at once.
     Silence,
@@ -35,7 +35,7 @@ struct Inner {
     requests: Mutex<Vec<String>>,
 }
 
-/// A certificate for 127.0.0.1 of an authority that nobody else knows.
+/// A certificate for 127.0.0.1 of a private authority.
 pub(crate) struct Tls {
     acceptor: TlsAcceptor,
     /// The authority's certificate as PEM.
@@ -82,7 +82,7 @@ impl Remote {
                 tokio::spawn(async move {
                     match acceptor {
                         None => serving.answer(stream).await,
-                        // Who does not know the authority goes away in the middle of this.
+                        // A client that does not know the authority disconnects here.
                         Some(acceptor) => match acceptor.accept(stream).await {
                             Ok(stream) => serving.answer(stream).await,
                             Err(_) => None,
@@ -106,12 +106,12 @@ impl Remote {
         self.0.requests.lock().unwrap().clone()
     }
 
-    /// How often files with this ending were downloaded.
+    /// How often files with this suffix were downloaded.
     pub(crate) fn count(&self, ending: &str) -> usize {
         self.requests().iter().filter(|path| path.ends_with(ending)).count()
     }
 
-    /// One request; the connection ends with the answer.
+    /// One request; the response ends the connection.
     async fn answer(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<()> {
         let mut request = Vec::new();
         while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -139,7 +139,7 @@ impl Remote {
         }
         let kind = if path.ends_with(".json") { "application/json" } else { "application/octet-stream" };
         let tag = hex::encode(Sha256::digest(&body));
-        // A registry of modules says in a header where one lies.
+        // A module registry names the source in a header.
         let location = match std::str::from_utf8(&body) {
             Ok(location) if path.ends_with("/download") => format!("x-terraform-get: {location}\r\n"),
             _ => String::new(),

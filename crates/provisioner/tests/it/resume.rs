@@ -1,4 +1,5 @@
-//! Extensions: jobs that outlive connections, states that travel, and what the server says unasked.
+//! Extensions: jobs that survive a lost connection, states that are sent while Terraform works, and
+//! notifications of the server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use coder_wire::extension::{Extension, Extensions};
 use crate::server::{Record, Server};
 use crate::setup::{PLAIN, Running, start, tar};
 
-/// Prints a line, waits for a file, and prints some more.
+/// Prints a line, waits for a file, and prints more lines.
 fn waiting(release: &Path) -> String {
     let release = release.display();
     format!(
@@ -20,7 +21,7 @@ fn waiting(release: &Path) -> String {
     )
 }
 
-/// A daemon in the middle of an apply, with what was granted; the file releases it.
+/// A daemon in the middle of an apply, with granted extensions; the file releases it.
 async fn in_mid_apply(granted: Extensions) -> (Server, Running, std::path::PathBuf, String) {
     let server = Server::new();
     server.extended().grant(granted);
@@ -37,7 +38,7 @@ fn same(record: &Record) -> usize {
     record.lines().filter(|line| line.output.ends_with("(local-exec): same")).count()
 }
 
-/// What each job says, by every set of extensions that lacks one, by all and by none: the same.
+/// The log of each job is the same with all extensions, with none, and without any single one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_on_over_a_cut_with_each_extension_refused_singly() {
     coder_requirements::require!(Terraform);
@@ -51,7 +52,7 @@ async fn a_job_goes_on_over_a_cut_with_each_extension_refused_singly() {
         let (record, _) = server.completed().await;
         assert!(record.has_line("(local-exec): released"), "{granted:?}");
         assert_eq!(record.completed.len(), 1, "{granted:?}");
-        // Without numbers a batch under the cut may be stored twice: the official rule.
+        // Without sequence numbers a batch that was cut may be stored twice: the official rule.
         let lines = same(&record);
         assert!(if granted.has(Extension::Logs) { lines == 6 } else { lines >= 6 }, "{granted:?}: {lines}");
         assert_eq!(record.numbered > 0, granted.has(Extension::Logs), "{granted:?}");
@@ -143,7 +144,7 @@ async fn a_cancel_arrives_at_once_and_a_forced_one_kills() {
     coder_requirements::require!(Terraform);
     for force in [false, true] {
         let (server, running, _release, id) = in_mid_apply(Extensions::ALL).await;
-        // A notification for a job that is not here means nothing.
+        // A notification for an unknown job has no effect.
         let other = JobCancel { job_id: "other".to_owned(), reason: String::new(), force: true };
         server.extended().say(Kind::JobCancel(other));
         server.extended().say(Kind::JobCancel(JobCancel { job_id: id, reason: "user".to_owned(), force }));
@@ -216,7 +217,7 @@ async fn a_daemon_for_one_job_ends_after_it() {
     assert_eq!((server.record().completed.len(), server.record().acquires), (1, 1));
 }
 
-/// How often a connection is cut; set it to 50 for the long form.
+/// How often a connection is cut; 50 for the long form.
 fn cuts() -> usize {
     std::env::var("CODER_TEST_CUTS").ok().and_then(|count| count.parse().ok()).unwrap_or(8)
 }
@@ -235,7 +236,7 @@ async fn many_cuts_lose_no_line_and_repeat_none() {
     server.give(start(tar(&[("main.tf", &template)])));
     server.wait_for("the provisioner", |record| record.has_line("(local-exec): line 1")).await;
     for count in 1..=cuts() {
-        // At points that are spread over what a batch takes.
+        // At points that are spread over the duration of a batch.
         tokio::time::sleep(Duration::from_millis((count as u64 * 67) % 250)).await;
         server.cut().await;
         let reached =

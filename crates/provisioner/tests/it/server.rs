@@ -1,4 +1,4 @@
-//! The server's side: hands out jobs, keeps everything it is told, and answers updates as a test wants.
+//! The server side: hands out jobs, records everything it receives, and answers updates as a test wants.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::extended::Extended;
 
-/// Everything a daemon has said.
+/// Everything that a daemon has sent.
 #[derive(Default, Clone)]
 pub(crate) struct Record {
     pub(crate) acquires: usize,
@@ -33,13 +33,13 @@ pub(crate) struct Record {
     pub(crate) downloads: usize,
     pub(crate) failed: Vec<pb::FailedJob>,
     pub(crate) completed: Vec<pb::CompletedJob>,
-    /// What came while the server kept silent.
+    /// What arrived while the server did not answer.
     pub(crate) unanswered: Vec<pb::CompletedJob>,
     pub(crate) attaches: Vec<AttachRequest>,
     forgets: bool,
-    /// Bytes of lines that came and were forgotten.
+    /// Bytes of lines that were received and dropped.
     pub(crate) forgotten: usize,
-    /// Lines that came by number; they are in `updates` too.
+    /// Lines with sequence numbers; they are in `updates` too.
     pub(crate) numbered: usize,
     pub(crate) journals: Vec<Journal>,
     pub(crate) salvages: Vec<Journal>,
@@ -65,7 +65,7 @@ impl Record {
         self.lines().any(|line| line.output.contains(text))
     }
 
-    /// Stage names in order of their first line.
+    /// Stage names in the order of their first line.
     pub(crate) fn stages(&self) -> Vec<&str> {
         let mut stages: Vec<&str> = Vec::new();
         for line in self.lines() {
@@ -81,13 +81,13 @@ impl Record {
     }
 }
 
-/// What an UpdateJob is answered with.
+/// The answer to an UpdateJob.
 pub(crate) enum Answer {
     Ok(pb::UpdateJobResponse),
     Error(&'static str),
     /// The stream is closed without an answer.
     Close,
-    /// The whole session is cut off.
+    /// The session is cut.
     Cut,
 }
 
@@ -109,7 +109,7 @@ struct Inner {
     script: Mutex<Script>,
     quota: Mutex<pb::CommitQuotaResponse>,
     module_files: Mutex<Option<Bytes>>,
-    /// Sent as they are in place of the files.
+    /// Sent literally instead of the files.
     module_pieces: Mutex<Option<Vec<FileUpload>>>,
     complete_error: Mutex<Option<&'static str>>,
     keeps_silent: AtomicBool,
@@ -156,7 +156,7 @@ impl Server {
         *self.0.late_job.lock().unwrap() = Some(job);
     }
 
-    /// Decides the answer to updates; `None` leaves it to the ordinary one.
+    /// Chooses the answer to updates; `None` gives the ordinary one.
     pub(crate) fn script(
         &self,
         script: impl FnMut(&pb::UpdateJobRequest) -> Option<Answer> + Send + 'static,
@@ -164,7 +164,7 @@ impl Server {
         *self.0.script.lock().unwrap() = Box::new(script);
     }
 
-    /// Only counts what lines have, for output that is too long to be kept.
+    /// Only counts the bytes of lines, for output that is too long to keep.
     pub(crate) fn forget_lines(&self) {
         self.0.record.send_modify(|record| record.forgets = true);
     }
@@ -185,7 +185,7 @@ impl Server {
         *self.0.complete_error.lock().unwrap() = Some(error);
     }
 
-    /// From now on gives no answer to what a job ended with.
+    /// From now on results of jobs get no answer.
     pub(crate) fn keep_silent(&self) {
         self.0.keeps_silent.store(true, Ordering::Relaxed);
     }
@@ -198,7 +198,7 @@ impl Server {
         self.0.connects.load(Ordering::SeqCst)
     }
 
-    /// Ends every session and takes no new one.
+    /// Ends every session and accepts no new one.
     pub(crate) async fn go_down(&self) {
         self.0.down.store(true, Ordering::SeqCst);
         self.cut().await;
@@ -219,12 +219,12 @@ impl Server {
         self.0.record.borrow().clone()
     }
 
-    /// Waits until what the daemon has said is as wanted.
+    /// Waits until the record is as wanted.
     pub(crate) async fn wait_for(&self, what: &str, wanted: impl FnMut(&Record) -> bool) -> Record {
         self.wait_for_long(what, Duration::from_secs(60), wanted).await
     }
 
-    /// The same for what takes its time.
+    /// The same with a longer limit.
     pub(crate) async fn wait_for_long(
         &self,
         what: &str,
@@ -242,7 +242,7 @@ impl Server {
         })
     }
 
-    /// Waits for the end of the job and expects success.
+    /// Waits for the end of the job, and expects success.
     pub(crate) async fn completed(&self) -> (Record, pb::completed_job::Type) {
         let record = self.wait_for("the end of the job", Record::is_over).await;
         assert!(record.failed.is_empty(), "the job failed: {:?}", record.failed);
@@ -250,7 +250,7 @@ impl Server {
         (record, result)
     }
 
-    /// Waits for the end of the job and expects a failure.
+    /// Waits for the end of the job, and expects a failure.
     pub(crate) async fn failed(&self) -> (Record, pb::FailedJob) {
         let record = self.wait_for("the end of the job", Record::is_over).await;
         assert!(record.completed.is_empty(), "the job succeeded");
@@ -260,7 +260,7 @@ impl Server {
 }
 
 impl Server {
-    /// Answers a daemon that is connected by any means.
+    /// Serves a connected daemon over any stream.
     pub(crate) fn serve(&self, stream: impl coder_wire::bytes::ByteStream) {
         let session = Session::server(stream, mux::Config::default());
         self.0.sessions.lock().unwrap().push(session.clone());
@@ -271,7 +271,7 @@ impl Server {
                 tokio::spawn(async move {
                     let mut exchange = CallStream::new(Box::new(stream));
                     while let Ok(Some(method)) = exchange.next().await {
-                        // Calls end early in many tests; what matters is what the daemon makes of it.
+                        // Calls end early in many tests; the daemon's reaction matters.
                         let _ = calls.call(&method, &mut exchange).await;
                     }
                 });
@@ -420,7 +420,7 @@ pub(crate) async fn answer_with(call: &mut CallStream, message: &impl prost::Mes
     call.close_send().await
 }
 
-/// What a server makes of parsed variables (wire-protocol 5.5).
+/// What a server returns for parsed variables (wire-protocol 5.5).
 fn ordinary(request: &pb::UpdateJobRequest) -> Answer {
     let mut variable_values = Vec::new();
     for variable in &request.template_variables {

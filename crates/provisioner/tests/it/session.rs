@@ -1,4 +1,4 @@
-//! Connections that come and go.
+//! Connections that are lost and made again.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_job_outlives_its_connection() {
     running.status.wait_for(|status| !status.connected).await.unwrap();
     assert!(running.status.get().is_ready(), "a busy daemon stays ready while it reconnects");
     std::fs::write(&release, "").unwrap();
-    // Several attempts fail before the server is there again.
+    // Several attempts fail before the server is back.
     let before = server.connects();
     let until = tokio::time::Instant::now() + Duration::from_secs(20);
     while server.connects() < before + 3 {

@@ -13,7 +13,7 @@ use pb::acquired_job::Type;
 
 use crate::server::Server;
 
-/// Agent, app, parameter and a resource of Terraform's own: nothing has to be downloaded.
+/// Agent, app, parameter and a built-in resource: nothing has to be downloaded.
 pub(crate) const HELLO: &str = r#"
 terraform {
   required_providers {
@@ -65,7 +65,7 @@ resource "terraform_data" "machine" {
 /// One resource, no provider.
 pub(crate) const PLAIN: &str = "resource \"terraform_data\" \"a\" {\n  input = \"x\"\n}\n";
 
-/// Terraform; without it the test is skipped.
+/// The path of Terraform; without it the test is skipped.
 #[track_caller]
 pub(crate) fn terraform() -> Option<PathBuf> {
     coder_requirements::program(Requirement::Terraform)
@@ -170,7 +170,7 @@ pub(crate) fn start(archive: Bytes) -> pb::AcquiredJob {
     build(archive, WorkspaceTransition::Start, Bytes::new())
 }
 
-/// A program that stands in for Terraform; `$REAL` is the real one.
+/// A stand-in for Terraform; `$REAL` is the real program.
 pub(crate) fn stand_in(dir: &Path, real: &Path, script: &str) -> PathBuf {
     let path = dir.join("terraform");
     std::fs::write(&path, format!("#!/bin/sh\nREAL='{}'\n{script}\n", real.display())).unwrap();
@@ -203,24 +203,24 @@ impl Running {
         Self { dir, shutdown, status, task }
     }
 
-    /// With a program in place of Terraform.
+    /// With a stand-in for Terraform.
     pub(crate) fn with_stand_in(server: &Server, real: &Path, script: &str) -> Self {
         Self::with(server, |config, dir| {
             config.terraform = TerraformSource::File(stand_in(dir, real, script));
         })
     }
 
-    /// Waits for the daemon's end.
+    /// Waits until the daemon has ended.
     pub(crate) async fn ended(&mut self) -> Result<(), RunError> {
         tokio::time::timeout(Duration::from_secs(30), &mut self.task).await.expect("the daemon ends").unwrap()
     }
 
-    /// Directories of jobs that are still there.
+    /// The remaining directories of jobs.
     pub(crate) fn sessions(&self) -> usize {
         self.directories().count()
     }
 
-    /// Jobs that have not ended: of one that has, its state alone stays until the server knows its end.
+    /// Jobs that have not ended: of an ended one only the state remains until the server has the result.
     pub(crate) fn at_work(&self) -> usize {
         self.directories().filter(|dir| dir.join("template/main.tf").exists()).count()
     }
@@ -238,8 +238,8 @@ impl Drop for Running {
     }
 }
 
-/// The processes that have the text in what the kernel tells of them: `cmdline` or `environ`. A job's own `$$` is no help
-/// here: jobs count their processes by themselves.
+/// The processes whose `cmdline` or `environ` contains the text. A job's own `$$` does not help: a job has its
+/// own pids.
 pub(crate) fn processes_with(what: &str, marker: &str) -> Vec<u32> {
     let of = |pid: u32, name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -254,7 +254,7 @@ pub(crate) fn runs_with(marker: &str) -> bool {
     !processes_with("cmdline", marker).is_empty()
 }
 
-/// One job on a fresh server and daemon.
+/// Runs one job on a new server and daemon.
 pub(crate) async fn run_one(job: pb::AcquiredJob) -> (Server, Running) {
     let server = Server::new();
     let running = Running::start(&server);

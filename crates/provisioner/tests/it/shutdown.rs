@@ -1,4 +1,4 @@
-//! Daemons that are told to stop.
+//! Daemons that are stopped.
 
 use std::time::{Duration, Instant};
 
@@ -140,7 +140,7 @@ async fn a_busy_daemon_shows_itself_over_http_and_drains_when_asked() {
         running.shutdown.clone(),
     );
     let http = tokio::spawn(http);
-    // One that says nothing is in nobody's way.
+    // A silent client blocks nobody.
     let _silent = tokio::net::TcpStream::connect(address).await.unwrap();
     server.go_down().await;
     running.status.wait_for(|status| !status.connected).await.unwrap();

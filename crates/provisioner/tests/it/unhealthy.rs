@@ -1,4 +1,4 @@
-//! Daemons that can run no jobs: they ask for none, say why, and try again.
+//! Daemons that cannot run jobs: they acquire none, report the problem, and check again.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::setup::{PLAIN, Running, stand_in, start, tar};
 
 const SOON: Duration = Duration::from_millis(20);
 
-/// A daemon with the one program `terraform` of its directory, which is not there.
+/// A daemon whose only configured program `terraform` is missing.
 fn without_terraform(server: &Server) -> Running {
     Running::with(server, |config, dir| {
         config.terraform = TerraformSource::File(dir.join("terraform"));
@@ -75,7 +75,7 @@ async fn a_daemon_that_loses_its_terraform_stops_asking() {
     let program = stand_in(running.dir.path(), &real, "exec \"$REAL\" \"$@\"");
     server.wait_for("an acquire", |record| record.acquires == 1).await;
     std::fs::remove_file(&program).unwrap();
-    // Whoever waits for a job does not wait on.
+    // An acquire that waits ends.
     server.wait_for("the end of the acquire", |record| record.acquires_canceled == 1).await;
     assert_eq!(unhealthy(&running).await.summary, "no Terraform");
     server.give(plain());
@@ -84,7 +84,7 @@ async fn a_daemon_that_loses_its_terraform_stops_asking() {
     assert!(record.failed.is_empty() && record.acquires >= 2);
 }
 
-/// Who waits for a Terraform must not miss that the server has turned the daemon away.
+/// A daemon that waits for Terraform must still notification that the server refuses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unhealthy_daemon_that_is_turned_away_ends() {
     let server = Server::new();
@@ -126,7 +126,7 @@ async fn a_limit_of_the_machine_is_not_taken_for_a_wrong_program() {
     let running = without_terraform(&server);
     let limit = running.dir.path().join("limit");
     std::fs::write(&limit, "").unwrap();
-    // What Go says when it may start no further thread.
+    // What Go prints when it cannot start a thread.
     let words = "runtime: failed to create new OS thread (have 9 already; errno=11)";
     let script = format!(
         "if [ -e '{}' ]; then echo '{words}' >&2; exit 2; fi\nexec \"$REAL\" \"$@\"",
@@ -140,10 +140,10 @@ async fn a_limit_of_the_machine_is_not_taken_for_a_wrong_program() {
     let detail = &status.health.problem().unwrap().detail;
     assert!(detail.contains("no further process or thread can be made (ulimit -u: "), "{detail}");
     assert!(!detail.contains("is not a terraform program"), "{detail}");
-    // The file is the same as before, and asked anew all the same.
+    // The file is unchanged, and is probed again anyway.
     std::fs::remove_file(&limit).unwrap();
     running.status.wait_for(|status| status.health == Health::Ready).await.unwrap();
-    // The same in the middle of a job.
+    // The same during a job.
     let late = format!("case \"$1\" in init) echo '{words}' >&2; exit 2;; esac\nexec \"$REAL\" \"$@\"");
     stand_in(running.dir.path(), &real, &late);
     server.give(plain());

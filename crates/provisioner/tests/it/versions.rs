@@ -1,4 +1,4 @@
-//! Daemons that offer several versions of Terraform, and OpenTofu.
+//! Daemons with several versions of Terraform, and with OpenTofu.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ use pb::completed_job::Type;
 use crate::server::Server;
 use crate::setup::{HELLO, PLAIN, Running, build, dry_run, import, start, tar, terraform};
 
-/// OpenTofu; without it the test is skipped.
+/// The path of OpenTofu; without it the test is skipped.
 #[track_caller]
 fn tofu() -> Option<PathBuf> {
     coder_requirements::program(Requirement::Tofu)
 }
 
-/// Programs that say they are of some version, and are the machine's Terraform for all else; what it would refuse they
-/// take out.
+/// Programs that report a given version, and otherwise exec the machine's Terraform; they remove what it would
+/// reject.
 fn pretend(dir: &Path, real: &Path, versions: &[&str]) {
     use std::os::unix::fs::PermissionsExt as _;
     for version in versions {
@@ -70,7 +70,7 @@ async fn a_template_gets_the_newest_version_that_it_accepts() {
     }
 }
 
-/// Import, dry-run, start, stop and delete, as with Terraform.
+/// Import, dry run, start, stop and delete, as with Terraform.
 #[tokio::test(flavor = "multi_thread")]
 async fn opentofu_does_what_terraform_does() {
     let tofu = coder_requirements::require!(program Tofu);
@@ -78,7 +78,7 @@ async fn opentofu_does_what_terraform_does() {
     let _running = Running::with(&server, |config, _| {
         config.terraform = TerraformSource::File(tofu.clone());
     });
-    // What is written for Terraform's numbers is no obstacle.
+    // A constraint for Terraform's versions does not matter.
     let text = HELLO.replace("terraform {", "terraform {\n  required_version = \">= 1.0\"");
     let archive = tar(&[("main.tf", &text)]);
     let over = |count: usize| {
@@ -141,7 +141,7 @@ async fn terraform_comes_before_opentofu_unless_the_template_is_opentofus() {
         server.give(start(tar(&files)));
         let record = server.wait_for("a build", |record| record.completed.len() == count).await;
         assert!(record.has_line(wanted), "{wanted}");
-        // What the server is told is what the log says.
+        // The server receives what the log says.
         let [.., told] = &record.programs[..] else { panic!("no report") };
         let product = if told.product == "opentofu" { "OpenTofu" } else { "Terraform" };
         assert!(record.has_line(&format!("Using {product} {} (", told.version)), "{told:?}");
@@ -149,7 +149,7 @@ async fn terraform_comes_before_opentofu_unless_the_template_is_opentofus() {
     }
 }
 
-/// All of a template's files are OpenTofu's own, or stand beside Terraform's.
+/// All of a template's files are OpenTofu's own, or have a counterpart for Terraform.
 #[tokio::test(flavor = "multi_thread")]
 async fn templates_of_opentofus_own_files_import_and_build() {
     let (Some(real), Some(tofu)) = (terraform(), tofu()) else { return };

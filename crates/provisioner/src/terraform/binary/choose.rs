@@ -1,20 +1,20 @@
-//! The rule by which one of the programs on offer is chosen for a template.
+//! Chooses one of the available programs for a template.
 //!
-//! 1. A template with OpenTofu's own files (`*.tofu`) gets OpenTofu if one fits, and nothing else unless Terraform has a file
-//!    instead of each; every other template gets Terraform if one fits, else OpenTofu.
-//! 2. What people offer comes before what the daemon installed itself, so that an installation changes nothing for
-//!    templates that did not ask for it.
-//! 3. Releases come before versions that precede one; then the newest; then the one named first.
+//! 1. A template with OpenTofu's own files (`*.tofu`) gets OpenTofu if one fits, and Terraform only if it has a
+//!    replacement for each of these files; every other template gets Terraform if one fits, else OpenTofu.
+//! 2. Programs of operators precede those that the daemon installed, so that an installation changes nothing
+//!    for templates that did not need it.
+//! 3. Releases precede pre-releases; then the newest; then the one listed first.
 
 use coder_source::files::Reader;
 
-use super::required::{TemplateRequirements, VersionRequirement};
 use super::program::{Binary, BinaryOrigin, Product};
+use super::required::{TemplateRequirements, VersionRequirement};
 
-/// From here on OpenTofu passes over `required_version` in files that Terraform reads too.
+/// From this version on OpenTofu ignores `required_version` in files that Terraform reads too.
 const TOFU_KNOWS_ITSELF: (u64, u64, u64) = (1, 12, 0);
 
-/// The one to run, or none that fits.
+/// The program to run, if one fits.
 pub(crate) fn choose<'a>(available: &'a [Binary], required: &TemplateRequirements) -> Option<&'a Binary> {
     let only_tofu =
         required.prefers_opentofu || available.iter().all(|binary| binary.product == Product::OpenTofu);
@@ -47,8 +47,8 @@ fn fits(binary: &Binary, required: &TemplateRequirements, only_tofu: bool) -> bo
         .all(|requirement| requirement.constraint.accepts(&binary.version))
 }
 
-/// Numbers of the one product say little about the other, so what is written for Terraform binds OpenTofu only where
-/// OpenTofu itself would be bound, or while a Terraform could be meant.
+/// Version numbers of one product say little about the other. A constraint for Terraform applies to OpenTofu
+/// only where OpenTofu itself would apply it, or while a Terraform is available.
 fn binds(requirement: &VersionRequirement, binary: &Binary, only_tofu: bool) -> bool {
     match (binary.product, requirement.opentofu_only) {
         (Product::Terraform, opentofu_only) => !opentofu_only,
@@ -64,7 +64,7 @@ mod tests {
     use super::super::version::Version;
     use super::*;
 
-    /// `1.9.8`, `tofu 1.9.0`, or `own 1.9.8` for what the daemon installed.
+    /// `1.9.8`, `tofu 1.9.0`, or `own 1.9.8` for one that the daemon installed.
     fn binary(text: &str) -> Binary {
         let (product, text) = match text.strip_prefix("tofu ") {
             Some(text) => (Product::OpenTofu, text),
@@ -77,7 +77,7 @@ mod tests {
         Binary { path: text.into(), version: Version::parse(text).unwrap(), product, origin }
     }
 
-    /// Conditions in Terraform's files; `tofu:` before one of a file of OpenTofu.
+    /// Constraints in Terraform's files; the prefix `tofu:` marks one in an OpenTofu file.
     fn required(constraints: &[&str]) -> TemplateRequirements {
         let requirement = |text: &&str| {
             let (opentofu_only, text) =
@@ -129,14 +129,14 @@ mod tests {
             (&["1.5.7", "1.11.4", "1.9.8"], &[">= 1.5", "!= 1.11.4"], Some(2)),
             (&["1.5.7", "1.11.4"], &["~> 1.6.0"], None),
             (&["1.5.7", "1.11.4"], &[">= 1.6", "< 1.6"], None),
-            // Of equals the one named first.
+            // The first one of equals.
             (&["1.9.8", "1.9.8"], &[], Some(0)),
             // Releases first.
             (&["1.12.0-rc1", "1.11.4"], &[], Some(1)),
             (&["1.12.0-rc1", "1.11.4"], &[">= 1.12"], Some(0)),
             (&["1.12.0-rc1", "1.12.0-rc2"], &[], Some(1)),
             (&["1.12.0-rc1", "1.12.0"], &["= 1.12.0-rc1"], Some(0)),
-            // What people offer first.
+            // Programs of operators first.
             (&["own 1.14.0", "1.11.4"], &[], Some(1)),
             (&["own 1.14.0", "1.11.4"], &[">= 1.12"], Some(0)),
             (&["own 1.14.0", "own 1.13.0"], &[], Some(0)),
@@ -146,7 +146,7 @@ mod tests {
             (&["tofu 1.10.0", "1.11.4"], &["~> 1.10.0"], Some(0)),
             (&["tofu 1.12.6", "1.11.4"], &["~> 1.5.0"], None),
             (&["tofu 1.8.0", "tofu 1.12.6"], &[], Some(1)),
-            // What is written for Terraform does not bind a new OpenTofu where there is nothing else.
+            // A constraint for Terraform does not apply to a new OpenTofu when nothing else is available.
             (&["tofu 1.8.0", "tofu 1.12.6"], &["~> 1.5.0"], Some(1)),
             (&["tofu 1.8.0", "tofu 1.12.6"], &["~> 1.8.0"], Some(1)),
             (&["tofu 1.8.0"], &["~> 1.5.0"], None),

@@ -1,11 +1,11 @@
-//! Conditions on a version as templates write them: `>= 1.5, < 2.0, != 1.6.1`.
+//! Version constraints as templates write them: `>= 1.5, < 2.0, != 1.6.1`.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use super::version::{Version, is_pre_release_byte, number, order_of_pre_releases};
 
-/// Longer texts are no conditions.
+/// Longer texts are rejected.
 const MAX_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ enum Operator {
     Pessimistic,
 }
 
-/// The longer ones first, as one begins with another.
+/// Longer operators first, because one is a prefix of another.
 const OPERATORS: [(&str, Operator); 7] = [
     (">=", Operator::GreaterOrEqual),
     ("<=", Operator::LessOrEqual),
@@ -35,12 +35,12 @@ const OPERATORS: [(&str, Operator); 7] = [
 struct Term {
     operator: Operator,
     numbers: (u64, u64, u64),
-    /// How many of the three numbers were written.
+    /// How many of the three numbers were given.
     written: usize,
     pre: String,
 }
 
-/// Conditions of which all must hold.
+/// Conditions that must all hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Constraint {
     terms: Vec<Term>,
@@ -48,7 +48,7 @@ pub(crate) struct Constraint {
 }
 
 impl Constraint {
-    /// None for what is no condition; Terraform says so better, with its place.
+    /// `None` for an invalid constraint; Terraform reports it better, with its position.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_BYTES {
             return None;
@@ -91,8 +91,8 @@ impl Term {
         pre.bytes().all(is_pre_release_byte).then(|| Self { operator, numbers, written, pre: pre.to_owned() })
     }
 
-    /// A version before a release counts as that release, as it does for Terraform itself, except where the condition
-    /// names such versions: then it must be of the same release, and the order is exact.
+    /// A pre-release counts as its release, as in Terraform, unless the constraint names a pre-release: then it
+    /// must be of the same release, and the exact order counts.
     fn accepts(&self, version: &Version) -> bool {
         let exact = !self.pre.is_empty();
         let pre = if exact { version.pre.as_str() } else { "" };
@@ -146,17 +146,17 @@ mod tests {
             ("~> 1.5.0", "1.5.9", true),
             ("~> 1.5.3", "1.5.2", false),
             ("~> 1.5.0", "1.6.0", false),
-            // One number alone bounds nothing above, as in Terraform.
+            // A single number has no upper bound, as in Terraform.
             ("~> 1", "2.0.0", true),
             (">= 1.2, < 1.4, != 1.3.3", "1.3.4", true),
             (">= 1.2, < 1.4, != 1.3.3", "1.3.3", false),
             (">= 1.2,<1.4", "1.4.0", false),
-            // Before a release counts as the release.
+            // A pre-release counts as its release.
             (">= 1.12.0", "1.12.0-rc1", true),
             ("= 1.12.0", "1.12.0-rc1", true),
             ("< 1.12.0", "1.12.0-rc1", false),
             ("~> 1.12.0", "1.12.0-rc1", true),
-            // Unless the condition is about what comes before one.
+            // Unless the constraint names a pre-release.
             ("= 1.12.0-rc1", "1.12.0-rc1", true),
             ("= 1.12.0-rc1", "1.12.0", false),
             ("= 1.12.0-rc1", "1.12.0-rc2", false),

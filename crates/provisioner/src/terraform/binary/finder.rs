@@ -1,4 +1,4 @@
-//! Finds the programs on offer, and remembers the version of each for as long as its file stays the same.
+//! Finds the available programs, and caches the version of each while its file is unchanged.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,53 +13,53 @@ use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
 use super::choose::choose;
-use super::required::TemplateRequirements;
 use super::program::{Binary, BinaryError, BinaryOrigin, MINIMUM, Product, TerraformSource};
+use super::required::TemplateRequirements;
 use super::version::Version;
 use crate::terraform::command::environment::Environment;
 use crate::terraform::command::start_failure;
 use crate::terraform::command::start_failure::StartFailure;
 use crate::terraform::install::{InstallProgress, Installer};
 
-/// How long `terraform version` may take; a healthy one needs a twentieth of a second.
+/// Time limit of `terraform version`; it normally takes 50 ms.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const VERSION_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// How long a new program may be busy, and how often it is looked.
+/// How long a new program may be busy, and how often to try.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// More programs in one directory are not looked at.
+/// Further programs in a directory are ignored.
 const MAX_PROGRAMS: usize = 256;
 
-/// A file as it was when it was asked.
+/// The identity of a program file.
 type FileIdentity = (PathBuf, u64, Option<SystemTime>);
 
-/// What a program said of itself, or when and why it said nothing.
+/// The version that a program reported, or when and why it failed.
 type ProbeResult = Result<(Version, Product), (Instant, ProbeError)>;
 
 type SharedProbe = Arc<OnceCell<ProbeResult>>;
 
-/// A program that is of no use is not asked again for so long, unless its file changes.
+/// A program that failed is not probed again for this time, unless its file changes.
 const PROBE_RETRY: Duration = Duration::from_secs(60);
 
-/// Why a program did not say its version.
+/// Why the version of a program is unknown.
 #[derive(Debug, Clone)]
 enum ProbeError {
-    /// It is none, or none that can be used.
+    /// It is not a usable program.
     Unusable(String),
-    /// It could not do so.
+    /// The system could not run it.
     StartFailed(StartFailure),
 }
 
-/// Finds programs. Looks again for each job, so one that is put there later is found without a restart.
+/// Finds programs. It searches again for each job, so a new program needs no restart.
 #[derive(Debug)]
 pub(crate) struct Finder {
     source: TerraformSource,
     installer: Option<Installer>,
     probes: Mutex<HashMap<FileIdentity, SharedProbe>>,
-    /// A job found no program that can run it.
+    /// A job found no program.
     recheck: Notify,
 }
 
@@ -68,7 +68,7 @@ struct VersionOutput {
     terraform_version: String,
 }
 
-/// A program, or why a place has none.
+/// A program, or why a path contains none.
 type Candidate = Result<(PathBuf, BinaryOrigin), BinaryError>;
 
 impl Finder {
@@ -76,7 +76,7 @@ impl Finder {
         Self { source, installer, probes: Mutex::default(), recheck: Notify::new() }
     }
 
-    /// Says which of the places that people named have no program.
+    /// Logs which configured paths contain no program.
     pub(crate) async fn warn_of_unusable_paths(&self, environment: &Environment) {
         if self.source != TerraformSource::SearchPath {
             for error in
@@ -87,11 +87,11 @@ impl Finder {
         }
     }
 
-    /// The program for a template that requires nothing; one is installed if there is none. Nothing that failed before is
-    /// taken for granted: the caller decides how often it is tried.
+    /// The program for a template without requirements; installs one if there is none. Ignores cached failures:
+    /// the caller decides how often to try.
     ///
     /// # Errors
-    /// None can be used and none could be installed; the text says what to do.
+    /// No program can be used or installed; the message says what to do.
     pub(crate) async fn check(&self, environment: &Environment) -> Result<Binary, BinaryError> {
         self.probes
             .lock()
@@ -111,7 +111,7 @@ impl Finder {
     /// The program for a template.
     ///
     /// # Errors
-    /// None fits and none could be installed; the text says what to do.
+    /// No program fits and none could be installed; the message says what to do.
     pub(crate) async fn find(
         &self,
         environment: &Environment,
@@ -132,7 +132,7 @@ impl Finder {
         progress: &InstallProgress<'_>,
     ) -> Result<Binary, BinaryError> {
         let (available, mut errors) = self.available(environment).await;
-        // Who names a program and errs must not get another one without a word.
+        // When the operator names a wrong path, another program must not be used silently.
         let named = self.source != TerraformSource::SearchPath;
         if named
             && !errors.is_empty()
@@ -160,7 +160,7 @@ impl Finder {
             .map_err(|error| failed(error.to_string()))
     }
 
-    /// What can be run, and why other places have nothing that can.
+    /// The available programs, and why other paths contain none.
     async fn available(&self, environment: &Environment) -> (Vec<Binary>, Vec<BinaryError>) {
         let (mut available, mut errors) = (Vec::new(), Vec::new());
         for candidate in self.candidates(environment).await {
@@ -201,10 +201,10 @@ impl Finder {
         let identity = (path.clone(), file.len(), file.modified().ok());
         let probe = {
             let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
-            // Of a program that was replaced nobody asks again.
+            // Removes the results of replaced files.
             probes.retain(|other, _| other.0 != path || *other == identity);
             let probe = probes.entry(identity).or_default();
-            // A limit of the machine may be raised, or not be reached any more, at any time.
+            // A limit of the machine may change at any time.
             let is_expired = |(at, failure): &(Instant, ProbeError)| {
                 matches!(failure, ProbeError::StartFailed(cause) if cause.is_transient)
                     || at.elapsed() > PROBE_RETRY
@@ -214,7 +214,7 @@ impl Finder {
             }
             Arc::clone(probe)
         };
-        // Of many jobs at once one asks, and the others wait for its answer.
+        // Of many jobs at once one probes, and the others wait for the result.
         let result = probe.get_or_init(|| async {
             probe(&path, environment).await.map_err(|failure| (Instant::now(), failure))
         });
@@ -240,7 +240,7 @@ fn none_fits(required: &TemplateRequirements, available: &[Binary], has_other_ad
     }
 }
 
-/// What people offer. Blocks.
+/// The programs of the configured source. Blocks.
 fn configured(source: &TerraformSource, path: Option<&OsStr>) -> Vec<Candidate> {
     let missing = |path: &Path| BinaryError::Unusable(path.to_owned(), "no such file".to_owned());
     let candidates = match source {
@@ -278,7 +278,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// The programs in a directory and one level below, by name.
+/// The programs in a directory and one level below, sorted by name.
 fn programs_in(dir: &Path) -> Vec<PathBuf> {
     let entries = |dir: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -289,7 +289,7 @@ fn programs_in(dir: &Path) -> Vec<PathBuf> {
     let is_named = |path: &PathBuf| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         ["terraform", "tofu"].iter().any(|product| {
-            // `terraform_1.9.8` is one, `terraform-provider-x` and `terraform-ls` are not.
+            // `terraform_1.9.8` matches, `terraform-provider-x` and `terraform-ls` do not.
             let rest = name.strip_prefix(product);
             rest.is_some_and(|rest| {
                 rest.is_empty()
@@ -300,7 +300,7 @@ fn programs_in(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in entries(dir) {
         if path.is_dir() {
-            // What is half-made has another name until it is whole.
+            // Unfinished installations have another name.
             let is_new = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("new-"));
             if !is_new {
                 found.extend(entries(&path).into_iter().filter(is_named).filter(|path| is_program(path)));
@@ -327,15 +327,15 @@ async fn probe(path: &Path, environment: &Environment) -> Result<(Version, Produ
     } else if name.starts_with("tofu") {
         Product::OpenTofu
     } else {
-        // Both say `terraform_version` in JSON; in words they tell which they are.
+        // Both report `terraform_version` in JSON; the text output names the product.
         let words = run_program(path, &["version"], environment).await?;
         if words.starts_with(b"OpenTofu") { Product::OpenTofu } else { Product::Terraform }
     };
     Ok((version, product))
 }
 
-/// What a program prints. How it ends counts only when it was for a cause outside of it: old versions end with an error
-/// after they have said everything.
+/// The output of a program. Its exit status counts only for external causes: old versions exit with an error
+/// after complete output.
 async fn run_program(
     path: &Path,
     arguments: &[&str],
@@ -348,7 +348,7 @@ async fn run_program(
     let until = Instant::now() + BUSY_TIMEOUT;
     let mut child = loop {
         match command.spawn() {
-            // It was written a moment ago, and a process that this one was about to start then still holds it open.
+            // The file was just written, and a process that is being started still holds it open.
             Err(error)
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy && Instant::now() < until =>
             {
@@ -412,7 +412,7 @@ mod tests {
     async fn a_program_that_somebody_still_holds_open_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = script(&dir.path().join("terraform"), "1.4.2");
-        // A script is read by its interpreter and never busy, so this is a program of the system.
+        // A script is read by its interpreter and is never busy, so the test uses a system program.
         std::fs::copy("/bin/true", &path).unwrap();
         let open = std::fs::File::options().append(true).open(&path).unwrap();
         let environment = Environment::of_daemon();

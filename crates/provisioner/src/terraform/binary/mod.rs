@@ -1,4 +1,4 @@
-//! Which Terraform or OpenTofu runs: the programs on offer, their versions, and the one a template gets.
+//! Which Terraform or OpenTofu runs: the available programs, their versions, and the choice for a template.
 
 pub(crate) mod choose;
 pub(crate) mod constraint;
@@ -8,7 +8,7 @@ pub(crate) mod required;
 pub(crate) mod version;
 
 pub(crate) use self::finder::Finder;
-pub use self::program::{Binary, BinaryError, Product, TerraformSource};
 #[cfg(test)]
 pub(crate) use self::program::BinaryOrigin;
+pub use self::program::{Binary, BinaryError, Product, TerraformSource};
 pub use self::version::Version;

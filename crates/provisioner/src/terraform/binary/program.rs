@@ -15,12 +15,12 @@ pub enum TerraformSource {
     SearchPath,
     /// This file.
     File(PathBuf),
-    /// Files, and directories with programs in them or one level below: `DIR/terraform*`, `DIR/1.9.8/terraform`,
-    /// `DIR/tofu*`. One that is missing is an error once nothing else can be used.
+    /// Files, and directories with programs in them or one level below: `DIR/terraform*`,
+    /// `DIR/1.9.8/terraform`, `DIR/tofu*`. A missing one is an error when no other can be used.
     Paths(Vec<PathBuf>),
 }
 
-/// Whose program it is.
+/// The product that a program belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Product {
     /// `terraform`.
@@ -30,7 +30,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// What servers call it.
+    /// Its name in the protocol.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Terraform => "terraform",
@@ -48,10 +48,10 @@ impl fmt::Display for Product {
     }
 }
 
-/// How a program came here.
+/// How a program got here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum BinaryOrigin {
-    /// People put it there.
+    /// An operator installed it.
     Configured,
     /// A daemon downloaded it.
     Installed,
@@ -83,7 +83,7 @@ pub enum BinaryError {
 }
 
 impl BinaryError {
-    /// What is wrong, in the few words that a list of daemons has room for.
+    /// A short summary for lists of daemons.
     pub(crate) fn summary(&self) -> &'static str {
         match self {
             Self::CannotStart(..) => "Terraform cannot be run",
@@ -96,7 +96,7 @@ impl BinaryError {
     }
 }
 
-/// A program that may be run.
+/// A usable program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
     pub(crate) path: PathBuf,
@@ -129,7 +129,7 @@ impl Binary {
         if self.product == Product::OpenTofu && is_new { Reader::OpenTofu } else { Reader::Terraform }
     }
 
-    /// From Terraform 1.7.0 on `graph` prints the full graph only when asked for a type.
+    /// Since Terraform 1.7.0 `graph` prints the full graph only when asked for a type.
     pub(crate) fn has_graph_types(&self) -> bool {
         self.version.numbers >= (1, 7, 0)
     }

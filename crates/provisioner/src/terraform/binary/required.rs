@@ -1,7 +1,7 @@
-//! What a template requires of the program that runs it: `required_version`, and files that only OpenTofu reads.
+//! What a template requires of Terraform: `required_version`, and files that only OpenTofu reads.
 //!
-//! Read before anything runs, so only what is in the template itself counts, and the modules that came with a build.
-//! What cannot be read here is passed over: the program will say what is wrong with it, and where.
+//! It is read before anything runs, so it covers the template and the modules that came with a build. Invalid
+//! content is ignored: Terraform reports it with its position.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,30 +18,30 @@ use crate::terraform::cache::modules::calls;
 use crate::terraform::cache::modules::calls::{CallAttributes, one_or_many};
 use crate::terraform::cache::modules::source::is_local;
 
-/// More folders of modules are not looked at.
+/// Further module directories are ignored.
 const MAX_FOLDERS: usize = 256;
 
 const MODULES: &str = ".terraform/modules";
 
-/// One condition, and where it stands.
+/// A version constraint and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VersionRequirement {
     pub(crate) constraint: Constraint,
-    /// File and line, seen from the template's folder.
+    /// File and line, relative to the template's directory.
     pub(crate) place: String,
-    /// It stands in a file that only OpenTofu reads.
+    /// It is in a file that only OpenTofu reads.
     pub(crate) opentofu_only: bool,
-    /// OpenTofu reads a file of its own instead of this one.
+    /// OpenTofu reads its own file instead of this one.
     pub(crate) replaced: bool,
 }
 
-/// Everything a template requires.
+/// All requirements of a template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TemplateRequirements {
     pub(crate) requirements: Vec<VersionRequirement>,
     /// There are files that only OpenTofu reads.
     pub(crate) prefers_opentofu: bool,
-    /// One of them that Terraform has nothing instead of.
+    /// One of them for which Terraform has no replacement.
     pub(crate) opentofu_only_file: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for TemplateRequirements {
 }
 
 impl TemplateRequirements {
-    /// Reads a template's folder. Blocks, so call it off the async threads.
+    /// Reads a template's directory. Blocks: call it off the async threads.
     pub(crate) fn read(root: &Path) -> Self {
         let mut found = Self::default();
         let mut pending = vec![root.to_owned()];
@@ -126,7 +126,7 @@ struct SourceKind {
     is_override: bool,
 }
 
-/// Source files of a folder; those that override others last.
+/// Source files of a directory; override files last.
 fn files(dir: &Path) -> Vec<(String, SourceKind)> {
     let mut files: Vec<(String, SourceKind)> = std::fs::read_dir(dir)
         .into_iter()
@@ -147,7 +147,7 @@ fn files(dir: &Path) -> Vec<(String, SourceKind)> {
     files
 }
 
-/// Folders of the modules that a build brings along.
+/// Directories of the modules that came with a build.
 fn downloaded_module_dirs(root: &Path) -> Vec<PathBuf> {
     let manifest = std::fs::read(root.join(MODULES).join("modules.json")).unwrap_or_default();
     let Ok(manifest) = serde_json::from_slice::<Value>(&manifest) else { return Vec::new() };
@@ -160,7 +160,7 @@ fn downloaded_module_dirs(root: &Path) -> Vec<PathBuf> {
 struct SourceContents {
     /// Lines and texts.
     constraints: Vec<(usize, String)>,
-    /// Folders of local modules, seen from the file's.
+    /// Directories of local modules, relative to the file's.
     folders: Vec<String>,
 }
 
@@ -278,7 +278,7 @@ mod tests {
         assert!(required.prefers_opentofu && required.opentofu_only_file.is_none(), "{required}");
         let [terraforms, tofus] = &required.requirements[..] else { panic!("{required}") };
         assert!(terraforms.replaced && !terraforms.opentofu_only && tofus.opentofu_only && !tofus.replaced);
-        // JSON is no twin of HCL, and a module counts as the template does.
+        // JSON does not replace HCL, and a module counts like the template.
         let call = "module \"m\" {\n  source = \"./m\"\n}\n";
         let required = read(&[("main.tf", call), ("m/x.tf.json", "{}"), ("m/x.tofu", "")]);
         assert_eq!(required.opentofu_only_file.as_deref(), Some("m/x.tofu"));

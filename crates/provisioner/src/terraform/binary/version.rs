@@ -1,19 +1,19 @@
-//! Release numbers of Terraform and OpenTofu, and how they are ordered.
+//! Versions of Terraform and OpenTofu, and their order.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A release number. Text after a `+` says nothing about the order.
+/// A version. Build metadata after a `+` does not affect the order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version {
     pub(crate) numbers: (u64, u64, u64),
-    /// What follows a `-`; empty for a release.
+    /// The pre-release after a `-`; empty for a release.
     pub(crate) pre: String,
     text: String,
 }
 
 impl Version {
-    /// Three numbers, and whatever programs print behind them.
+    /// Parses three numbers and an optional suffix.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let without_build = text.split('+').next()?;
         let (core, pre) = match without_build.split_once('-') {
@@ -30,7 +30,7 @@ impl Version {
         self.pre.is_empty()
     }
 
-    /// The order of numbers, and of what is before a release: `1.9.0-beta1 < 1.9.0-rc1 < 1.9.0`.
+    /// The order of versions and pre-releases: `1.9.0-beta1 < 1.9.0-rc1 < 1.9.0`.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| order_of_pre_releases(&self.pre, &other.pre))
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Digits only; a sign is none.
+/// Digits only, without a sign.
 pub(super) fn number(text: &str) -> Option<u64> {
     (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
@@ -51,7 +51,7 @@ pub(super) fn is_pre_release_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-')
 }
 
-/// Part by part; numbers by value and before words, fewer parts before more, a release after all of them.
+/// Part by part: numbers by value and before words, fewer parts before more, a release after all of them.
 pub(super) fn order_of_pre_releases(one: &str, other: &str) -> Ordering {
     match (one.is_empty(), other.is_empty()) {
         (true, true) => return Ordering::Equal,

@@ -16,7 +16,7 @@ const PLATFORMS: [(&str, &str, &str); 7] = [
     ("windows", "arm64", WINDOWS),
 ];
 
-/// The script for a platform, or `None` for a platform no agent exists for.
+/// The script for a platform; `None` when no agent exists for it.
 pub fn script(os: &str, arch: &str) -> Option<String> {
     PLATFORMS
         .iter()

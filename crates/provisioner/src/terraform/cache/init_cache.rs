@@ -1,8 +1,9 @@
-//! Initialised directories, kept by what they were made of, so that a template version is initialised once per machine.
+//! The init cache: initialized directories by the hash of their inputs, so that a template version is
+//! initialized once per machine.
 //!
-//! An entry holds a copy of `.terraform` and of the lock file. Jobs get copies, so what they do to theirs changes no other.
-//! Providers are links into the plugin cache, as Terraform makes them. An entry and its providers have seals; one that is not
-//! what was kept is not used.
+//! An entry contains a copy of `.terraform` and of the lock file. Jobs get copies, so they cannot change the
+//! entry. Providers are links into the plugin cache, as Terraform makes them. An entry and its providers have
+//! seals; an entry with an invalid seal is discarded.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -24,30 +25,30 @@ pub(crate) const PROVIDERS: &str = "providers";
 pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
 const MANIFEST: &str = "manifest.json";
 
-/// Entries that no job has used for so long are removed.
+/// Entries that no job has used for this time are removed.
 const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Nor are those with more files.
+/// Directories with more files are not cached.
 pub(super) const MAX_FILES: usize = 100_000;
 
-/// A longer lock file is none.
+/// Longer lock files are ignored.
 pub(super) const MAX_LOCK_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Directories with more of their own are not kept; copying them is no gain.
+/// Larger directories are not cached; copying them saves nothing.
 pub(super) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Waiting for another `init` on this machine: how often it is looked, and after which time one goes on without the
-/// shared plugin cache. Many templates may wait in a row behind large downloads, and each that goes on alone downloads the
-/// same again; only an `init` that hangs is to be left behind.
+/// Waiting for another `init` on this machine: how often to check, and when to continue without the shared
+/// plugin cache. Many templates may wait behind large downloads, and each that continues alone repeats them;
+/// only an `init` that hangs should be skipped.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Where a template version's directory is kept.
+/// The key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InitKey(String);
 
 impl InitKey {
-    /// Everything that an `init` depends on and that is on this machine.
+    /// Hashes all inputs of an `init` that are on this machine.
     pub(crate) fn of(
         template: &[u8],
         modules: Option<&[u8]>,
@@ -72,7 +73,7 @@ impl InitKey {
         Self(hex::encode(sum.finalize()))
     }
 
-    /// In hexadecimal digits.
+    /// As hexadecimal digits.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -83,7 +84,7 @@ impl InitKey {
     }
 }
 
-/// A file as it was; the kernel alone sets the time of its change.
+/// The identity of a file; only the kernel sets its change time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileStamp {
     path: PathBuf,
@@ -109,7 +110,7 @@ impl FileStamp {
         &self.path
     }
 
-    /// All files below a directory; links are files.
+    /// All files below a directory; links count as files.
     pub(super) fn below(dir: &Path, most: usize, found: &mut Vec<Self>) -> std::io::Result<()> {
         let mut pending = vec![dir.to_owned()];
         while let Some(dir) = pending.pop() {
@@ -127,7 +128,7 @@ impl FileStamp {
         Ok(())
     }
 
-    /// The same, in the order of their paths, to be compared with what was there before.
+    /// The same, sorted by path, for comparison.
     pub(super) fn sorted_in(dir: &Path, most: usize) -> std::io::Result<Vec<Self>> {
         let mut found = Vec::new();
         Self::below(dir, most, &mut found)?;
@@ -146,15 +147,15 @@ struct CachedProvider {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct EntryManifest {
     packages: Vec<CachedProvider>,
-    /// Whether there is a provider or a remote module, of which there may be a newer one by now.
+    /// Whether there is a provider or a remote module, of which a newer version may exist.
     fetched: bool,
-    /// Of the entry, with all of this.
+    /// The seal of the entry, including this manifest.
     #[serde(default)]
     seal: String,
 }
 
 impl EntryManifest {
-    /// What the seal is about, beside the files of the entry's directory.
+    /// What the seal covers besides the files of the entry.
     fn known(&self, entry: &Path) -> std::io::Result<Vec<u8>> {
         let lock = match JobFile::new(entry, LOCK_FILE).read(MAX_LOCK_FILE_BYTES) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -165,16 +166,16 @@ impl EntryManifest {
     }
 }
 
-/// What an entry may be used for.
+/// What an entry is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InitPurpose {
-    /// A build runs with what its template version was imported with.
+    /// A build uses the versions of its import.
     Build,
-    /// An import takes the newest that its constraints allow, unless a lock file came with the template.
+    /// An import uses the newest allowed versions, unless the template contains a lock file.
     Import { locked: bool },
 }
 
-/// The kept directories of a machine; daemons may share them. All methods block.
+/// The cached directories; daemons may share them. All methods block.
 #[derive(Debug, Clone)]
 pub(crate) struct InitCache {
     root: PathBuf,
@@ -190,7 +191,7 @@ impl InitCache {
         self.root.join(&key.0)
     }
 
-    /// Copies an entry into `dir`; false when there is none that may be used.
+    /// Copies an entry into `dir`; returns false when there is no usable one.
     pub(crate) fn restore(&self, key: &InitKey, purpose: InitPurpose, dir: &Path, now: SystemTime) -> bool {
         let entry = self.entry(key);
         let Some(manifest) = std::fs::read(entry.join(MANIFEST)).ok() else { return false };
@@ -205,7 +206,7 @@ impl InitCache {
         }
         match copy_tree(&entry.join(DATA), &dir.join(DATA)).and_then(|_| copy_lock(&entry, dir)) {
             Ok(()) => {
-                // For the removal of what nobody uses.
+                // Sets the time of use, for the removal of unused modules.
                 let touched = std::fs::File::open(&entry).and_then(|file| file.set_modified(now));
                 if let Err(error) = touched {
                     tracing::debug!(%error, "an entry's time cannot be set");
@@ -221,7 +222,7 @@ impl InitCache {
         }
     }
 
-    /// Whether an entry and its providers are what they were when it was kept.
+    /// Whether an entry and its providers are unchanged.
     fn has_valid_seal(&self, manifest: &EntryManifest, entry: &Path) -> bool {
         let is_own = || {
             let known = manifest.known(entry);
@@ -231,13 +232,13 @@ impl InitCache {
             && is_own()
     }
 
-    /// Keeps what `init` has made in `dir`. It is whole from the moment it is there.
+    /// Stores what `init` has created in `dir`, atomically.
     pub(crate) fn store(&self, key: &InitKey, dir: &Path, now: SystemTime) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.root)?;
         self.remove_stale(now);
         let new = self.root.join(format!("new-{}", Uuid::new_v4()));
         let stored = self.fill(&new, &self.entry(key), dir).and_then(|()| {
-            // Another daemon may have been faster; its entry is as good.
+            // Another daemon may have been faster; its entry is equivalent.
             std::fs::rename(&new, self.entry(key)).or_else(|_| std::fs::remove_dir_all(&new))
         });
         if stored.is_err() {
@@ -255,7 +256,7 @@ impl InitCache {
                 return Err(std::io::Error::other("it is too large to be kept"));
             }
             copy_tree(&data, &new.join(DATA))?;
-            // Only these are followed; where others lead is not the daemon's business.
+            // Only these links are followed; the targets of others are not the daemon's concern.
             for link in plugins::links(&data.join(PROVIDERS)) {
                 let package = std::fs::canonicalize(link)?;
                 let seal = self.seals.make(&package, &[])?;
@@ -278,7 +279,7 @@ impl InitCache {
         for entry in self.root.read_dir().into_iter().flatten().flatten() {
             let modified = entry.metadata().and_then(|entry| entry.modified()).ok();
             let age = modified.and_then(|at| now.duration_since(at).ok());
-            // Locks are files.
+            // Lock files are no entries.
             if entry.file_type().is_ok_and(|kind| kind.is_dir())
                 && age.is_some_and(|age| age > MAX_UNUSED)
                 && let Err(error) = std::fs::remove_dir_all(entry.path())
@@ -289,15 +290,15 @@ impl InitCache {
     }
 }
 
-/// The right to do what must not be done twice at once: to initialise a template, to download providers. Processes of the machine share it; the
-/// system gives it back when its holder ends.
+/// A file lock for work that must not run twice at once: initializing a template, downloading providers. All
+/// processes of the machine respect it; the operating system releases it with its holder.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     _lock: std::fs::File,
 }
 
 impl FileLock {
-    /// Waits for the lock of this file; none when its holder takes too long.
+    /// Waits for the lock of a file; `None` when its holder takes too long.
     pub(crate) async fn wait(path: &Path) -> std::io::Result<Option<Self>> {
         let until = tokio::time::Instant::now() + TIMEOUT;
         loop {
@@ -308,7 +309,7 @@ impl FileLock {
             if tokio::time::Instant::now() >= until {
                 return Ok(None);
             }
-            // The system has no wake-up that can be given up when the job is canceled.
+            // A blocking lock could not be canceled with the job.
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -343,7 +344,7 @@ pub(super) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Bytes of the files in a directory, without what is linked.
+/// Total size of the files in a directory, without the targets of links.
 pub(super) fn total_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut files = Vec::new();
     FileStamp::below(dir, MAX_FILES, &mut files)?;
@@ -370,7 +371,7 @@ mod tests {
         InitKey::of(template.as_bytes(), None, &binary(), &Environment::of_daemon())
     }
 
-    /// A directory as init leaves it, with a provider in a plugin cache beside it.
+    /// A directory as `init` leaves it, with a provider in a plugin cache beside it.
     fn initialised(root: &Path) -> (PathBuf, PathBuf) {
         let (dir, package) = (root.join("job"), root.join("plugins/host/ns/type/1.0.0/linux_amd64"));
         let link = dir.join(".terraform/providers/host/ns/type/1.0.0/linux_amd64");
@@ -420,7 +421,7 @@ mod tests {
         std::fs::write(&provider, "PROGRAM").unwrap();
         std::fs::File::options().write(true).open(&provider).unwrap().set_modified(modified).unwrap();
         assert!(!prepared.restore(&key("a"), InitPurpose::Build, &root.path().join("one"), NOW));
-        // Nor by a process that sees it for the first time, whatever somebody has written into the entry.
+        // A process that sees it for the first time rejects it too, whatever was written into the entry.
         std::fs::write(&provider, "program").unwrap();
         prepared.store(&key("a"), &dir, NOW).unwrap();
         let of_later = || self::prepared(root.path());
@@ -471,7 +472,7 @@ mod tests {
         let other = root.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(other.join("state"), "SECRET").unwrap();
-        // A link below is kept as a link, and nobody follows it: it may lead to the whole machine.
+        // A link is stored as a link, and nobody follows it: it may lead anywhere.
         let (dir, _) = initialised(root.path());
         std::os::unix::fs::symlink("/", dir.join(".terraform/modules/m/link")).unwrap();
         prepared.store(&key("a"), &dir, NOW).unwrap();

@@ -1,4 +1,4 @@
-//! What the daemons of a machine keep for all jobs, in the cache directory that they share.
+//! What the daemons of a machine cache for all jobs in the cache directory.
 
 pub(crate) mod init_cache;
 pub(crate) mod modules;
@@ -14,7 +14,7 @@ use self::plugins::PluginCache;
 use self::scratch::ScratchDirs;
 use self::seal::Seals;
 
-/// All of it; a clone is the same.
+/// All caches; clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct TerraformCache {
     pub(crate) init_cache: InitCache,

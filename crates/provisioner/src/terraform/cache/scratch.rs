@@ -1,5 +1,5 @@
-//! Directories of the machine's cache that one command of a job fills: jobs see no other's, and what a killed daemon left
-//! half-made is removed.
+//! Directories of the cache that a single command of a job writes to: other jobs do not see them, and those of
+//! killed daemons are removed.
 
 use std::fs::{self, File};
 use std::io::Result;
@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
-/// Where they are.
 #[derive(Debug, Clone)]
 pub(crate) struct ScratchDirs {
     root: PathBuf,
     locks: PathBuf,
 }
 
-/// One of them; removed when dropped.
+/// A scratch directory; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct ScratchDir {
     dir: PathBuf,
@@ -23,23 +22,24 @@ pub(crate) struct ScratchDir {
 }
 
 impl ScratchDirs {
-    /// Those of a cache directory.
+    /// The scratch directories of a cache.
     pub(crate) fn of(cache: &Path) -> Self {
         Self { root: cache.join("installing"), locks: cache.join("init") }
     }
 
-    /// A file to lock, where jobs do not see it.
+    /// A lock file that jobs cannot see.
     pub(crate) fn lock(&self, name: &str) -> PathBuf {
         self.locks.join(format!("{name}.lock"))
     }
 
-    /// Makes the directories. They must be there before the first job, which could see what is made later. Blocks.
+    /// Creates the directories. They must exist before the first job: a job could see what is created later.
+    /// Blocks.
     pub(crate) fn prepare(&self) -> Result<()> {
         fs::create_dir_all(&self.root)?;
         fs::create_dir_all(&self.locks)
     }
 
-    /// A new, empty one. Blocks.
+    /// Creates an empty one. Blocks.
     pub(crate) fn make(&self) -> Result<ScratchDir> {
         self.prepare()?;
         let dir = self.root.join(Uuid::new_v4().to_string());
@@ -52,7 +52,7 @@ impl ScratchDirs {
         Ok(ScratchDir { dir, _lock: lock })
     }
 
-    /// Only the holder of the lock may call it.
+    /// Call it only with the lock held.
     fn remove_stale(&self) {
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             let dir = entry.path();

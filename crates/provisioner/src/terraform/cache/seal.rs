@@ -1,8 +1,8 @@
-//! Tells what a daemon has put into its cache from what somebody else has put there: each kept directory has a seal, a code
-//! over the content of all its files that only who knows the cache's key can make. No job sees the key.
+//! Seals tell what a daemon has put into its cache from what others have put there. The seal of a directory is
+//! a MAC over the content of all its files, with a key of the cache that no job can read.
 //!
-//! Size, number and times of a file prove nothing: they only save reading it again while this process runs, in which the
-//! directories are covered or read-only for jobs (`isolation/`).
+//! Size, inode and times of a file prove nothing: they only save reading it again within this process, while
+//! the directories are masked or read-only for jobs (`isolation/`).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,10 +21,10 @@ const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
 const READ_BYTES: usize = 1 << 20;
 
-/// Of more directories the content is read again.
+/// Beyond this many directories content is read again.
 const MAX_CACHED: usize = 4096;
 
-/// The seals of a cache directory; a clone is the same.
+/// The seals of a cache directory; clones share the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Seals(Arc<SealState>);
 
@@ -34,9 +34,9 @@ struct SealState {
     read: Mutex<HashMap<PathBuf, HashedDirectory>>,
 }
 
-/// What this process has read of a directory.
+/// The hash of a directory that this process has read.
 struct HashedDirectory {
-    /// As they were before and after.
+    /// The files before and after reading.
     files: Vec<FileStamp>,
     hash: Vec<u8>,
 }
@@ -53,18 +53,18 @@ impl Seals {
         Self(Arc::new(shared))
     }
 
-    /// The seal of a directory at its place, and of what is known of it. Blocks.
+    /// The seal of a directory and its `metadata`. Blocks.
     pub(crate) fn make(&self, dir: &Path, known: &[u8]) -> Result<String> {
         self.make_at(dir, dir, known)
     }
 
-    /// The seal of a directory that is moved to its place afterwards. Blocks.
+    /// The seal of a directory that will be moved to `place`. Blocks.
     pub(crate) fn make_at(&self, dir: &Path, place: &Path, known: &[u8]) -> Result<String> {
         let message = self.message(place, known, &self.content(dir)?);
         Ok(hex::encode(hmac::sign(self.key()?, &message)))
     }
 
-    /// Whether a directory is what it was when its seal was made. Blocks.
+    /// Whether a directory is unchanged since its seal was made. Blocks.
     pub(crate) fn verify(&self, dir: &Path, known: &[u8], seal: &str) -> bool {
         let Ok(seal) = hex::decode(seal) else { return false };
         let Ok(content) = self.content(dir) else { return false };
@@ -72,7 +72,8 @@ impl Seals {
         hmac::verify(key, &self.message(dir, known, &content), &seal).is_ok()
     }
 
-    /// What a seal is about: the place too, so that nothing can be put in the place of something else with its seal.
+    /// The sealed message. It contains the path, so that a directory cannot replace another one together with
+    /// its seal.
     fn message(&self, place: &Path, known: &[u8], content: &[u8]) -> Vec<u8> {
         let place = place.strip_prefix(&self.0.cache).unwrap_or(place);
         let mut message = Vec::new();
@@ -111,7 +112,7 @@ impl Seals {
     }
 }
 
-/// Forgets the key of a cache, whose content may have been made by somebody who has seen it. Blocks.
+/// Removes the key of a cache whose content may come from somebody who knows the key. Blocks.
 pub(crate) fn forget_key(cache: &Path) -> Result<()> {
     match std::fs::remove_file(cache.join(KEY)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -119,14 +120,14 @@ pub(crate) fn forget_key(cache: &Path) -> Result<()> {
     }
 }
 
-/// The key of this cache, which is made when there is none.
+/// Reads the key of a cache, and creates it if it is missing.
 fn read_key(file: &Path) -> Result<hmac::Key> {
     let parent = file.parent().ok_or(ErrorKind::InvalidInput)?;
     if file.symlink_metadata().is_err() {
         let mut fresh = [0; KEY_BYTES];
         rand::SystemRandom::new().fill(&mut fresh).map_err(|_| Error::other("no random numbers"))?;
         std::fs::create_dir_all(parent)?;
-        // For this user alone. It is whole from the moment it is there.
+        // Private, and atomic.
         let mut new = tempfile::Builder::new().prefix("new-key-").tempfile_in(parent)?;
         new.write_all(&fresh)?;
         match new.persist_noclobber(file) {
@@ -147,7 +148,7 @@ fn read_key(file: &Path) -> Result<hmac::Key> {
     Ok(hmac::Key::new(hmac::HMAC_SHA256, &key))
 }
 
-/// A hash of names, links, rights and content of all files.
+/// Hashes names, link targets, modes and content of all files.
 fn content(dir: &Path, files: &[FileStamp]) -> Result<Vec<u8>> {
     let mut list = digest::Context::new(&digest::SHA256);
     let mut buffer = vec![0; READ_BYTES];
@@ -182,7 +183,7 @@ fn hash(mut file: File, buffer: &mut [u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// With its length, so that parts cannot be cut in another way.
+/// Prefixes the length, so that parts cannot be split differently.
 fn push_part(message: &mut Vec<u8>, part: &[u8]) {
     message.extend((part.len() as u64).to_be_bytes());
     message.extend(part);
@@ -194,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// A cache with a provider in it.
+    /// A cache with one provider.
     fn cache() -> (tempfile::TempDir, PathBuf) {
         let cache = tempfile::tempdir().unwrap();
         let package = cache.path().join("plugins/one");
@@ -203,7 +204,7 @@ mod tests {
         (cache, package)
     }
 
-    /// Another process, which has read nothing yet.
+    /// Another process, which has not read anything yet.
     fn later(cache: &tempfile::TempDir) -> Seals {
         Seals::of(cache.path())
     }
@@ -263,7 +264,7 @@ mod tests {
         forget_key(cache.path()).unwrap();
         forget_key(cache.path()).unwrap();
         assert!(!later(&cache).verify(&package, b"", &seal));
-        // A key that somebody else could have put there is none.
+        // A key that others could have written is rejected.
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
         later(&cache).make(&package, b"").unwrap_err();
         std::fs::remove_file(&key).unwrap();

@@ -1,4 +1,5 @@
-//! The environment Terraform runs in: the daemon's own without its secrets, plus what a job adds (terraform 2).
+//! The environment of Terraform: the daemon's own without its secrets, plus the variables of the job (terraform
+//! 2).
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use tokio::process::Command;
 use crate::isolation::JobHome;
 use crate::terraform::bootstrap;
 
-/// Values of these are harmless to show; all others may hold credentials (terraform 1.6).
+/// Values of these may be logged; all others may be credentials (terraform 1.6).
 const SHOWN: [&str; 10] = [
     "TF_LOG",
     "TF_LOG_PATH",
@@ -25,7 +26,7 @@ const SHOWN: [&str; 10] = [
     "TF_IGNORE",
 ];
 
-/// Inherited however narrow the environment is.
+/// Always inherited.
 const NEEDED: [&str; 11] = [
     "PATH",
     "HOME",
@@ -40,23 +41,23 @@ const NEEDED: [&str; 11] = [
     "CHECKPOINT_DISABLE",
 ];
 
-/// They name folders where programs look for configuration and write it, which are those of a job's own home.
+/// They name directories for configuration; jobs use those in their own home.
 const FOLDERS_OF_HOME: [&str; 4] = ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"];
 
-/// Shorter values are switches.
+/// Shorter values are switches, not secrets.
 const SHORTEST_SECRET: usize = 8;
 
-/// The part of the environment that is the same for every job of a daemon.
+/// The part of the environment that is the same for all jobs of a daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
     variables: Vec<(OsString, OsString)>,
     missing_config: Option<PathBuf>,
-    /// What jobs see of the home directory; none before that is known.
+    /// What jobs see of the home directory; `None` before it is set.
     home: Option<JobHome>,
 }
 
 impl Environment {
-    /// Reads the environment of this process once.
+    /// Reads the environment of this process.
     pub(crate) fn of_daemon() -> Self {
         Self::from_variables(std::env::vars_os())
     }
@@ -69,7 +70,8 @@ impl Environment {
             .collect();
         let mut missing_config = None;
         for (name, value) in &mut kept {
-            // Terraform warns on every command about a configuration file that is not there; an empty one means the same.
+            // Terraform warns on every command about a missing configuration file; an empty one has the same
+            // effect.
             if name == "TF_CLI_CONFIG_FILE" && !value.is_empty() && !std::path::Path::new(value).exists() {
                 missing_config = Some(PathBuf::from(&value));
                 *value = OsString::from("/dev/null");
@@ -80,16 +82,16 @@ impl Environment {
                 kept.push((name.into(), value.into()));
             }
         };
-        // Terraform's short commands spend up to a third of their time collecting garbage.
+        // Terraform's short commands spend up to a third of their time on garbage collection.
         default("GOGC", "400");
         default("GOMEMLIMIT", "2GiB");
-        // Without this every command asks the network about updates.
+        // Without it every command checks for updates over the network.
         kept.retain(|(name, _)| name != "CHECKPOINT_DISABLE");
         kept.push(("CHECKPOINT_DISABLE".into(), "1".into()));
         Self { variables: kept, missing_config, home: None }
     }
 
-    /// Keeps only what programs cannot do without, what was set here, and what is named.
+    /// Keeps only what programs need to run, what was set here, and the allowed names.
     pub(crate) fn narrow(&mut self, allowed: &[String]) {
         let is_named = |name: &str| {
             allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -107,17 +109,17 @@ impl Environment {
         self.variables.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str())
     }
 
-    /// The file `TF_CLI_CONFIG_FILE` names, when it does not exist.
+    /// The file that `TF_CLI_CONFIG_FILE` names, when it does not exist.
     pub(crate) fn missing_config(&self) -> Option<&std::path::Path> {
         self.missing_config.as_deref()
     }
 
-    /// All that jobs inherit.
+    /// All variables that jobs inherit.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &(OsString, OsString)> + Clone {
         self.variables.iter()
     }
 
-    /// From now on only what jobs see of the home directory counts as configuration.
+    /// From now on only configuration that jobs can see counts.
     pub(crate) fn set_home(&mut self, home: JobHome) {
         self.home = Some(home);
     }
@@ -129,12 +131,12 @@ impl Environment {
         self.home.as_ref().is_none_or(|home| home.exposes(&path)).then_some(path)
     }
 
-    /// Terraform's own variables.
+    /// Variables of Terraform itself.
     pub(crate) fn terraform_variables(&self) -> impl Iterator<Item = &(OsString, OsString)> {
         self.variables.iter().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TF_"))
     }
 
-    /// The content of the configuration of Terraform's command line, wherever it is; empty without one.
+    /// The content of Terraform's CLI configuration; empty without one.
     pub(crate) fn cli_config(&self) -> Vec<u8> {
         let value =
             |wanted: &str| self.variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
@@ -143,7 +145,7 @@ impl Environment {
         file.and_then(|file| std::fs::read(file).ok()).unwrap_or_default()
     }
 
-    /// Whether Terraform may have been told something about a host, such as a token for it.
+    /// Whether Terraform may have settings for a host, such as a token.
     pub(crate) fn has_settings_for(&self, host: &str) -> bool {
         let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
         let has_token = self.terraform_variables().any(|(name, _)| {
@@ -162,12 +164,12 @@ impl Environment {
         has_token || texts.any(says)
     }
 
-    /// Values that jobs inherit and must not say, by the words in their names.
+    /// The values of inherited variables whose names suggest a secret.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         const WORDS: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PRIVATE_KEY", "ACCESS_KEY"];
         let secret = |(name, value): &'_ &(OsString, OsString)| {
             let name = name.to_string_lossy().to_ascii_uppercase();
-            // Names of secrets are none, and neither are paths of files with secrets.
+            // Ids of secrets and paths of secret files are not secrets.
             WORDS.iter().any(|word| name.contains(word))
                 && !name.ends_with("_ID")
                 && !value.as_encoded_bytes().starts_with(b"/")
@@ -180,7 +182,7 @@ impl Environment {
         command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
-    /// One line for each Terraform variable a job inherits, without values that may be secret.
+    /// One line for each inherited Terraform variable, without values that may be secret.
     pub(crate) fn announcements(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .variables
@@ -188,7 +190,7 @@ impl Environment {
             .filter_map(|(name, value)| {
                 let name = name.to_str().filter(|name| name.starts_with("TF_"))?;
                 if name == "TF_CLI_CONFIG_FILE" && self.missing_config.is_some() {
-                    // Said once, in the daemon's own log.
+                    // The daemon's own log says it once.
                     return None;
                 }
                 let shown =
@@ -201,7 +203,7 @@ impl Environment {
     }
 }
 
-/// What one step of a job knows.
+/// The inputs of one step.
 #[derive(Clone, Copy)]
 pub(crate) struct StepInput<'a> {
     pub(crate) metadata: &'a pb::Metadata,
@@ -220,7 +222,7 @@ struct Role<'a> {
 
 pub(crate) type EnvVars = Vec<(String, String)>;
 
-/// The variables of a plan: those of an apply, and the choices of the user.
+/// The variables of a plan: those of an apply, and the user's parameters.
 pub(crate) fn for_plan(input: StepInput<'_>) -> EnvVars {
     let mut variables = for_apply(input.metadata);
     let mut set = |name: String, value: &str| variables.push((name, value.replace('\0', "")));
@@ -282,7 +284,7 @@ pub(crate) fn for_apply(metadata: &pb::Metadata) -> EnvVars {
         pb::PrebuiltWorkspaceBuildStage::Claim => set("CODER_WORKSPACE_IS_PREBUILD_CLAIM", "true"),
     }
     match metadata.running_agent_auth_tokens.as_slice() {
-        // A single agent is found without knowing its id, which a claim may change.
+        // A single agent is found without its id, which a claim may change.
         [only] => set(&format!("CODER_RUNNING_WORKSPACE_AGENT_TOKEN_{}", digest("")), &only.token),
         several => {
             for token in several {
@@ -301,7 +303,7 @@ fn digest(text: &str) -> String {
     hex::encode(Sha256::digest(text.as_bytes()))
 }
 
-/// A JSON list; an empty one is `null`, as the reference has it.
+/// A JSON list; an empty one is `null`, as in the reference implementation.
 fn json_list<T: Serialize>(items: &[T]) -> String {
     if items.is_empty() {
         return "null".to_owned();

@@ -97,11 +97,11 @@ struct SnippetValue {
     statement: String,
 }
 
-/// A level and a text that may span lines.
+/// A level and a text of one or more lines.
 pub(crate) type LogLine = (LogLevel, String);
 
 impl Event {
-    /// The event on a line, or `None` when the line is not a JSON object.
+    /// Parses a line; `None` when it is not a JSON object.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         line.trim_start().starts_with('{').then(|| serde_json::from_str(line).ok()).flatten()
     }
@@ -131,13 +131,13 @@ impl Event {
         }
     }
 
-    /// All words of an error.
+    /// Summary and detail of an error.
     pub(crate) fn error_text(&self) -> Option<String> {
         let diagnostic = self.diagnostic.as_ref().filter(|diagnostic| diagnostic.severity == "error")?;
         Some(format!("{} {}", diagnostic.summary, diagnostic.detail))
     }
 
-    /// An error in one line, for the job's error text.
+    /// An error in one line, for the job's error.
     pub(crate) fn error_summary(&self) -> Option<String> {
         let diagnostic = self.diagnostic.as_ref().filter(|diagnostic| diagnostic.severity == "error")?;
         let mut text = diagnostic.summary.lines().next().unwrap_or_default().to_owned();
@@ -148,7 +148,7 @@ impl Event {
         if let Some(detail) = lines.next() {
             text.push_str(": ");
             text.push_str(detail);
-            // A line that only announces says nothing by itself.
+            // A line that ends with a colon says nothing by itself.
             while text.ends_with(':')
                 && let Some(announced) = lines.next()
             {
@@ -164,7 +164,7 @@ impl Event {
     }
 }
 
-/// How a command of several lines ended, which is said behind the command.
+/// The exit status that follows a multi-line command in the message.
 fn exit_status(detail: &str) -> Option<&str> {
     const WORDS: &str = "exit status ";
     let (_, behind) = detail.rsplit_once("': exit status ")?;
@@ -185,7 +185,7 @@ fn level(text: &str) -> Option<LogLevel> {
 }
 
 impl Diagnostic {
-    /// Place, code and detail; the summary is already in the message.
+    /// Position, code and detail; the message already contains the summary.
     fn render(&self) -> String {
         let mut text = String::new();
         if let Some(range) = &self.range {

@@ -1,4 +1,4 @@
-//! Starts Terraform, reads what it prints, and makes sure that nothing it started outlives it.
+//! Runs Terraform, reads its output, and ensures that no child process outlives it.
 
 pub(crate) mod environment;
 pub(crate) mod events;
@@ -32,16 +32,17 @@ use crate::job::reporter::StageLog;
 use crate::output::line_masker::LineMasker;
 use crate::output::line_splitter::{LineSplitter, Piece};
 
-/// Output that is kept whole (plans, states, graphs) may be this long.
+/// Limit of output that is kept in memory (plans, states, graphs).
 const CAPTURE_LIMIT_BYTES: usize = 128 * 1024 * 1024;
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
-/// How much of Terraform's own words goes into a job's error.
+/// How much of Terraform's messages goes into a job's error.
 const ERROR_LINES: usize = 5;
 const ERROR_BYTES: usize = 4 * 1024;
 
-/// After the process has ended, a pipe that is silent for this long is given up: a stray child may hold it open.
+/// After the process has ended, a pipe that is silent for this long is closed: a child process may hold it
+/// open.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -58,22 +59,22 @@ pub(crate) enum CommandError {
     Exit { status: String, summarize_errors: String },
 }
 
-/// What a command has said so far, beyond its log lines.
+/// What a command has reported so far, besides its log lines.
 pub(crate) struct EventObserver<'a> {
     clock: &'a dyn Clock,
     timings: Timings,
     errors: Vec<String>,
-    /// One of the errors was about a remote that may do better in a moment.
+    /// One of the errors was a transient one of a remote.
     transient: bool,
     pub(crate) planned: PlannedChanges,
 }
 
-/// What the events of a plan tell about its result.
+/// What the events of a plan say about its result.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlannedChanges {
-    /// Something that is not of a `coder_` type is replaced.
+    /// A resource that is not of a `coder_` type is replaced.
     pub(crate) replaces: bool,
-    /// A resource with a cost or an AI task changes.
+    /// A resource with a cost, or an AI task, changes.
     pub(crate) counted_types: bool,
 }
 
@@ -83,12 +84,12 @@ impl<'a> EventObserver<'a> {
         Self { clock, timings, errors: Vec::new(), transient: false, planned: PlannedChanges::default() }
     }
 
-    /// The times of the step, which ends now.
+    /// The timings of the step, which ends now.
     pub(crate) fn finish(self, succeeded: bool) -> Vec<Timing> {
         self.timings.finish(succeeded, self.clock.now())
     }
 
-    /// Whether a failure may pass; the errors so far are forgotten, as the command is run again.
+    /// Whether the failure is transient; clears the errors, because the command is run again.
     pub(crate) fn take_transient(&mut self) -> bool {
         if self.transient {
             self.errors.clear();
@@ -116,7 +117,7 @@ impl<'a> EventObserver<'a> {
     }
 }
 
-/// Everything the commands of a job have in common.
+/// What all commands of a job have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Runner<'a> {
     pub(crate) program: &'a Path,
@@ -125,7 +126,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) cancel: &'a Cancel,
     /// An interrupted Terraform is killed after this time (terraform 1.2).
     pub(crate) exit_timeout: Duration,
-    /// The place of what runs code of a template; none for commands that run none.
+    /// The sandbox of commands that run code of a template; `None` for all others.
     pub(crate) sandbox: Option<Sandbox<'a>>,
 }
 
@@ -147,7 +148,7 @@ impl Runner<'_> {
                 .map(|_| ())
         };
         let status = self.finish(&mut child, &ended, reading).await?;
-        // Plain words are for programs that do not get as far as proper diagnostics.
+        // Plain text comes from programs that fail before they print diagnostics.
         if observer.errors.is_empty() {
             observer.transient |= plain_errors.iter().any(|line| passing::is_transient(line));
             plain_errors.into_iter().for_each(|line| observer.error(line));
@@ -216,7 +217,7 @@ impl Runner<'_> {
         Err(CommandError::Exit { status: shown, summarize_errors: summarize_errors(errors) })
     }
 
-    /// Reads until the process ends. A cancel interrupts it once, and kills it after the exit time-out.
+    /// Reads until the process ends. A cancel interrupts the process once, and kills it after the exit timeout.
     async fn finish(
         &self,
         child: &mut Process,
@@ -226,7 +227,7 @@ impl Runner<'_> {
         let signals = child.signals();
         let ending = async {
             self.cancel.reached(Urgency::Graceful).await;
-            // Only Terraform itself: it passes the wish on to providers and provisioners in its own order.
+            // Only Terraform itself: it stops providers and provisioners in its own order.
             signals.interrupt();
             tokio::select! {
                 () = self.cancel.reached(Urgency::Forced) => {}
@@ -243,7 +244,7 @@ impl Runner<'_> {
                     status = child.wait() => return status,
                     result = &mut reading, if read.is_none() => {
                         if result.is_err() {
-                            // Nobody reads any more, so it would wait for ever with a full pipe.
+                            // Nobody reads the pipe any more, so Terraform would block for ever.
                             signals.kill();
                         }
                         read = Some(result);
@@ -255,7 +256,7 @@ impl Runner<'_> {
             status = waiting => status.map_err(CommandError::Read)?,
             never = ending => match never {},
         };
-        // Whatever Terraform left running must not outlive it, nor keep its output open.
+        // Child processes must not outlive Terraform or hold its pipes open.
         signals.kill();
         ended.cancel();
         match read {
@@ -266,10 +267,10 @@ impl Runner<'_> {
     }
 }
 
-/// The errors in a few words, as they follow an exit status.
+/// A summary of the errors, to follow an exit status.
 fn summarize_errors(errors: &[String]) -> String {
     let mut summarize_errors = String::new();
-    // That there are errors goes without saying.
+    // The general message adds nothing to specific ones.
     let is_informative =
         |error: &&String| errors.len() == 1 || !error.contains(" encountered problems during initiali");
     for error in errors.iter().filter(is_informative) {
@@ -289,7 +290,7 @@ fn summarize_errors(errors: &[String]) -> String {
     summarize_errors
 }
 
-/// A pipe that is given up when it stays silent after its process has ended.
+/// A pipe that is closed when it stays silent after its process has ended.
 struct Pipe<R> {
     from: R,
     ended: CancellationToken,
@@ -314,7 +315,7 @@ fn pipes(child: &mut Process, ended: &CancellationToken) -> (Pipe<ChildStdout>, 
     (Pipe { from: stdout, ended: ended.clone() }, Pipe { from: stderr, ended: ended.clone() })
 }
 
-/// The lines of a pipe, one after the other.
+/// The lines of a pipe.
 struct PieceReader<R> {
     pipe: Pipe<R>,
     lines: Option<LineSplitter>,
@@ -383,7 +384,7 @@ async fn read_errors(
                 log_lines(stitcher.push(level, &line), log).await;
             }
         } else if !text.trim().is_empty() {
-            // Frames of drawn boxes say nothing.
+            // Strips the frame that Terraform draws around messages.
             let words = text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '╷' | '│' | '╵'));
             if plain.len() < ERROR_LINES && !words.is_empty() {
                 plain.push(words.to_owned());

@@ -1,6 +1,6 @@
-//! Why a program did not start or ended at once. The system's own words for it ("resource temporarily unavailable",
-//! "permission denied", "no such file") say neither what is meant nor what to do, and most causes lie in the machine and not
-//! in the program.
+//! Why a program did not start or ended at once. The system's messages ("resource temporarily unavailable",
+//! "permission denied", "no such file") name neither the cause nor the next step, and most causes lie in the
+//! machine, not in the program.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,12 +13,12 @@ use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, Signal};
 
-/// What kept a program from doing its work.
+/// Why a program could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StartFailure {
     /// What failed, why, and what to do.
     pub(crate) text: String,
-    /// The cause lies in the machine and may be gone in a moment, with the program as it is.
+    /// The cause is temporary and independent of the program.
     pub(crate) is_transient: bool,
 }
 
@@ -44,7 +44,7 @@ const KILLED: &str = "it was killed from outside, as the system does when memory
 /// Why the system did not start a program.
 pub(crate) fn from_spawn_error(program: &Path, error: &io::Error) -> StartFailure {
     let Some(errno) = Errno::from_io_error(error) else {
-        // The stage that failed is in its words, the number is not.
+        // The message names the failed stage; the error number is not available.
         return match error.kind() {
             io::ErrorKind::WouldBlock => {
                 StartFailure::transient(format!("{error}: {}", too_many_processes()))
@@ -72,12 +72,13 @@ pub(crate) fn from_spawn_error(program: &Path, error: &io::Error) -> StartFailur
     }
 }
 
-/// Why a program ended without having done its work; none when it was for a reason of its own, which it said itself.
+/// Why a program ended without doing its work; `None` when it failed for a reason that it printed itself.
 pub(crate) fn from_exit(status: ExitStatus, stderr: &str) -> Option<StartFailure> {
     if status.success() { None } else { from_signal(status).or_else(|| from_output(stderr)) }
 }
 
-/// What the signal that ended a program means; none when that was none, or one of the program's own making.
+/// What the signal that ended a program means; `None` without a signal, or for one that the program raised
+/// itself.
 pub(crate) fn from_signal(status: ExitStatus) -> Option<StartFailure> {
     let by = |signal: Signal| status.signal() == Some(signal.as_raw());
     if by(Signal::SYS) {
@@ -94,7 +95,8 @@ pub(crate) fn from_signal(status: ExitStatus) -> Option<StartFailure> {
     None
 }
 
-/// What programs mean by their last words: the runtime of Go, which Terraform and its providers share, and the C library.
+/// What a program's last output means: messages of the Go runtime, which Terraform and its providers share, and
+/// of the C library.
 fn from_output(text: &str) -> Option<StartFailure> {
     let text = text.to_ascii_lowercase();
     let has = |words: &str| text.contains(words);
@@ -130,16 +132,16 @@ fn from_output(text: &str) -> Option<StartFailure> {
     None
 }
 
-/// What to add to the error of a job whose cause lies in the machine; empty for all others.
+/// What to add to a job's error whose cause lies in the machine; empty for all others.
 pub(crate) fn next_step(error: &str) -> String {
     match from_output(error) {
-        // Whoever made the error has said it.
+        // The error contains it already.
         Some(cause) if !error.contains(&cause.text) => format!("; {}", cause.text),
         _ => String::new(),
     }
 }
 
-/// The limits that count, with their values.
+/// The limits that apply, with their values.
 fn too_many_processes() -> String {
     let user = rustix::process::getrlimit(Resource::Nproc).current;
     let mut limits =
@@ -158,7 +160,7 @@ fn control_group() -> Option<PathBuf> {
     Some(Path::new("/sys/fs/cgroup").join(path))
 }
 
-/// The narrowest limit on processes from a control group upwards.
+/// The lowest process limit from a control group upwards.
 fn pids_of_group(group: &Path) -> Option<String> {
     let read =
         |group: &Path, name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
@@ -168,7 +170,7 @@ fn pids_of_group(group: &Path) -> Option<String> {
     Some(format!("pids.max of the control group: {limit}{used}"))
 }
 
-/// `mode` is the file's, `flags` are those of its file system, as far as they are known.
+/// `mode` is the mode of the file, `flags` are those of its file system, if known.
 fn not_permitted(mode: Option<u32>, flags: Option<StatVfsMountFlags>) -> &'static str {
     if mode.is_some_and(|mode| mode & 0o111 == 0) {
         "it is not executable: chmod +x helps"
@@ -216,7 +218,7 @@ fn wrong_format(program: &Path) -> String {
     }
 }
 
-/// The file is there and still not found: what runs it is missing.
+/// The file exists, but its interpreter or loader is missing.
 fn no_interpreter(program: &Path) -> String {
     let head = head(program);
     match head.strip_prefix(b"#!") {
@@ -229,11 +231,11 @@ fn no_interpreter(program: &Path) -> String {
     }
 }
 
-/// Its first bytes; none when it cannot be read.
+/// The first bytes; empty when the file cannot be read.
 fn head(program: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(program) {
-        // What cannot be read is judged like an empty file.
+        // An unreadable file counts as empty.
         let _ = file.take(256).read_to_end(&mut bytes);
     }
     bytes
@@ -250,11 +252,11 @@ mod tests {
         path
     }
 
-    /// What the system says when it is really started.
+    /// The error of really starting it.
     fn started(path: &Path) -> StartFailure {
         loop {
             let error = std::process::Command::new(path).spawn().unwrap_err();
-            // A process that another test starts at this moment may hold the file open that was just written.
+            // A process that another test is starting may still hold the new file open.
             if Errno::from_io_error(&error) != Some(Errno::TXTBSY) {
                 return from_spawn_error(path, &error);
             }

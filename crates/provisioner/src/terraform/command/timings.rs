@@ -1,4 +1,4 @@
-//! How long each part of a step took, paired from Terraform's events (terraform 1.8).
+//! The duration of each part of a step, from pairs of Terraform's events (terraform 1.8).
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ impl TerraformStep {
     }
 }
 
-/// Category, action, resource and provider name one span.
+/// Category, action, resource and provider identify a span.
 type SpanKey = (&'static str, String, String, String);
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Timings {
         }
     }
 
-    /// Each part of an init ends where the next one begins.
+    /// Each phase of `init` ends where the next one starts.
     fn init_output(&mut self, code: &str, at: Timestamp) {
         let next = match code {
             "initializing_backend_message"
@@ -113,7 +113,7 @@ impl Timings {
         });
     }
 
-    /// Closes the step and gives all spans that have both ends.
+    /// Ends the step, and returns all complete spans.
     pub(crate) fn finish(mut self, succeeded: bool, now: Timestamp) -> Vec<Timing> {
         let state = if succeeded { TimingState::Completed } else { TimingState::Failed };
         let resource = format!("coder_stage_{}", self.step.name());
@@ -122,7 +122,7 @@ impl Timings {
     }
 }
 
-/// Only times with exactly six fractional digits are trusted: init prints whole seconds.
+/// Only times with exactly six fractional digits are used: `init` prints whole seconds.
 fn instant(text: &str) -> Option<Timestamp> {
     let fraction = text.split_once('.')?.1;
     let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,6 +1,6 @@
-//! Which failures of `init` may pass by themselves: those of a remote that is busy, broken or slow for a moment.
+//! Which failures of `init` are transient: those of a remote that is overloaded, broken or slow.
 
-/// Words by which the HTTP and TLS libraries of Terraform and git tell of it, in lower case.
+/// Messages of the HTTP and TLS libraries of Terraform and git, in lower case.
 const SIGNS: [&str; 13] = [
     "too many requests",
     "429",
@@ -17,10 +17,10 @@ const SIGNS: [&str; 13] = [
     "the requested url returned error: 5",
 ];
 
-/// Status codes that are words of their own.
+/// Status codes that must be whole words.
 const CODES: [&str; 4] = ["500", "502", "503", "504"];
 
-/// Whether an error of `init` is worth another try.
+/// Whether an `init` with this error is worth a retry.
 pub(super) fn is_transient(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let mut words = text.split(|character: char| !character.is_ascii_alphanumeric());

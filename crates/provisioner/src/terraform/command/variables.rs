@@ -1,8 +1,8 @@
-//! Variable values on their way to Terraform: a private file, never the command line.
+//! Variable values for Terraform: in a private file, never on the command line.
 //!
-//! Arguments show in the process list, so values go into a file that only the daemon's user can read. The file is
-//! written so that each value is read exactly as `-var NAME=VALUE` would read it: as text for variables of a simple
-//! or unknown type, as an expression for lists, maps and objects.
+//! Arguments are visible in the process list, so values go into a file that only the daemon's user can read.
+//! Each value is written so that Terraform reads it exactly as `-var NAME=VALUE`: as text for variables of a
+//! simple or unknown type, as an expression for lists, maps and objects.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -55,10 +55,11 @@ fn render(values: &[VariableValue], declared: &[TemplateVariable]) -> Result<Str
             quote(&value.value)
         } else if variable.is_some_and(|variable| !variable.required && variable.default_value == value.value)
         {
-            // The default comes back as it was told: as JSON, in which `${` is no more than text. Terraform has it already.
+            // The default comes back as JSON, in which `${` is plain text. Terraform has it already.
             continue;
         } else {
-            // Parsed first, so that a malformed value is an error about this variable and cannot change the file.
+            // Parsed first, so that an invalid value is an error of this variable and cannot change the rest of
+            // the file.
             value
                 .value
                 .trim()
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(render(&[value("l", default)], &[list(default)]).unwrap(), "");
         assert_eq!(render(&[value("l", "[1]")], &[list(default)]).unwrap(), "l = (\n[1]\n)\n");
         assert!(render(&[value("l", "")], &[list("")]).is_err(), "there is no default");
-        // Without a type even a default that is no text becomes text, as it does on the command line.
+        // Without a type the default becomes text, as on the command line.
         let untyped = TemplateVariable { r#type: String::new(), ..list("[1]") };
         assert_eq!(render(&[value("l", "[1]")], &[untyped]).unwrap(), "l = \"[1]\"\n");
     }

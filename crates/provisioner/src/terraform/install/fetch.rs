@@ -1,4 +1,5 @@
-//! Downloads from a release server: bounded, with the system's certificate authorities and the environment's proxies.
+//! Bounded downloads from a release server, with the system's certificate authorities and the environment's
+//! proxies.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,16 +14,16 @@ use super::InstallProgress;
 use crate::terraform::http_client;
 use crate::terraform::http_client::HttpClientError;
 
-/// The index of all releases has some megabytes.
+/// The index of all releases has several megabytes.
 pub(super) const INDEX_LIMIT: usize = 64 * 1024 * 1024;
 
-/// Lists of checksums and signatures.
+/// Limit of checksum lists and signatures.
 pub(super) const SMALL_LIMIT: usize = 256 * 1024;
 
-/// Archives have some 30 megabytes.
+/// Archives have about 30 megabytes.
 const ARCHIVE_LIMIT: u64 = 1024 * 1024 * 1024;
 
-/// Progress is said each time so much more of an archive is there.
+/// Progress is reported in steps of this size.
 const STEP_PERCENT: u64 = 25;
 
 const NEXT_STEP: &str = "name a mirror that can be reached with --terraform-mirror, or switch this off with --terraform-install=false";
@@ -61,7 +62,7 @@ impl ReleaseServer {
         without_credentials(&self.base)
     }
 
-    /// A file that is kept in memory.
+    /// Downloads a file into memory.
     pub(super) async fn get(&self, path: &str, limit: usize) -> Result<Vec<u8>, FetchError> {
         let (url, mut response) = self.open(path).await?;
         let body =
@@ -69,7 +70,7 @@ impl ReleaseServer {
         body.ok_or_else(|| FetchError::TooLong { url: without_credentials(&url), limit: limit as u64 })
     }
 
-    /// A file that is kept on disk; returns its hexadecimal SHA-256.
+    /// Downloads a file to disk; returns its hexadecimal SHA-256.
     pub(super) async fn download(
         &self,
         path: &str,
@@ -119,7 +120,7 @@ impl ReleaseServer {
         FetchError::Failed { url: without_credentials(url), reason }
     }
 
-    /// In the words of the innermost cause, which is the one that says what happened.
+    /// The innermost cause says what happened.
     fn failed(&self, url: &Url, error: &reqwest::Error) -> FetchError {
         if error.is_timeout() {
             return self.timed_out(url);
@@ -137,7 +138,7 @@ impl ReleaseServer {
 
 fn without_credentials(url: &Url) -> String {
     let mut url = url.clone();
-    // Fails only for addresses that have no host, and those have no password either.
+    // Fails only for addresses without a host, which have no password either.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);

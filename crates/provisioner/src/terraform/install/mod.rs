@@ -1,7 +1,8 @@
-//! Installs Terraform when no program on offer can run a template: from its makers' releases, or from a mirror of them.
+//! Installs Terraform when no available program can run a template: from HashiCorp's releases, or from a
+//! mirror.
 //!
-//! Nothing is believed but what a release's signed list says of its archive. Daemons of one machine that share a directory
-//! take turns, so a version is downloaded once; it is in its place from the moment it is whole.
+//! Only the signed checksum list of a release is trusted. Daemons that share a directory lock it, so a version
+//! is downloaded once; it is moved to its path atomically.
 
 mod fetch;
 mod openpgp;
@@ -22,46 +23,46 @@ use self::fetch::ReleaseServer;
 use self::openpgp::Keys;
 use self::release::Release;
 use super::binary::choose::choose;
-use super::binary::required::TemplateRequirements;
 use super::binary::program::{Binary, BinaryError, BinaryOrigin, Product};
+use super::binary::required::TemplateRequirements;
 use super::binary::version::Version;
 use crate::job::reporter::StageLog;
 
-/// Where Terraform's makers publish it.
+/// Where HashiCorp publishes Terraform.
 pub const RELEASES: &str = "https://releases.hashicorp.com/terraform/";
 
-/// What they sign it with; from the page about security of their web site.
+/// HashiCorp's signing keys, from the security page of their web site.
 const HASHICORP_KEYS: &str = include_str!("hashicorp.asc");
 
-/// Beginning of the names of directories that are not whole yet.
+/// Prefix of unfinished directories.
 const UNFINISHED_PREFIX: &str = "new-";
 
-/// How often it is looked whether another daemon is done.
+/// How often to check whether another daemon has finished.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After a failure the next jobs are told of it at once for so long, instead of each waiting for the same time-out.
+/// After a failure later jobs fail at once for this time, instead of each waiting for the same timeout.
 const FAILURE_MEMORY: Duration = Duration::from_secs(30);
 
-/// How a daemon installs Terraform.
+/// Settings for installing Terraform.
 #[derive(Clone)]
 pub struct InstallConfig {
-    /// Where to; daemons may share it.
+    /// The target directory; daemons may share it.
     pub dir: PathBuf,
-    /// OpenPGP keys in ASCII armour that releases are signed with; at first those of Terraform's makers.
+    /// OpenPGP keys in ASCII armor that sign releases; by default those of HashiCorp.
     pub keys: String,
-    /// The longest silence of a server.
+    /// Longest time without data from the server.
     pub read_timeout: Duration,
     mirror: Url,
 }
 
-/// The address of a mirror may have a password in it.
+/// The address of a mirror may contain a password.
 impl std::fmt::Debug for InstallConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InstallConfig").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
-/// What is wrong with the address of a mirror.
+/// Why the address of a mirror is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
     #[error(
@@ -73,10 +74,10 @@ pub enum MirrorError {
 }
 
 impl InstallConfig {
-    /// Into `dir`, from `mirror` in place of [`RELEASES`].
+    /// Installs into `dir`, from `mirror` instead of [`RELEASES`].
     ///
     /// # Errors
-    /// The mirror is no HTTP address.
+    /// The mirror is not an HTTP address.
     pub fn new(dir: impl Into<PathBuf>, mirror: Option<&str>) -> Result<Self, MirrorError> {
         let mut mirror = Url::parse(mirror.unwrap_or(RELEASES)).map_err(MirrorError::NotAnAddress)?;
         if !matches!(mirror.scheme(), "https" | "http") {
@@ -114,7 +115,7 @@ pub(crate) enum InstallError {
     Recently(String),
 }
 
-/// Says how far it is: in the log of the job that waits, and in the daemon's.
+/// Reports progress in the daemon's log, and in the log of the job that waits.
 pub(crate) struct InstallProgress<'a>(Option<&'a StageLog>);
 
 impl<'a> InstallProgress<'a> {
@@ -151,10 +152,10 @@ impl Installer {
         &self.settings.dir
     }
 
-    /// Installs the newest release that fits, and says where it is.
+    /// Installs the newest release that fits, and returns its path.
     ///
     /// # Errors
-    /// Whatever keeps it from being there whole and genuine; then nothing is.
+    /// The release could not be downloaded, verified or written; nothing is installed then.
     pub(crate) async fn install(
         &self,
         required: &TemplateRequirements,
@@ -175,7 +176,7 @@ impl Installer {
         installed
     }
 
-    /// The next attempt is a real one.
+    /// Forgets the last failure, so that the next attempt is real.
     pub(crate) fn clear_failure(&self) {
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -195,7 +196,7 @@ impl Installer {
         let disk = |reason| InstallError::Disk { path: dir.clone(), reason };
         std::fs::create_dir_all(dir).map_err(disk)?;
         let _lock = lock(&dir.join("lock"), progress).await.map_err(disk)?;
-        // Somebody else may have installed it in the meantime.
+        // Another daemon may have installed it meanwhile.
         if let Some(installed) = installed(dir, required) {
             return Ok(installed);
         }
@@ -228,14 +229,14 @@ impl Installer {
             .await
             .map_err(|error| InstallError::Archive(error.to_string()))??;
         let place = dir.join(release.version.to_string());
-        // What may be there can be run no more; otherwise it would have been found above.
+        // An existing one cannot be run, otherwise it would have been found above.
         let _ = std::fs::remove_dir_all(&place);
         std::fs::rename(&new, &place).map_err(disk)?;
         progress.report(&format!("Terraform {} is installed in {}", release.version, place.display())).await;
         Ok(place.join("terraform"))
     }
 
-    /// What the signed list says of the archive.
+    /// The checksum of the archive in the signed list.
     async fn checksum(
         &self,
         remote: &ReleaseServer,
@@ -271,7 +272,7 @@ fn installed(dir: &Path, required: &TemplateRequirements) -> Option<PathBuf> {
     choose(&binaries.collect::<Vec<_>>(), required).map(|binary| binary.path.clone())
 }
 
-/// What a killed daemon left; only the holder of the turn may call it.
+/// Removes what killed daemons left; call it only with the lock held.
 fn remove_unfinished(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX)
@@ -282,7 +283,7 @@ fn remove_unfinished(dir: &Path) {
     }
 }
 
-/// Holds the directory; the system gives it up with the process.
+/// Locks the directory; the operating system releases the lock with the process.
 async fn lock(path: &Path, progress: &InstallProgress<'_>) -> std::io::Result<std::fs::File> {
     let mut reported = false;
     loop {
@@ -295,12 +296,12 @@ async fn lock(path: &Path, progress: &InstallProgress<'_>) -> std::io::Result<st
         if !std::mem::replace(&mut reported, true) {
             progress.report("Waiting for another installation of Terraform on this machine").await;
         }
-        // The system has no wake-up that can be given up when the job is canceled.
+        // A blocking lock could not be canceled with the job.
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Removes a directory when it is given up; one that was moved to its place is no longer there.
+/// Removes a directory when dropped, unless it was moved away.
 struct RemoveDirOnDrop(PathBuf);
 
 impl Drop for RemoveDirOnDrop {

@@ -1,4 +1,4 @@
-//! The index of releases, the names of a release's files, and its list of checksums.
+//! The release index, the file names of a release, and its checksum list.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::terraform::binary::choose::choose;
-use crate::terraform::binary::required::TemplateRequirements;
 use crate::terraform::binary::program::{Binary, BinaryOrigin, MINIMUM, Product};
+use crate::terraform::binary::required::TemplateRequirements;
 use crate::terraform::binary::version::Version;
 
-/// What comes after may print other things; people can still offer it themselves.
+/// Newer ones may print other output; operators can still provide them.
 const BELOW: (u64, u64, u64) = (2, 0, 0);
 
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub(crate) enum ReleaseError {
     NotListed { list: String, archive: String },
 }
 
-/// The part of the index that is of interest. Names of files are not taken from it, since nobody signs it.
+/// The fields of the index that are used. File names are not taken from it, because it is not signed.
 #[derive(Deserialize)]
 struct ReleaseIndex {
     versions: HashMap<String, IndexEntry>,
@@ -43,7 +43,7 @@ struct IndexBuild {
     arch: String,
 }
 
-/// A release for this machine.
+/// A release for this platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Release {
     pub(super) version: Version,
@@ -58,13 +58,13 @@ impl Release {
         format!("terraform_{}_SHA256SUMS", self.version)
     }
 
-    /// Where a file lies, seen from the index.
+    /// The path of a file, relative to the index.
     pub(super) fn path(&self, file: &str) -> String {
         format!("{}/{file}", self.version)
     }
 }
 
-/// The newest release that fits. Versions before a release are never installed, only used where people offer them.
+/// The newest release that fits. Pre-releases are never installed, only used where operators provide them.
 pub(super) fn newest(index: &[u8], required: &TemplateRequirements) -> Result<Release, ReleaseError> {
     let index: ReleaseIndex =
         serde_json::from_slice(index).map_err(|error| ReleaseError::Index(error.to_string()))?;
@@ -74,7 +74,7 @@ pub(super) fn newest(index: &[u8], required: &TemplateRequirements) -> Result<Re
         .filter(|(_, entry)| entry.builds.iter().any(|build| build.os == os() && build.arch == arch()))
         .filter_map(|(text, _)| Version::parse(&text))
         .filter(|version| {
-            // Such text becomes part of paths.
+            // The text becomes part of paths.
             version.is_release() && !version.to_string().contains('+')
         })
         .filter(|version| version.numbers >= MINIMUM && version.numbers < BELOW)
@@ -97,7 +97,7 @@ pub(super) fn newest(index: &[u8], required: &TemplateRequirements) -> Result<Re
     Ok(Release { version: chosen.version.clone() })
 }
 
-/// The hexadecimal SHA-256 that a list has for a file: `SUM  NAME` in each line.
+/// The hexadecimal SHA-256 of a file in the list: `SUM  NAME` on each line.
 pub(super) fn checksum(sums: &[u8], list: &str, archive: &str) -> Result<String, ReleaseError> {
     let text = String::from_utf8_lossy(sums);
     let found = text.lines().find_map(|line| {
@@ -108,7 +108,7 @@ pub(super) fn checksum(sums: &[u8], list: &str, archive: &str) -> Result<String,
     found.ok_or_else(|| ReleaseError::NotListed { list: list.to_owned(), archive: archive.to_owned() })
 }
 
-/// The words of the release pages for this machine.
+/// This platform in the notation of the release index.
 fn os() -> &'static str {
     match std::env::consts::OS {
         "macos" => "darwin",

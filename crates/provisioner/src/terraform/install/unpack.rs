@@ -1,4 +1,4 @@
-//! Takes the one program out of a release's archive.
+//! Unpacks the program from a release archive.
 
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,7 +8,7 @@ use super::InstallError;
 
 const PROGRAM: &str = "terraform";
 
-/// Programs have some 100 megabytes.
+/// The program has about 100 megabytes.
 const MAX_PROGRAM_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
 /// Writes the program to `to`. Blocks.

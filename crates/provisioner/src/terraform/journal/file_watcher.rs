@@ -1,18 +1,19 @@
-//! Tells when a file is written: by the kernel's word on Linux, by looking often elsewhere.
+//! Watches a file for writes: by inotify on Linux, by polling elsewhere.
 
 use std::io;
 use std::path::Path;
 
-/// Changes of one file.
+/// Watches one file.
 pub(crate) struct FileWatcher(imp::Watcher);
 
 impl FileWatcher {
-    /// Watches from now on. The file need not exist, its directory must.
+    /// Starts watching. The file need not exist; its directory must.
     pub(crate) fn of(file: &Path) -> io::Result<Self> {
         imp::Watcher::of(file).map(Self)
     }
 
-    /// Waits for the next change, or what may be one. Nothing is lost between two calls, or when the future is dropped.
+    /// Waits for the next change, possibly a spurious one. No change is lost between calls or when the future
+    /// is dropped.
     pub(crate) async fn next(&mut self) {
         self.0.next().await;
     }
@@ -30,11 +31,11 @@ mod imp {
 
     const BUFFER: usize = 4096;
 
-    /// Bytes of an event before its name: watch, mask, cookie, and length of the name, of four bytes each.
+    /// Bytes of an event before its name: watch, mask, cookie, and length of the name, four bytes each.
     const HEADER: usize = 16;
 
     pub(super) struct Watcher {
-        /// Not a pipe, but as readable as one.
+        /// Not a pipe, but it can be read like one.
         events: Receiver,
         name: OsString,
     }
@@ -54,11 +55,11 @@ mod imp {
             let mut buffer = [0; BUFFER];
             loop {
                 if self.events.readable().await.is_err() {
-                    // The runtime shuts down.
+                    // The runtime is shutting down.
                     return std::future::pending().await;
                 }
                 let mut changed = false;
-                // To its end, or the wake-up does not come again.
+                // Reads until empty, or the next wake-up would not come.
                 while let Ok(read @ 1..) = self.events.try_read(&mut buffer) {
                     changed |= mentions(&buffer[..read], self.name.as_bytes());
                 }
@@ -69,7 +70,7 @@ mod imp {
         }
     }
 
-    /// Whether one of the events is about a file of this name, or about none: then events were lost.
+    /// Whether an event names this file, or none, which means that events were lost.
     fn mentions(mut events: &[u8], name: &[u8]) -> bool {
         while let Some((header, rest)) = events.split_first_chunk::<HEADER>() {
             let length = header[12..].try_into().map_or(0, u32::from_ne_bytes);

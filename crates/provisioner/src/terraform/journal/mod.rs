@@ -1,4 +1,4 @@
-//! The state on its way to the server while Terraform works: each time Terraform has written it (docs/extensions.md,
+//! Sends the state to the server while Terraform works, each time Terraform has written it (docs/extensions.md,
 //! Journal).
 
 mod file_watcher;
@@ -16,10 +16,10 @@ use self::file_watcher::FileWatcher;
 use crate::connection::{CallError, JobClient};
 use crate::files::job_file::JobFile;
 
-/// Terraform empties the file before it writes, so a torn state is looked at again after this time if nothing else calls.
+/// Terraform truncates the file before it writes, so an incomplete state is read again after this time.
 const RECHECK_DELAY: Duration = Duration::from_millis(20);
 
-/// Which state a state file holds.
+/// Serial and lineage of a state.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct StateVersion {
     pub(crate) serial: u64,
@@ -27,13 +27,13 @@ pub(crate) struct StateVersion {
 }
 
 impl StateVersion {
-    /// Reads a state to its end; `None` when it is torn or no state.
+    /// Parses a whole state; `None` when it is incomplete or not a state.
     pub(crate) fn of(state: &[u8]) -> Option<Self> {
         serde_json::from_slice(state).ok()
     }
 }
 
-/// A state that was read as a whole.
+/// A complete state that was read.
 #[derive(Clone, PartialEq, Eq)]
 struct StateSnapshot {
     stamp: StateVersion,
@@ -42,7 +42,7 @@ struct StateSnapshot {
 
 type LatestState = Arc<Mutex<Option<StateSnapshot>>>;
 
-/// Keeps the states of one job; what still runs ends when it is dropped.
+/// Sends the states of one job; dropping it aborts what still runs.
 pub(crate) struct Journal {
     job: JobClient,
     tasks: Mutex<JoinSet<()>>,
@@ -54,7 +54,7 @@ impl Journal {
         Self { job, tasks: Mutex::default(), newest: LatestState::default() }
     }
 
-    /// Follows the state file until the token fires; what was read by then is still sent. Must be called before
+    /// Follows the state file until the token is canceled; the last state is still sent. Call it before
     /// Terraform starts.
     pub(crate) fn follow(&self, file: JobFile, ended: CancellationToken) {
         let changes = match FileWatcher::of(&file.path()) {
@@ -69,12 +69,13 @@ impl Journal {
         tasks.spawn(follower.run(changes, ended));
     }
 
-    /// The newest state that was read while Terraform worked.
+    /// The latest state that was read while Terraform ran.
     pub(crate) fn newest(&self) -> Option<Bytes> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|newest| newest.bytes.clone())
     }
 
-    /// The state after Terraform's end: what is in the file, or what was there last before its writer was killed.
+    /// The state after Terraform's end: the content of the file, or the last complete state when Terraform was
+    /// killed while writing.
     pub(crate) fn final_state(&self, file: Bytes) -> Bytes {
         if StateVersion::of(&file).is_some() {
             return file;
@@ -101,7 +102,7 @@ struct Follower {
 
 impl Follower {
     async fn run(self, mut changes: FileWatcher, ended: CancellationToken) {
-        // What the job came with is with the server already.
+        // The server already has the initial state.
         let mut sent = self.read().await;
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&sent);
         let mut pending: Option<StateSnapshot> = None;
@@ -127,7 +128,7 @@ impl Follower {
                     sending = None;
                     match result {
                         Ok(true) => {}
-                        // Nobody takes states here, now; the next connection may.
+                        // This server does not accept states; the next connection may.
                         Ok(false) => tracing::debug!("the server takes no journal"),
                         Err(CallError::JobEnded(_)) => return,
                         Err(error) => tracing::warn!(job_id = self.job.job_id(), %error, "the server does not take a state"),
@@ -151,7 +152,7 @@ impl Follower {
         }
     }
 
-    /// Looks whether there is a new state; true when it is not whole yet.
+    /// Reads the file if it has changed; returns true when the state is incomplete.
     async fn check_file(
         &self,
         sent: &mut Option<StateSnapshot>,

@@ -1,4 +1,4 @@
-//! Reader for the DOT text of `terraform graph` and the search for the resource that owns something.
+//! Parser for the DOT output of `terraform graph`, and the search for the resource that owns another one.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,7 +9,7 @@ pub(crate) struct GraphError {
     offset: usize,
 }
 
-/// Nodes and edges of a graph; an edge leads from the dependent to what it depends on.
+/// Nodes and edges of a graph; an edge leads from the dependent to its dependency.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     names: Vec<String>,
@@ -21,9 +21,9 @@ pub(crate) struct Graph {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From a thing to what depends on it.
+    /// Towards dependents.
     Up,
-    /// From a thing to what it depends on.
+    /// Towards dependencies.
     Down,
 }
 
@@ -48,7 +48,7 @@ impl Graph {
         id
     }
 
-    /// The node whose label is `label`.
+    /// The node with this label.
     pub(crate) fn find(&self, label: &str) -> Option<usize> {
         self.labels.iter().position(|l| l.as_deref() == Some(label))
     }
@@ -72,7 +72,7 @@ impl Graph {
         })
     }
 
-    /// The label nearest to `start` that `accept` takes; among equals the smallest (terraform 4.3).
+    /// The label nearest to `start` that `accept` takes; among equally near ones the smallest (terraform 4.3).
     pub(crate) fn nearest(
         &self,
         start: usize,
@@ -107,7 +107,7 @@ impl Graph {
 
 #[derive(Debug, PartialEq, Eq)]
 enum DotToken {
-    /// An identifier, or a quoted string with its escapes left in place.
+    /// An identifier, or a quoted string whose escapes are kept.
     Word(String),
     Arrow,
     Punct(char),
@@ -215,7 +215,7 @@ impl<'t> DotParser<'t> {
         if !self.accept('{') {
             return self.fail("expected an opening brace");
         }
-        // Depth is counted instead of recursing, so no input can exhaust the stack.
+        // Counts the depth instead of recursing, so no input can exhaust the stack.
         let mut depth = 1_usize;
         while depth > 0 {
             if self.accept('}') {
@@ -233,7 +233,7 @@ impl<'t> DotParser<'t> {
         Ok(())
     }
 
-    /// One statement; true when it opened a subgraph.
+    /// One statement; returns true when it opened a subgraph.
     fn statement(&mut self, graph: &mut Graph) -> Result<bool, GraphError> {
         let first = self.word()?;
         if first == "subgraph" {
@@ -267,7 +267,7 @@ impl<'t> DotParser<'t> {
         Ok(false)
     }
 
-    /// An optional attribute list; returns the `label` in it.
+    /// An optional attribute list; returns its `label`.
     fn attributes(&mut self) -> Result<Option<String>, GraphError> {
         let mut label = None;
         while self.accept('[') {

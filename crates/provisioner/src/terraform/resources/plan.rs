@@ -1,4 +1,4 @@
-//! What a build or an import needs to know from the JSON form of a plan.
+//! What a build or an import reads from the JSON form of a plan.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     configuration: Configuration,
 }
 
-/// What the template says, before it is evaluated.
+/// The unevaluated configuration.
 #[derive(Debug, Default, Deserialize)]
 struct Configuration {
     #[serde(default)]
@@ -46,7 +46,7 @@ struct ConfiguredCall {
 
 #[derive(Debug, Deserialize)]
 struct ConfiguredResource {
-    /// Within its module.
+    /// Relative to its module.
     address: String,
     #[serde(rename = "type", default)]
     kind: String,
@@ -61,8 +61,8 @@ struct Expressions {
 }
 
 impl ConfiguredModule {
-    /// Adds the addresses, without instance keys, of parameters whose default is written, whatever its value is. A literal
-    /// null is an expression without content.
+    /// Collects the addresses, without instance keys, of parameters with a `default`, whatever its value is. A
+    /// literal null is an expression without content.
     fn find_defaults(&self, prefix: &str, found: &mut HashSet<String>) {
         for resource in self.resources.iter().filter(|resource| resource.kind == "coder_parameter") {
             let is_written = |value: &Value| value.as_object().is_some_and(|object| !object.is_empty());
@@ -93,7 +93,7 @@ struct ChangeActions {
     replace_paths: Option<Vec<Value>>,
 }
 
-/// Numbers of a plan that decide whether a build may go on (terraform 1.6).
+/// Numbers of a plan that decide whether a build continues (terraform 1.6).
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct PlanSummary {
     pub(crate) daily_cost: i32,
@@ -102,7 +102,7 @@ pub(crate) struct PlanSummary {
 }
 
 impl Plan {
-    /// Module trees to convert: data sources as they were read, then the planned resources (terraform 1.6).
+    /// The module trees to convert: data sources as they were read, then the planned resources (terraform 1.6).
     pub(crate) fn into_modules(self) -> Vec<Module> {
         let mut modules = Vec::with_capacity(2);
         if let Some(values) = self.prior_state.and_then(|state| state.values) {
@@ -111,8 +111,8 @@ impl Plan {
         modules.push(self.planned_values.root_module);
         let mut with_default = HashSet::new();
         self.configuration.root_module.find_defaults("", &mut with_default);
-        // A default that is written and turns out to be null, as that of a module whose caller gives none, does not make
-        // the parameter required (terraform 3.5 says only whether the value is null).
+        // A `default` that evaluates to null, as in a module whose caller passes none, does not make the
+        // parameter required (terraform 3.5 only says whether the value is null).
         for module in &mut modules {
             module.edit(&mut |resource| {
                 if resource.kind == "coder_parameter"
@@ -147,7 +147,8 @@ impl Plan {
         })
     }
 
-    /// Resources this plan replaces, without the `coder_` ones whose replacement is meaningless (terraform 1.6).
+    /// Resources that this plan replaces, without `coder_` ones, whose replacement has no meaning (terraform
+    /// 1.6).
     fn replacements(&self) -> Vec<ResourceReplacement> {
         let mut found = Vec::new();
         for resource in &self.resource_changes {

@@ -1,7 +1,7 @@
-//! The module trees Terraform prints for plans and states, and the reader for its state file.
+//! The module trees that Terraform prints for plans and states, and the parser of state files.
 //!
-//! A saved state file already holds everything `terraform show -json` would print about it, so a build reads
-//! the file instead of starting one more process.
+//! A state file contains everything that `terraform show -json` prints, so a build parses the file instead of
+//! starting another process.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// One module with its resources and the modules below it.
+/// One module with its resources and child modules.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Module {
     #[serde(default)]
@@ -46,7 +46,7 @@ impl Resource {
         self.values.as_ref()
     }
 
-    /// Sets one attribute of a resource that has any.
+    /// Sets an attribute of a resource that has attributes.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         if let Some(values) = &mut self.values {
             values.insert(name.to_owned(), value);
@@ -75,7 +75,7 @@ impl Module {
         self.resources.iter_mut().for_each(edit);
     }
 
-    /// A copy that keeps only data sources, as the conversion of a plan wants its prior state (terraform 1.6).
+    /// A copy with data sources only, for the prior state of a plan (terraform 1.6).
     pub(crate) fn only_data(self) -> Module {
         Module {
             resources: self.resources.into_iter().filter(|r| r.mode == ResourceMode::Data).collect(),
@@ -90,13 +90,13 @@ pub(crate) struct StateValues {
     pub(crate) root_module: Module,
 }
 
-/// What `terraform show -json` prints for a state; without `values` nothing exists any more.
+/// The output of `terraform show -json` for a state; without `values` it is empty.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ShowOutput {
     pub(crate) values: Option<StateValues>,
 }
 
-/// A state file of format 4, as far as the conversion needs it.
+/// The parts of a state file of format 4 that the conversion reads.
 #[derive(Debug, Deserialize)]
 struct StateFile {
     version: u64,
@@ -126,21 +126,20 @@ struct StateInstance {
     attributes: Option<Map<String, Value>>,
 }
 
-/// A state that Terraform could not even begin to read. What it says itself is about a lock that is not to blame.
+/// A state that Terraform could not parse. Terraform itself would report a misleading error about a lock.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the workspace's state is no Terraform state ({0}): put a good one in its place with `coder state push`, or forget the workspace's resources with `coder delete --orphan`"
 )]
 pub(crate) struct InvalidState(serde_json::Error);
 
-/// Whether this can be a state: a JSON object, of whatever format.
+/// Checks that this can be a state: a JSON object of any format.
 pub(crate) fn check(state: &[u8]) -> Result<(), InvalidState> {
     type Object = BTreeMap<String, IgnoredAny>;
     serde_json::from_slice::<Object>(state).map(drop).map_err(InvalidState)
 }
 
-/// Reads a state file into a flat root module. `None` when the file is of a format this reader does not know;
-/// the caller then asks Terraform.
+/// Parses a state file into a flat root module. `None` for an unknown format; the caller then asks Terraform.
 pub(crate) fn from_state_file(bytes: &[u8]) -> Option<Module> {
     let file: StateFile = serde_json::from_slice(bytes).ok()?;
     if file.version != 4 {
@@ -159,7 +158,7 @@ pub(crate) fn from_state_file(bytes: &[u8]) -> Option<Module> {
         base.push_str(&resource.kind);
         base.push('.');
         base.push_str(&resource.name);
-        // Deposed objects are leftovers of a failed replacement and never what the workspace shows.
+        // Deposed objects remain of a failed replacement and are not part of the workspace.
         for instance in resource.instances.into_iter().filter(|i| i.deposed.is_none()) {
             let address = match &instance.index_key {
                 None | Some(Value::Null) => base.clone(),

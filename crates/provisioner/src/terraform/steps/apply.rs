@@ -1,4 +1,4 @@
-//! Applies, and what the state holds after them.
+//! Applies, and the resources in the state after them.
 
 use bytes::Bytes;
 use coder_wire::extension::MAX_STATE_SIZE;
@@ -14,7 +14,7 @@ use crate::terraform::command::timings::TerraformStep;
 use crate::terraform::resources::state;
 use crate::terraform::resources::state::ShowOutput;
 
-/// A longer state could not be sent, and a job may have made it so.
+/// A longer state could not be sent, and a job may have enlarged it.
 const MAX_STATE_BYTES: u64 = STATE as u64;
 
 pub(crate) struct ApplyOutput {
@@ -31,7 +31,7 @@ impl Steps<'_> {
         let log = self.log(stage);
         let mut observer = EventObserver::start(TerraformStep::Apply, self.tools.clock);
         self.work.preserve_state();
-        // Whatever ends this step, the state's follower looks a last time.
+        // However this step ends, the journal reads the state once more.
         let ended = CancellationToken::new();
         let _ends = ended.clone().drop_guard();
         self.tools.journal.follow(self.work.state_file(), ended);
@@ -55,7 +55,7 @@ impl Steps<'_> {
         }
     }
 
-    /// The state that counts after an apply. It is put in the place of a torn one, for whoever looks there after this process.
+    /// The final state of an apply. It replaces an incomplete file, for processes that read the file later.
     async fn final_state(&self, file: Bytes) -> Bytes {
         let state = self.tools.journal.final_state(file.clone());
         if state != file {
@@ -90,7 +90,7 @@ impl Steps<'_> {
             .map_err(|error| failed("terraform apply", error))
     }
 
-    /// Everything the state holds.
+    /// Converts everything in the state.
     pub(crate) async fn graph_of_state(&self, state: &[u8]) -> Result<GraphOutput, StepError> {
         let started_at = self.tools.clock.now();
         if state.is_empty() && self.graph.is_none() {
@@ -103,7 +103,7 @@ impl Steps<'_> {
         self.convert(&[module], started_at)
     }
 
-    /// Asks Terraform for the state, which may be kept elsewhere than in the file.
+    /// Asks Terraform for the state, which may be stored in a backend.
     async fn shown_state(&self) -> Result<state::Module, StepError> {
         let dir = self.work.template();
         let json = self

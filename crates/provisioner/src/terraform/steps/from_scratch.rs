@@ -1,10 +1,11 @@
-//! Initialising a template that has not been initialised on this machine before.
+//! The first initialization of a template on this machine.
 //!
-//! What `init` downloads serves all jobs, so no code of a template may have a part in it. Terraform itself is none, but
-//! `init` also runs git for modules, which runs what its configuration names, and programs by which some backends sign in.
-//! So it is taken apart where a template has such things: modules are fetched first, then providers are installed by a
-//! process that fetches nothing else, and a backend comes last. Each of them sees of the machine's caches what a job
-//! sees, and the second also a directory of its own for what it downloads (`terraform/plugins.rs`).
+//! Providers that `init` downloads serve all jobs, so no code of a template may influence them. Terraform
+//! itself runs none, but `init` also runs git for modules, which runs what its configuration names, and
+//! programs by which some backends authenticate. Templates with these are initialized in separate commands:
+//! modules are fetched first, then providers are installed by a process that fetches nothing else, and a
+//! backend is initialized last. Each command sees of the caches what a job sees; the second one also gets a
+//! scratch directory for downloads (`cache/plugins/`).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,24 +26,24 @@ use crate::terraform::command::events::Event;
 use crate::terraform::command::{CommandError, EventObserver, Runner};
 use crate::terraform::features::TemplateFeatures;
 
-/// How often a command is run at most, and by how much the delay in between grows.
+/// Attempts of a command, and the growth of the delay between them.
 const MAX_ATTEMPTS: u32 = 4;
 const RETRY_FACTOR: u32 = 3;
 
-/// What Terraform says of itself when it fetches modules in its `init`.
+/// What Terraform logs when `init` fetches modules.
 const MODULE_FETCH_MESSAGES: [(&str, &str); 2] = [
     ("initializing_backend_message", "Initializing the backend..."),
     ("initializing_modules_message", "Initializing modules..."),
 ];
 
-/// Terraform takes providers from here without being told to.
+/// Terraform uses providers from here without configuration.
 const LOCAL_MIRROR: &str = "terraform.d";
 
-/// Moves the directory of Terraform's own files elsewhere.
+/// Moves the directory of Terraform's data.
 const DATA_VARIABLE: &str = "TF_DATA_DIR";
 
 impl Steps<'_> {
-    /// Lets Terraform set itself up, and keeps what it made. Daemons of this machine take turns for each template.
+    /// Initializes the template, and stores the result. Daemons of this machine lock each template.
     pub(super) async fn init_from_scratch(
         &self,
         key: &InitKey,
@@ -55,7 +56,7 @@ impl Steps<'_> {
         let plugins = self.tools.cache.plugins.clone();
         blocking(move || plugins.prepare().map_err(|error| failed("make the plugin cache", error))).await?;
         let lock = self.lock(&format!("template-{}", &key.as_str()[..2])).await?;
-        // Somebody else may have made it in the meantime.
+        // Another daemon may have done it meanwhile.
         let (prepared, wanted, target) = (self.tools.cache.init_cache.clone(), key.clone(), dir.clone());
         if blocking(move || Ok(prepared.restore(&wanted, purpose, &target, now))).await? {
             log.line(LogLevel::Info, ALREADY_INITIALIZED).await;
@@ -90,8 +91,8 @@ impl Steps<'_> {
         }
         if fetches_modules {
             self.get_modules(log, observer).await?;
-            // What git was made to run may have changed anything in the job's directory, and where processes are not
-            // kept apart it may still run.
+            // Git may have run programs that changed anything in the job's directory, and without a PID
+            // namespace they may still run.
             features = self.features().await?;
             is_shared = self.can_share_providers(features)
                 && self.tools.sandbox_config.support.level != IsolationLevel::Directories;
@@ -147,7 +148,8 @@ impl Steps<'_> {
         .await?;
         let mut variables = self.with_provider(EnvVars::new());
         variables.push(("TF_PLUGIN_CACHE_DIR".to_owned(), staging.dir().to_string_lossy().into_owned()));
-        // Without it the cache is used only for what a lock file names. A job's own lock file goes nowhere.
+        // Without it Terraform uses the cache only for what a lock file names. A job's own lock file is not
+        // stored.
         variables.push(("TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE".to_owned(), "1".to_owned()));
         self.run_with_retries(arguments, &variables, Some(staging.dir()), log, observer).await?;
         let dir = self.work.template();
@@ -167,14 +169,14 @@ impl Steps<'_> {
         self.run_with_retries(&arguments, &self.with_provider(EnvVars::new()), None, log, observer).await
     }
 
-    /// What comes next serves all jobs, so nothing that ran before may have left a configuration for it.
+    /// The next command serves all jobs, so nothing that ran before may have left configuration for it.
     pub(super) async fn empty_home(&self) -> Result<(), StepError> {
         let (home, job) = (self.tools.sandbox_config.home.clone(), self.work.root().to_owned());
         blocking(move || home.create(&job).map_err(|error| failed("make the job's home directory", error)))
             .await
     }
 
-    /// Waits for a turn, unless the job is canceled; none when its holder takes too long.
+    /// Waits for a lock, unless the job is canceled; `None` when its holder takes too long.
     pub(super) async fn lock(&self, name: &str) -> Result<Option<FileLock>, StepError> {
         let lock = self.tools.cache.scratch.lock(name);
         self.unless_canceled(FileLock::wait(&lock))
@@ -197,8 +199,8 @@ impl Steps<'_> {
         .await
     }
 
-    /// Whether providers for all jobs may come from an `init` of this template: they come from where the daemon's
-    /// configuration says, and nothing of the template runs.
+    /// Whether an `init` of this template may install providers for all jobs: they come from the sources in the
+    /// daemon's configuration, and nothing of the template runs.
     fn can_share_providers(&self, features: TemplateFeatures) -> bool {
         let brings_providers = || self.work.template().join(LOCAL_MIRROR).symlink_metadata().is_ok();
         self.bundle.is_none() && !features.encryption && !self.moves_data_dir() && !brings_providers()
@@ -208,8 +210,8 @@ impl Steps<'_> {
         self.tools.environment.terraform_variables().any(|(name, _)| name == DATA_VARIABLE)
     }
 
-    /// Removes what may lie in Terraform's directory beside modules: among other things the backend of before, which `init`
-    /// would ask once more. False when it cannot be known.
+    /// Removes everything but modules from Terraform's data directory, such as an earlier backend, which `init`
+    /// would ask about. Returns false on errors.
     async fn remove_data_except_modules(&self) -> Result<bool, StepError> {
         let data = self.work.template().join(init_cache::DATA);
         let is_plain = self.work.is_plain(init_cache::DATA);
@@ -240,7 +242,7 @@ impl Steps<'_> {
         .await
     }
 
-    /// Runs a command, again when a remote failed for a reason that may pass. Nothing else of a job is ever repeated.
+    /// Runs a command, with retries after transient failures of a remote. Nothing else of a job is retried.
     async fn run_with_retries(
         &self,
         arguments: &[OsString],

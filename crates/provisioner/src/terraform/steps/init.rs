@@ -1,4 +1,4 @@
-//! Setting up: the template is unpacked, Terraform initialises itself, and the root module is read.
+//! Initialization: unpacks the template, runs `init`, and parses the root module.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -26,12 +26,12 @@ use crate::terraform::template::modules;
 use crate::terraform::template::modules::Modules;
 use crate::terraform::template::parse::RootModule;
 
-/// As much as a file of a template's archive may have.
+/// The size limit of a file in a template's archive.
 const MAX_README_BYTES: u64 = 10 * 1024 * 1024;
 
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 
-/// Said instead of what `init` would say.
+/// Logged instead of the output of `init`.
 pub(super) const ALREADY_INITIALIZED: &str =
     "Terraform has been initialized with this template before; nothing is downloaded";
 
@@ -43,7 +43,7 @@ pub(crate) struct InitOutput {
 }
 
 impl Steps<'_> {
-    /// Unpacks the template, and the modules if they came along, and lets Terraform set itself up.
+    /// Unpacks the template and its modules, and runs `init`.
     pub(crate) async fn init(
         &mut self,
         template: Bytes,
@@ -78,7 +78,7 @@ impl Steps<'_> {
                 archive::extract(&files, &target, ArchiveLimits::MODULES)
                     .map_err(|error| failed("extract module archive", error))?;
             }
-            // State comes with the job; one that was packed by mistake would be taken for this workspace's.
+            // The state comes with the job; one in the archive would be taken for this workspace's.
             let _ = std::fs::remove_file(target.join("terraform.tfstate"));
             let has_source = std::fs::read_dir(&target)
                 .map_err(|error| failed("read the template's folder", error))?
@@ -117,7 +117,7 @@ impl Steps<'_> {
             () = self.cancel.reached(Urgency::Graceful) => return Err(StepError::from("the job was canceled")),
         };
         self.tools.program.start(&binary);
-        // Official servers keep no other record of it.
+        // Official servers record it nowhere else.
         log.line(LogLevel::Info, &format!("Using {binary}")).await;
         for line in self.tools.environment.announcements() {
             log.line(LogLevel::Warn, &line).await;
@@ -143,7 +143,7 @@ impl Steps<'_> {
         }
 
         let found = blocking(move || {
-            // A bundle has its modules already.
+            // A bundle contains its modules already.
             modules::read(&dir, wants_archive && !is_bundle).map_err(|error| failed("read modules", error))
         });
         match found.await {
@@ -160,7 +160,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Reads variables and tags; needs no process.
+    /// Parses variables and tags without starting a process.
     pub(crate) async fn parse(&mut self) -> Result<&RootModule, StepError> {
         if self.root.is_none() {
             let reader = self.binary.as_ref().map_or(Reader::Terraform, Binary::reader);
@@ -174,7 +174,7 @@ impl Steps<'_> {
         self.root.as_ref().ok_or_else(|| StepError::from("the root module was not read"))
     }
 
-    /// The template's README, or nothing.
+    /// The template's README; empty without one.
     pub(crate) async fn readme(&self) -> Bytes {
         let file = self.work.in_template("README.md");
         let reading = tokio::task::spawn_blocking(move || file.read(MAX_README_BYTES));
@@ -182,8 +182,8 @@ impl Steps<'_> {
     }
 }
 
-/// The `coder` provider, which answers each job on a socket of its own. Its schemas are made when the first job needs
-/// them, once for all daemons of the process.
+/// The `coder` provider, which serves each job on a socket of its own. Its schemas are built once per process,
+/// when the first job needs them.
 fn provider_server() -> &'static ProviderServer {
     static SERVER: OnceLock<ProviderServer> = OnceLock::new();
     SERVER.get_or_init(ProviderServer::new)

@@ -1,8 +1,8 @@
-//! The steps of a job: init, parse, plan, apply, and the graphs that go with plans and states (wire-protocol 7.2).
+//! The steps of a job: init, parse, plan, apply, and the graphs of plans and states (wire-protocol 7.2).
 //!
-//! Each step starts as few processes as it can. The configuration's graph does not change during a job, so it is made
-//! once, beside the first plan; a plan is shown only when something has to be read from it; the state is read from its
-//! file.
+//! Each step starts as few processes as possible. The configuration's graph does not change during a job, so it
+//! is computed once, in parallel with the first plan; a plan is shown only when something must be read from it;
+//! the state is read from its file.
 
 mod apply;
 mod from_scratch;
@@ -42,12 +42,12 @@ use crate::job::workdir::WorkDir;
 
 pub(crate) const GRAPH_STAGE: &str = "Graphing Infrastructure";
 
-/// A step that failed: what to tell, and what it leaves behind.
+/// A failed step: the error, and what it leaves behind.
 #[derive(Debug, Default)]
 pub(crate) struct StepError {
     pub(crate) message: String,
     pub(crate) timings: Vec<pb::Timing>,
-    /// State written before the failure; only an apply has one.
+    /// The state that was written before the failure; only applies have one.
     pub(crate) state: Bytes,
 }
 
@@ -61,7 +61,7 @@ fn failed(what: &str, error: impl std::fmt::Display) -> StepError {
     StepError::from(format!("{what}: {error}"))
 }
 
-/// What a daemon gives to each of its jobs.
+/// What a daemon provides to each job.
 pub(crate) struct Tools<'a> {
     pub(crate) finder: &'a Finder,
     pub(crate) environment: &'a Environment,
@@ -75,7 +75,7 @@ pub(crate) struct Tools<'a> {
     pub(crate) groups: &'a JobCgroups,
 }
 
-/// One job's Terraform: a directory, a program, and what has been learnt so far.
+/// Terraform of one job: its directory, its program, and the results so far.
 pub(crate) struct Steps<'a> {
     tools: Tools<'a>,
     work: &'a WorkDir,
@@ -87,7 +87,7 @@ pub(crate) struct Steps<'a> {
     root: Option<RootModule>,
     graph: Option<Graph>,
     provider: Option<Listening>,
-    /// The configuration of Terraform's command line for a bundle.
+    /// Terraform's CLI configuration for a bundle.
     bundle: Option<PathBuf>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Gives a step's variables to the provider, and adds those by which Terraform finds it.
+    /// Passes a step's variables to the provider, and adds those by which Terraform finds it.
     fn with_provider(&self, mut variables: EnvVars) -> EnvVars {
         if let Some(provider) = &self.provider {
             provider.set_environment(
@@ -159,8 +159,8 @@ impl<'a> Steps<'a> {
         variables
     }
 
-    /// What every Terraform command of the job needs: the way to the provider (terraform 6.4), and the mark by which
-    /// its processes are recognised.
+    /// The variables of all Terraform commands of the job: the address of the provider (terraform 6.4), and the
+    /// marker that identifies its processes.
     fn common_variables(&self) -> EnvVars {
         let living = self.tools.sandbox_config.long_lived_pid();
         let reattach = |provider: &Listening| {

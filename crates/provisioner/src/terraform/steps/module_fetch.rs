@@ -1,8 +1,8 @@
-//! Modules that are on this machine already are put where Terraform looks for them, so that it fetches none a second time.
+//! Copies cached modules to where Terraform looks for them, so that none is fetched twice.
 //!
-//! A module that is not here yet is fetched by a Terraform of its own, which sees nothing of the template but the module's
-//! source: what it brings is then for all templates. Whatever does not work out here is left to `terraform get`, which says
-//! what is wrong with it and tries again what may pass.
+//! A missing module is fetched by a separate Terraform process, which sees nothing of the template but the
+//! module's source; the result serves all templates. Whatever fails here is left to `terraform get`, which
+//! reports errors and retries transient ones.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Component, Path, PathBuf};
@@ -26,27 +26,27 @@ use crate::terraform::http_client;
 use crate::terraform::template::literal;
 use crate::terraform::template::modules::{ModuleEntry, ModuleManifest};
 
-/// Templates with more calls are looked at no further.
+/// Further calls of a template are ignored.
 const MAX_CALLS: usize = 256;
 
-/// What a module is called where it is fetched alone.
+/// The key of a module that is fetched alone.
 const ALONE_KEY: &str = "m";
 
-/// A repository that does not answer within this time is left to Terraform.
+/// A repository that does not answer in this time is left to Terraform.
 const GIT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A template whose modules are put in their places.
+/// The progress of placing the modules of a template.
 #[derive(Default)]
 struct SeedState {
     manifest: ModuleManifest,
-    /// Something was added to it.
+    /// The manifest has changed.
     is_new: bool,
-    /// Fetching failed, and would fail again.
+    /// A fetch failed; the next would fail too.
     fetch_failed: bool,
-    /// Who could not say what a source stands for; asking again would take its time.
+    /// Servers that could not resolve a source; asking again would waste time.
     unreachable: BTreeSet<String>,
     registries: RegistryClient,
-    /// Made when it is needed for the first time, as that takes a while.
+    /// Created on first use, because that takes a while.
     http: Option<Client>,
 }
 
@@ -66,20 +66,20 @@ impl SeedState {
     }
 }
 
-/// A module that is certain.
+/// A module whose content is determined.
 struct PinnedModule {
-    /// Where it comes from, as the module is called for.
+    /// Its source, as the call gives it.
     source: String,
-    /// The same as Terraform writes it down.
+    /// The same in the notation of Terraform's manifest.
     whole: String,
-    /// Of a registry only.
+    /// Only for modules of a registry.
     version: Option<String>,
-    /// Tells it from what the source has stood for at other times.
+    /// Only for modules of a registry.
     pin: String,
 }
 
 impl Steps<'_> {
-    /// Puts the modules of the job's template in their places, as far as they are certain.
+    /// Places the modules of the job's template, as far as their content is determined.
     pub(super) async fn seed_modules(&self, log: &StageLog) -> Result<(), StepError> {
         let Some(reader) = self.binary.as_ref().map(|binary| binary.reader()) else { return Ok(()) };
         let template = self.work.template();
@@ -112,7 +112,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// The folder of a module that is called from `folder`, if it is there by now.
+    /// The directory of a module that is called from `folder`, if it is available.
     async fn place_module(
         &self,
         key: &str,
@@ -124,7 +124,7 @@ impl Steps<'_> {
         let origin = ModuleSource::of(&call.source);
         if origin == ModuleSource::Local {
             let found = resolve_local(folder, &call.source);
-            // Terraform forgets what is below a module that is not in its list.
+            // Terraform ignores modules below one that is not in its manifest.
             seeding.add(found.as_deref().and_then(|found| local_entry(key, &call.source, found)));
             return Ok(found);
         }
@@ -134,7 +134,7 @@ impl Steps<'_> {
             if is_plain_dir(&self.work.template(), Path::new(&known.dir)) {
                 return Ok(Some(PathBuf::from(&known.dir)));
             }
-            // It did not fit into the archive of the version's modules; the version has to be the one it was.
+            // It did not fit into the version's module archive; the same version must be used again.
             version = Some(known.version.clone()).filter(|version| !version.is_empty()).or(version);
         }
         let Some(binary) = self.binary.as_ref() else { return Ok(None) };
@@ -208,7 +208,7 @@ impl Steps<'_> {
         .await
     }
 
-    /// What a source stands for at this moment, if somebody can say it.
+    /// What a source currently refers to, if its server can say it.
     async fn resolve_pin(
         &self,
         origin: &ModuleSource,
@@ -226,7 +226,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Fetches one module for all templates; false when that failed.
+    /// Fetches one module for all templates; returns false on failure.
     async fn fetch(
         &self,
         name: &ModuleKey,
@@ -300,11 +300,11 @@ impl Steps<'_> {
         .await
     }
 
-    /// The commit that a branch or a tag stands for in a repository.
+    /// The commit of a branch or tag.
     async fn commit(&self, url: &str, reference: Option<&str>) -> Option<String> {
         let mut arguments = args(["ls-remote", "--", url]);
         arguments.extend(repository::names(reference).into_iter().map(Into::into));
-        // A folder of a template could have a configuration for git in it.
+        // A template's directory could contain a git configuration.
         let runner = Runner { program: Path::new("git"), ..self.runner(Path::new("/")).ok()? };
         let mut variables = self.common_variables();
         variables.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()));
@@ -315,7 +315,7 @@ impl Steps<'_> {
     }
 }
 
-/// What a source stands for at all times.
+/// What an immutable source refers to.
 fn fixed_pin(origin: &ModuleSource, version: Option<&str>) -> Option<String> {
     match origin {
         ModuleSource::Registry(_) => version.and_then(registry::exact_version),
@@ -324,7 +324,7 @@ fn fixed_pin(origin: &ModuleSource, version: Option<&str>) -> Option<String> {
     }
 }
 
-/// What Terraform notes of a folder beside another.
+/// The manifest entry of a local module.
 fn local_entry(key: &str, source: &str, folder: &Path) -> Option<ModuleEntry> {
     let mut path = PathBuf::new();
     for part in Path::new(source).components() {
@@ -346,7 +346,7 @@ fn local_entry(key: &str, source: &str, folder: &Path) -> Option<ModuleEntry> {
     })
 }
 
-/// A folder seen from another one, if it is in the template.
+/// Resolves a local source, if it stays inside the template.
 fn resolve_local(folder: &Path, source: &str) -> Option<PathBuf> {
     let mut found = folder.to_owned();
     for part in Path::new(source).components() {

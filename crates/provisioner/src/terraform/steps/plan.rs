@@ -1,4 +1,4 @@
-//! Plans, and everything that is learnt from them.
+//! Plans, and what is read from them.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub(crate) struct PlanRequest<'a> {
     pub(crate) input: StepInput<'a>,
     pub(crate) variables: &'a [pb::VariableValue],
     pub(crate) state: &'a [u8],
-    /// Whether the caller needs the plan itself, not only its summary.
+    /// Whether the caller needs the plan itself and not only its summary.
     pub(crate) wants_plan: bool,
 }
 
@@ -83,9 +83,9 @@ impl Steps<'_> {
 
         let runner = self.runner(&dir)?;
         let planning = runner.stream(&arguments, &step_variables, log, observer);
-        // The graph needs the configuration only, so it is made while Terraform plans.
+        // The graph depends only on the configuration, so it is computed while Terraform plans.
         let graph_variables = self.common_variables();
-        // What is wrong with a configuration the plan says, too, and with places.
+        // The plan reports errors of the configuration too, with positions.
         let graph_log = self.log(GRAPH_STAGE).held();
         let graphing = self.make_graph(&runner, &graph_variables, &graph_log);
         let (planned, graphed) = tokio::join!(planning, graphing);
@@ -115,8 +115,8 @@ impl Steps<'_> {
         Ok(PlanOutput { summary, json, timings: Vec::new(), plan })
     }
 
-    /// Whether a plan can only have a summary without cost, AI tasks and replacements. Everything a plan changes was
-    /// announced by it, and what it leaves alone is in the state.
+    /// Whether the summary of a plan is certainly empty: no cost, AI tasks or replacements. A plan reports all
+    /// changes in its events, and everything else is in the state.
     fn summary_is_empty(&self, planned: PlannedChanges, state: &[u8]) -> bool {
         let mentions = |text: &[u8]| state.windows(text.len()).any(|window| window == text);
         !planned.replaces
@@ -125,7 +125,7 @@ impl Steps<'_> {
             && !mentions(b"coder_ai_task")
     }
 
-    /// The graph, unless it is known already.
+    /// Computes the graph, unless it is known.
     async fn make_graph(
         &self,
         runner: &Runner<'_>,
@@ -148,7 +148,7 @@ impl Steps<'_> {
         Ok(Some(graph))
     }
 
-    /// Everything a plan would make of the template.
+    /// Converts everything in a plan.
     pub(crate) fn graph_of_plan(&self, planned: PlanOutput) -> Result<GraphOutput, StepError> {
         let started_at = self.tools.clock.now();
         let modules = planned.plan.map(Plan::into_modules).unwrap_or_default();
@@ -156,7 +156,8 @@ impl Steps<'_> {
     }
 
     async fn write_variables(&mut self, values: &[pb::VariableValue]) -> Result<PathBuf, StepError> {
-        // A module that cannot be read here has its values written as text, as Terraform itself has accepted it.
+        // If the module cannot be parsed here, its values are written as text, because Terraform itself has
+        // accepted it.
         let declared = match self.parse().await {
             Ok(root) => root.variables.clone(),
             Err(_) => Vec::new(),

@@ -1,35 +1,35 @@
-//! Bundles: templates that bring their modules and providers along (`coder templates bundle`), so that nothing has to be
-//! reached to run them.
+//! Bundles: templates that contain their modules and providers (`coder templates bundle`), so that running them
+//! needs no network.
 //!
-//! A bundle is the template's tar with more in it. Modules lie where Terraform itself puts them, providers where it
-//! looks for them when nothing is configured, so any daemon can use a bundle. Here a job's Terraform is told that there
-//! is no other place for providers, and asks none.
+//! A bundle is the template's tar with additional files. Modules lie where Terraform itself puts them,
+//! providers where it searches without configuration, so any daemon can use a bundle. This daemon configures
+//! Terraform to use the bundled providers only.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// What a template's folder has to contain to be a bundle.
+/// The content of a bundle's marker file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
     /// Version of this format.
     pub format: u32,
-    /// The platforms that the providers are for, as Terraform names them (`linux_amd64`).
+    /// The platforms of the providers, in Terraform's notation (`linux_amd64`).
     pub platforms: Vec<String>,
-    /// What is in it, for people: addresses of providers with their versions.
+    /// For people: addresses of the contained providers with their versions.
     #[serde(default)]
     pub providers: Vec<String>,
 }
 
 impl Bundle {
-    /// The file at the top of the archive that tells a bundle.
+    /// The file at the top of the archive that identifies a bundle.
     pub const MARKER: &'static str = ".coder-bundle.json";
-    /// Where the archives of the providers lie, as in a filesystem mirror.
+    /// Where the provider archives lie, as in a filesystem mirror.
     pub const PROVIDERS: &'static str = "terraform.d/plugins";
     /// The newest format this program reads.
     pub const FORMAT: u32 = 1;
 
-    /// Reads the marker of an unpacked template; none when it is no bundle.
+    /// Reads the marker of an unpacked template; `None` when it is not a bundle.
     fn of(dir: &Path) -> Result<Option<Self>, BundleError> {
         let path = dir.join(Self::MARKER);
         let length = match std::fs::metadata(&path) {
@@ -62,21 +62,21 @@ pub(crate) enum BundleError {
     Write(std::io::Error),
 }
 
-/// What a job has of a bundle.
+/// Whether a job's template is a bundle, and how to use it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BundleStatus {
-    /// The template is no bundle.
+    /// The template is not a bundle.
     No,
-    /// Terraform has to be run with this configuration.
+    /// Terraform must run with this configuration.
     Config(PathBuf),
-    /// It is made for other platforms than this daemon's; Terraform is left to find providers as it is used to.
+    /// It was made for other platforms; Terraform searches for providers as usual.
     Elsewhere {
-        /// The platforms it is made for.
+        /// The platforms it was made for.
         platforms: Vec<String>,
     },
 }
 
-/// The platform of this machine, as Terraform names it.
+/// The platform of this machine, in Terraform's notation.
 #[must_use]
 pub fn platform() -> String {
     let os = if std::env::consts::OS == "macos" { "darwin" } else { std::env::consts::OS };
@@ -89,15 +89,15 @@ pub fn platform() -> String {
     format!("{os}_{arch}")
 }
 
-/// Looks whether the template unpacked at `dir` is a bundle, and writes the configuration for it into `private`.
-/// Blocks, so call it off the async threads.
+/// Checks whether the template unpacked at `dir` is a bundle, and writes its configuration into `private`.
+/// Blocks: call it off the async threads.
 pub(crate) fn prepare(dir: &Path, private: &Path) -> Result<BundleStatus, BundleError> {
     let Some(bundle) = Bundle::of(dir)? else { return Ok(BundleStatus::No) };
     if !bundle.platforms.contains(&platform()) {
         return Ok(BundleStatus::Elsewhere { platforms: bundle.platforms });
     }
     let mirror = dir.join(Bundle::PROVIDERS);
-    // A template whose only provider is our own has none in its bundle, and a mirror must be there.
+    // A template that uses only our own provider has none in its bundle, but the mirror directory must exist.
     std::fs::create_dir_all(&mirror).map_err(BundleError::Write)?;
     let quoted = mirror.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
     let config = private.join("bundle.tfrc");

@@ -1,20 +1,20 @@
-//! What `init` of a template might run besides Terraform itself. Read from the text, and rather too much than too little: what is
-//! not found here is not there, whatever the parser of Terraform makes of it.
+//! What `init` of a template might run besides Terraform itself. It scans the source text and errs on the side
+//! of more: what it does not find is absent, however Terraform parses the file.
 
 use std::io::Result;
 use std::path::Path;
 
 use coder_source::files::SourceName;
 
-/// A longer file is not looked into.
+/// Longer files are not scanned.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What may be in a template's root folder.
+/// What the root directory of a template may contain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TemplateFeatures {
-    /// Modules: those from elsewhere are fetched by git and other programs.
+    /// Modules: Terraform fetches remote ones with git and other programs.
     pub(super) modules: bool,
-    /// A place for the state, some of which run what the template names to sign in.
+    /// A backend; some run programs that the template names to authenticate.
     pub(super) backend: bool,
     /// OpenTofu's encryption, whose keys may come from a program.
     pub(super) encryption: bool,
@@ -23,7 +23,7 @@ pub(super) struct TemplateFeatures {
 impl TemplateFeatures {
     const ALL: Self = Self { modules: true, backend: true, encryption: true };
 
-    /// Looks into all files that Terraform or OpenTofu could read. Blocks.
+    /// Scans all files that Terraform or OpenTofu could read. Blocks.
     pub(super) fn read(dir: &Path) -> Result<Self> {
         let mut facts = Self::default();
         for entry in dir.read_dir()? {
@@ -53,13 +53,13 @@ impl TemplateFeatures {
     }
 }
 
-/// A name may also be written with escapes.
+/// A name may contain escapes.
 fn in_json(text: &[u8], word: &[u8]) -> bool {
     let quoted = [b"\"", word, b"\""].concat();
     find(text, b"\\u").next().is_some() || find(text, &quoted).next().is_some()
 }
 
-/// A word where a block could begin: `word "label" {`, or `word {` for one without labels.
+/// A word where a block could start: `word "label" {`, or `word {` for one without labels.
 fn in_hcl(text: &[u8], word: &[u8], labelled: bool) -> bool {
     find(text, word).any(|at| {
         let is_start = at == 0 || !is_part(text[at - 1]);
@@ -67,7 +67,7 @@ fn in_hcl(text: &[u8], word: &[u8], labelled: bool) -> bool {
         let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
         is_start
             && match rest.get(blanks) {
-                // A comment may stand in between.
+                // A comment may follow.
                 Some(b'{' | b'/') => true,
                 Some(b'"') => labelled,
                 Some(&byte) => labelled && blanks > 0 && is_part(byte),
@@ -76,7 +76,7 @@ fn in_hcl(text: &[u8], word: &[u8], labelled: bool) -> bool {
     })
 }
 
-/// What continues a name, or a reference to one as in `path.module`.
+/// Continues a name, or a reference to one as in `path.module`.
 const fn is_part(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }

@@ -1,4 +1,4 @@
-//! Values of HCL expressions that need no evaluation.
+//! Literal values of HCL expressions.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ fn join<'a>(elements: impl Iterator<Item = &'a Element>) -> Option<String> {
     elements.map(|element| element.as_literal().map(|text| text.value().as_str())).collect()
 }
 
-/// A text as configuration writes it: quoted, and without interpolations or directives.
+/// Quotes a text as an HCL string without interpolations or directives.
 pub(super) fn quote(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('"');

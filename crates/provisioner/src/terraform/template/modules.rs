@@ -1,4 +1,5 @@
-//! The modules Terraform downloaded: their list, and the archive that spares a build the download (terraform 1.9).
+//! The modules that Terraform downloaded: their manifest, and the archive that saves builds the download
+//! (terraform 1.9).
 
 use std::path::{Path, PathBuf};
 
@@ -8,72 +9,72 @@ use serde::{Deserialize, Serialize};
 use crate::files::job_file;
 use crate::files::job_file::JobFile;
 
-/// Of a manifest that Terraform wrote; a longer one is none.
+/// Longer manifests are rejected.
 const MAX_MANIFEST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Where Terraform puts them.
 pub(crate) const MODULES: &str = ".terraform/modules";
 const MANIFEST: &str = ".terraform/modules/modules.json";
 
-/// Archives above this are left out module by module; the job goes on without them.
+/// Modules beyond this are left out of the archive; the job continues without them.
 const ARCHIVE_LIMIT_BYTES: u64 = 20 * 1024 * 1024;
 const ENTRY_OVERHEAD_BYTES: u64 = 512;
 const RESERVED_BYTES: u64 = 1024;
 
-/// Terraform's list of modules.
+/// Terraform's module manifest.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ModuleManifest {
     #[serde(rename = "Modules", default)]
     pub(crate) modules: Vec<ModuleEntry>,
 }
 
-/// One of them.
+/// One module of the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ModuleEntry {
-    /// The names of the calls that lead to it, with dots in between; empty for the template itself.
+    /// The names of the calls that lead to it, joined by dots; empty for the template itself.
     #[serde(rename = "Key", default)]
     pub(crate) key: String,
     #[serde(rename = "Source", default)]
     pub(crate) source: String,
-    /// Of a registry only.
+    /// Only for modules of a registry.
     #[serde(rename = "Version", default, skip_serializing_if = "String::is_empty")]
     pub(crate) version: String,
-    /// Its folder, seen from the template's.
+    /// Its directory, relative to the template's.
     #[serde(rename = "Dir", default)]
     pub(crate) dir: String,
 }
 
 impl ModuleManifest {
-    /// The list in a template's folder, with its text. Blocks.
+    /// Reads the manifest in a template's directory, with its text. Blocks.
     pub(crate) fn read(dir: &Path) -> std::io::Result<(Self, Vec<u8>)> {
         let text = JobFile::new(dir, MANIFEST).read(MAX_MANIFEST_BYTES)?;
         Ok((serde_json::from_slice(&text)?, text))
     }
 
-    /// Puts it there. Blocks.
+    /// Writes the manifest. Blocks.
     pub(crate) fn write(&self, dir: &Path) -> std::io::Result<()> {
         JobFile::new(dir, MANIFEST).write(&serde_json::to_vec(self)?)
     }
 }
 
 impl ModuleEntry {
-    /// Whether it came from elsewhere.
+    /// Whether it was downloaded.
     pub(crate) fn is_fetched(&self) -> bool {
         Path::new(&self.dir).starts_with(MODULES) && !self.dir.split('/').any(|part| part == "..")
     }
 }
 
-/// What init brought in.
+/// The modules after `init`.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     pub(crate) list: Vec<Module>,
-    /// Tar of the remote modules; empty when there are none.
+    /// Tar of the remote modules; empty without any.
     pub(crate) archive: Vec<u8>,
     /// Modules that did not fit into the archive.
     pub(crate) skipped: Vec<String>,
 }
 
-/// Reads the modules of a directory after init. Blocks, so call it off the async threads.
+/// Reads the modules of a directory after `init`. Blocks: call it off the async threads.
 pub(crate) fn read(dir: &Path, with_archive: bool) -> std::io::Result<Modules> {
     let (manifest, text) = match ModuleManifest::read(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Modules::default()),
@@ -112,7 +113,7 @@ fn archive(
     let mut trees = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for entry in &manifest.modules {
-        // What a link leads to is not the job's.
+        // The target of a link does not belong to the job.
         let is_plain = || job_file::is_plain_dir(dir, Path::new(&entry.dir));
         if !entry.is_fetched() || !seen.insert(entry.dir.as_str()) || !is_plain() {
             continue;
@@ -167,7 +168,7 @@ fn archive(
     Ok((tar.into_inner()?, skipped))
 }
 
-/// Equal trees give equal bytes: no times and no names in a header.
+/// Equal trees give equal bytes: headers contain no times and no names.
 fn header(kind: tar::EntryType, size: u64, mode: u32) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);

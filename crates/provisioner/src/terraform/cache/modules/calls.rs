@@ -1,4 +1,4 @@
-//! The modules that a folder of configuration calls.
+//! The module calls in a directory of configuration.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::terraform::template::literal;
 
-/// Longer files call nothing.
+/// Longer files are ignored.
 const MAX_FILE_BYTES: u64 = 10 * 1024 * 1024;
 
-/// Longer names are none.
+/// Longer names are invalid.
 const MAX_NAME_BYTES: usize = 128;
 
-/// One call whose source, and version if it has one, are plain texts.
+/// One call whose source, and version if given, are literal texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModuleCall {
     pub(crate) name: String,
@@ -24,14 +24,14 @@ pub(crate) struct ModuleCall {
     pub(crate) version: Option<String>,
 }
 
-/// What one file says of a call. Of each: nothing, something that is no plain text, or a text.
+/// The attributes of a call in one file: absent, not a literal, or a text.
 #[derive(Debug, Default)]
 pub(crate) struct CallAttributes {
     pub(crate) source: Option<Option<String>>,
     version: Option<Option<String>>,
 }
 
-/// Those of one folder, by name. What cannot be read is passed over: Terraform says what is wrong with it. Blocks.
+/// The calls of one directory, by name. Invalid files are ignored: Terraform reports them. Blocks.
 pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<ModuleCall> {
     let names = dir.read_dir().into_iter().flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -52,7 +52,7 @@ pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<ModuleCall> {
             Vec::new()
         };
         for (name, said) in found {
-            // Overrides come last.
+            // Override files come last.
             let call = calls.entry(name).or_default();
             call.source = said.source.or(call.source.take());
             call.version = said.version.or(call.version.take());
@@ -68,13 +68,13 @@ pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<ModuleCall> {
     calls.into_iter().filter_map(plain).collect()
 }
 
-/// Names of modules become names of folders.
+/// Module names become directory names.
 fn is_name(name: &str) -> bool {
     let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-');
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(is_part)
 }
 
-/// The calls of one file, with the names of the modules.
+/// The calls of one file, by name.
 pub(crate) fn in_body(body: &Body) -> Vec<(String, CallAttributes)> {
     let call = |block: &Block| {
         let name = match block.labels.first()? {
@@ -87,7 +87,7 @@ pub(crate) fn in_body(body: &Body) -> Vec<(String, CallAttributes)> {
     body.get_blocks("module").filter_map(call).collect()
 }
 
-/// The same of a file in JSON.
+/// The same for a JSON file.
 pub(crate) fn in_json(root: &Value) -> Vec<(String, CallAttributes)> {
     let blocks = one_or_many(Some(root)).into_iter().flat_map(|root| one_or_many(root.get("module")));
     let calls = blocks.filter_map(Value::as_object).flatten();
@@ -104,7 +104,7 @@ fn plain(value: &Value) -> Option<String> {
     value.as_str().filter(|text| !text.contains("${") && !text.contains("%{")).map(str::to_owned)
 }
 
-/// JSON has one block as it is, and several of them in a list.
+/// JSON writes one block as an object, and several as a list.
 pub(crate) fn one_or_many(value: Option<&Value>) -> Vec<&Value> {
     match value {
         None => Vec::new(),

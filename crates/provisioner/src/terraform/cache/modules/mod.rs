@@ -1,13 +1,14 @@
-//! Modules that were fetched, kept for all jobs of a machine, so that each is downloaded once.
+//! The module cache: modules that were fetched, kept for all jobs of a machine.
 //!
 //! ```text
 //! modules/<hash>/       a package as it was downloaded
-//! modules/<hash>.json   what Terraform noted of it, and its seal
+//! modules/<hash>.json   Terraform's entry for it, and its seal
 //! ```
 //!
-//! Only what cannot change is kept: a version of a registry, a commit of a repository, an archive as its server marks it.
-//! What a source means by now is found out each time (`steps/seed.rs`); that is no download. Jobs get copies, and do not see this
-//! directory, as a module may be for those alone who know its source.
+//! Only immutable content is cached: a version in a registry, a commit of a repository, an archive with the
+//! server's entity tag. What a source currently refers to is resolved each time (`steps/module_fetch.rs`),
+//! which downloads nothing. Jobs get copies and do not see this directory, because a module may be meant only
+//! for those who know its source.
 
 pub(crate) mod archive;
 pub(crate) mod calls;
@@ -29,25 +30,25 @@ use crate::files::job_file::is_plain_dir;
 use crate::terraform::binary::Product;
 use crate::terraform::template::modules::{MODULES, ModuleEntry};
 
-/// A server that says nothing for this long is left to Terraform.
+/// A server that takes longer is left to Terraform.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A module that no job has used for so long is removed.
+/// Modules that no job has used for this time are removed.
 const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The modules of a machine; daemons may share them. All methods block.
+/// The cached modules; daemons may share them. All methods block.
 #[derive(Debug, Clone)]
 pub(crate) struct ModuleCache {
     root: PathBuf,
     seals: Seals,
 }
 
-/// The name of one of them.
+/// The key of a cached module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModuleKey(String);
 
 impl ModuleKey {
-    /// `pin` says which of all that the source has stood for.
+    /// `pin` tells the content from what the source referred to at other times.
     pub(crate) fn of(product: Product, source: &str, pin: &str) -> Self {
         let mut sum = Sha256::new();
         for part in [product.word(), source, pin] {
@@ -57,7 +58,7 @@ impl ModuleKey {
         Self(hex::encode(sum.finalize()))
     }
 
-    /// In hexadecimal digits.
+    /// As hexadecimal digits.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -65,16 +66,16 @@ impl ModuleKey {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct ModuleRecord {
-    /// As Terraform writes them into its list of modules.
+    /// As in Terraform's module manifest.
     source: String,
     version: String,
-    /// The module's folder in the package.
+    /// The module's directory in the package.
     folder: PathBuf,
     seal: String,
 }
 
 impl ModuleRecord {
-    /// What the seal is about, beside the files.
+    /// What the seal covers besides the files.
     fn known(&self) -> Result<Vec<u8>> {
         Ok(serde_json::to_vec(&(&self.source, &self.version, &self.folder))?)
     }
@@ -85,8 +86,8 @@ impl ModuleCache {
         Self { root, seals }
     }
 
-    /// Copies a module to its place in a template's folder, where it is called `key`, and returns what Terraform is to
-    /// know of it; none when there is no such module here, or it is not what was fetched.
+    /// Copies a module into a template's directory under the key `key`, and returns its manifest entry; `None`
+    /// when it is not cached, or its content has changed.
     pub(crate) fn restore(
         &self,
         name: &ModuleKey,
@@ -117,8 +118,8 @@ impl ModuleCache {
         Ok(Some(ModuleEntry { key: key.to_owned(), source: record.source, version: record.version, dir }))
     }
 
-    /// Takes a module out of the folder `fetched`, where Terraform has put it and noted `entry`, after all programs that
-    /// were at work there have ended. It is whole from the moment it is there.
+    /// Moves a module from `fetched`, where Terraform has put it as `entry`, into the cache. All programs that
+    /// ran there must have ended. The move is atomic.
     pub(crate) fn store(
         &self,
         name: &ModuleKey,
@@ -162,7 +163,7 @@ impl ModuleCache {
         Ok(())
     }
 
-    /// For the removal of what nobody uses.
+    /// Sets the time of use, for the removal of unused modules.
     fn used(&self, name: &ModuleKey, now: SystemTime) {
         let record = fs::File::options().write(true).open(self.record_file(name));
         if let Err(error) = record.and_then(|record| record.set_modified(now)) {
@@ -178,7 +179,7 @@ impl ModuleCache {
         serde_json::from_slice(&fs::read(self.record_file(name)).ok()?).ok()
     }
 
-    /// The record first: without it the rest is nothing.
+    /// The record first: without it the directory is ignored.
     fn remove(&self, name: &ModuleKey) -> Result<()> {
         let missing = |result: Result<()>| match result {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -215,7 +216,7 @@ mod tests {
         ModuleKey::of(Product::Terraform, source, "1.0.0")
     }
 
-    /// A folder as `terraform get` leaves it.
+    /// A directory as `terraform get` leaves it.
     fn fetched(root: &Path) -> (PathBuf, ModuleEntry) {
         let dir = root.join("fetched");
         let package = dir.join(MODULES).join("m");
@@ -254,7 +255,7 @@ mod tests {
             fs::write(file, "changed").unwrap();
         }
         assert!(kept.restore(&name("b"), "m", &root.path().join("three"), NOW).unwrap().is_none());
-        // What is there is not written over.
+        // Existing content is not overwritten.
         kept.restore(&name("a"), "m", &root.path().join("one"), NOW).unwrap_err();
     }
 

@@ -1,4 +1,4 @@
-//! Which versions of a module a registry offers, asked for as Terraform asks.
+//! Resolves module versions in registries, as Terraform does.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::terraform::binary::{Product, Version};
 use crate::terraform::command::environment::Environment;
 use crate::terraform::http_client;
 
-/// The list of what a host offers.
+/// Limit of the service discovery document.
 const DISCOVERY_LIMIT: usize = 1024 * 1024;
-/// The longest lists of versions have some hundred kilobytes.
+/// The longest version lists have several hundred kilobytes.
 const VERSIONS_LIMIT: usize = 16 * 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -33,18 +33,18 @@ struct ListedVersion {
     version: String,
 }
 
-/// The registries that one template's modules are in, each asked once.
+/// The registries of one template's modules; each is asked once.
 #[derive(Debug, Default)]
 pub(crate) struct RegistryClient {
-    /// Where a host has its modules.
+    /// The module service of each host.
     bases: BTreeMap<String, Option<Url>>,
-    /// The versions of a module, by its address without a folder.
+    /// The versions of a module, by its address without a directory.
     versions: BTreeMap<String, Option<Vec<String>>>,
 }
 
 impl RegistryClient {
-    /// The newest version that fits. None when that is not certain, and for hosts about which Terraform has been told more
-    /// than can be known here, such as a token.
+    /// The newest version that fits. `None` when it cannot be determined, and for hosts for which Terraform may
+    /// have settings that are unknown here, such as a token.
     pub(crate) async fn newest(
         &mut self,
         http: &Client,
@@ -82,14 +82,14 @@ impl RegistryClient {
     }
 }
 
-/// A condition that only one version fits.
+/// The only version that a constraint allows.
 pub(crate) fn exact_version(condition: &str) -> Option<String> {
     let text = condition.trim();
     let text = text.strip_prefix('=').unwrap_or(text).trim();
     Version::parse(text).filter(|_| !text.contains('+')).map(|_| text.to_owned())
 }
 
-/// Versions before a release are only taken by their exact names.
+/// Pre-releases are only used by their exact version.
 fn newest<'v>(versions: impl Iterator<Item = &'v str>, condition: Option<&Constraint>) -> Option<&'v str> {
     let parsed = versions.filter_map(|text| Some((Version::parse(text)?, text)));
     let fitting = parsed.filter(|(version, _)| {
@@ -106,7 +106,7 @@ async fn discover(http: &Client, host: &str) -> Option<Url> {
     from.join(&format!("{}/", modules.trim_end_matches('/'))).ok()
 }
 
-/// The text, and the address that it came from in the end.
+/// The body, and the final address after redirects.
 async fn get(http: &Client, url: Url, limit: usize) -> Option<(Url, Vec<u8>)> {
     let answer = http.get(url).send().await;
     let mut response = answer.ok().filter(|response| response.status().is_success())?;

@@ -1,15 +1,15 @@
-//! What a branch or a tag of a git repository stands for.
+//! Resolves branches and tags of git repositories.
 
 use std::path::Path;
 
 use crate::files::job_file::JobFile;
 use crate::terraform::template::modules::MODULES;
 
-/// Where git keeps what is checked out.
+/// Git's file for the checked-out commit.
 const HEAD: &str = "HEAD";
 const MAX_HEAD_BYTES: u64 = 4096;
 
-/// What to ask `git ls-remote` for.
+/// The names to ask `git ls-remote` for.
 pub(crate) fn names(reference: Option<&str>) -> Vec<String> {
     match reference {
         None => vec![HEAD.to_owned()],
@@ -19,19 +19,19 @@ pub(crate) fn names(reference: Option<&str>) -> Vec<String> {
     }
 }
 
-/// The commit in what `git ls-remote` says; none when a branch and a tag have the name.
+/// The commit in the output of `git ls-remote`; `None` when a branch and a tag share the name.
 pub(crate) fn resolved_commit(output: &str) -> Option<String> {
     let lines: Vec<(&str, &str)> = output.lines().filter_map(|line| line.split_once('\t')).collect();
     let commit = match lines[..] {
         [(commit, _)] => commit,
-        // A tag with a text of its own, and what it is put on.
+        // An annotated tag, and its commit.
         [(_, tag), (commit, put_on)] if put_on.strip_suffix("^{}") == Some(tag) => commit,
         _ => return None,
     };
     is_commit(commit).then(|| commit.to_owned())
 }
 
-/// Whether a name can only be a commit's.
+/// Whether a name can only be a commit.
 pub(crate) fn is_commit(name: &str) -> bool {
     name.len() == 40 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

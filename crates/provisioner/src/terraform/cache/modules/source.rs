@@ -1,24 +1,24 @@
-//! Where a module comes from, as its source says it.
+//! Module sources.
 
 use crate::terraform::binary::program::Product;
 
 /// A module's source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ModuleSource {
-    /// A folder beside the one that calls it.
+    /// A directory relative to the caller.
     Local,
     /// A registry.
     Registry(RegistryAddress),
     /// A git repository.
     Git {
-        /// As git is told it.
+        /// As passed to git.
         url: String,
-        /// A branch, a tag or a commit; none is the branch that is checked out there.
+        /// A branch, tag or commit; `None` for the default branch.
         reference: Option<String>,
     },
     /// An archive at an address.
     Archive {
-        /// Without the part that names a folder in it.
+        /// Without the part that names a directory in it.
         url: String,
     },
     /// Anything else.
@@ -28,31 +28,31 @@ pub(crate) enum ModuleSource {
 /// A module in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RegistryAddress {
-    /// None is the registry of the program that runs.
+    /// `None` for the default registry of the program.
     pub(crate) host: Option<String>,
     /// `namespace/name/provider`.
     pub(crate) path: String,
-    /// A folder in it.
+    /// A directory in the package.
     pub(crate) folder: Option<String>,
 }
 
-/// Git may be asked for these by URL.
+/// URL schemes that are passed to git.
 const GIT_SCHEMES: [&str; 5] = ["https://", "http://", "ssh://", "git://", "file://"];
 
-/// What an address ends with when it is an archive.
+/// Extensions of archives.
 const ARCHIVES: [&str; 9] =
     [".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar"];
 
-/// Hosts whose addresses look like a registry's, and are of repositories.
+/// Hosts whose addresses look like registry addresses but name repositories.
 const FORGES: [&str; 3] = ["github.com", "gitlab.com", "bitbucket.org"];
 
-/// Whether a source is a folder beside the one that calls it.
+/// Whether a source is a directory relative to the caller.
 pub(crate) fn is_local(source: &str) -> bool {
     source.starts_with("./") || source.starts_with("../")
 }
 
 impl ModuleSource {
-    /// Reads a source.
+    /// Parses a source.
     pub(crate) fn of(source: &str) -> Self {
         if is_local(source) {
             return Self::Local;
@@ -87,7 +87,7 @@ impl ModuleSource {
         Self::Other
     }
 
-    /// Who has to be asked what it stands for.
+    /// The server that resolves the source.
     pub(crate) fn server(&self, product: Product) -> Option<&str> {
         match self {
             Self::Registry(address) => Some(address.host(product)),
@@ -114,7 +114,7 @@ impl ModuleSource {
     }
 }
 
-/// A source without the name and password that may stand in it, for people.
+/// Removes credentials from a source, for messages.
 pub(crate) fn without_credentials(source: &str) -> String {
     let Some((before, rest)) = source.split_once("://") else { return source.to_owned() };
     let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
@@ -126,13 +126,13 @@ pub(crate) fn without_credentials(source: &str) -> String {
     }
 }
 
-/// What git cannot take for anything but a name.
+/// Whether git can take the text only as a name.
 fn is_reference(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'/');
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
 }
 
-/// An address without the folder inside of what is there, which follows two slashes.
+/// Removes the directory in the package, which follows two slashes.
 fn without_folder(address: &str) -> &str {
     let path = address.find("://").map_or(0, |at| at + 3);
     address[path..].find("//").map_or(address, |at| &address[..path + at])
@@ -164,7 +164,7 @@ impl RegistryAddress {
         })
     }
 
-    /// Its registry.
+    /// The host of the registry.
     pub(crate) fn host(&self, product: Product) -> &str {
         self.host.as_deref().unwrap_or(match product {
             Product::Terraform => "registry.terraform.io",
@@ -172,7 +172,7 @@ impl RegistryAddress {
         })
     }
 
-    /// As Terraform writes it down.
+    /// In the notation of Terraform's manifest.
     pub(crate) fn whole(&self, product: Product) -> String {
         let folder = self.folder.as_ref().map(|folder| format!("//{folder}")).unwrap_or_default();
         format!("{}/{}{folder}", self.host(product), self.path)
@@ -226,7 +226,7 @@ mod tests {
             ("git@github.com:a/b.git", git("git@github.com:a/b.git", None)),
             ("https://x.example/m.zip//sub", archive("https://x.example/m.zip")),
             ("http://x.example:80/m.tar.gz", archive("http://x.example:80/m.tar.gz")),
-            // What has a part that is not known here.
+            // With a part that is unknown here.
             ("git::https://x.example/a?sshkey=abc", ModuleSource::Other),
             ("git::https://x.example/a?ref=--upload-pack=x", ModuleSource::Other),
             ("git::https://x.example/a?ref=a&ref=b", ModuleSource::Other),

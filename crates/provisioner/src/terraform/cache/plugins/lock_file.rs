@@ -1,6 +1,7 @@
-//! Which packages a template's lock file allows. Terraform refuses a provider from its cache whose hash is not there, although
-//! it may only be that of another platform: locks made on one platform name the archives of the others alone, and what is
-//! unpacked is no archive. Such a provider is downloaded, as it would be without a cache.
+//! Which packages a template's lock file allows. Terraform rejects a cached provider whose hash is not in the
+//! lock file, even if that only lists another platform: a lock file made on one platform names only archive
+//! hashes of the others, and the cache contains unpacked packages. Such a provider is downloaded, as without a
+//! cache.
 
 use std::collections::HashMap;
 use std::io::Result;
@@ -17,7 +18,7 @@ use super::{FileStamp, MAX_FILES};
 pub(super) struct LockedHashes(HashMap<String, Vec<String>>);
 
 impl LockedHashes {
-    /// Reads a lock file as Terraform writes it. What is written in another way is not found.
+    /// Parses a lock file as Terraform writes it; other notations are not found.
     pub(super) fn read(text: &str) -> Self {
         let mut locked = Self::default();
         let (mut address, mut version) = ("", "");
@@ -36,7 +37,8 @@ impl LockedHashes {
         locked
     }
 
-    /// Whether Terraform takes this package from its cache; `below` is `host/namespace/type/version/platform`.
+    /// Whether Terraform accepts this package from its cache; `below` is
+    /// `host/namespace/type/version/platform`.
     pub(super) fn allows(&self, package: &Path, below: &Path) -> bool {
         let name = below.parent().map(|version| version.to_string_lossy().into_owned()).unwrap_or_default();
         match self.0.get(&name) {
@@ -46,7 +48,7 @@ impl LockedHashes {
     }
 }
 
-/// The hash of an unpacked provider, as lock files have it: of the list of its files with their hashes.
+/// The hash of an unpacked provider in the notation of lock files: a hash over the list of file hashes.
 pub(super) fn hash(package: &Path) -> Result<String> {
     let mut files = Vec::new();
     FileStamp::below(package, MAX_FILES, &mut files)?;

@@ -1,16 +1,16 @@
-//! The providers that were downloaded, kept for all jobs of a machine, and the way on which new ones get there.
+//! The plugin cache: providers that were downloaded, kept for all jobs of a machine.
 //!
 //! ```text
-//! plugins/host/namespace/type/version/platform/       a provider, linked to by jobs
-//! plugins/host/namespace/type/version/platform.json   its seal, by which it is known again
+//! plugins/host/namespace/type/version/platform/       a provider; jobs link to it
+//! plugins/host/namespace/type/version/platform.json   its seal
 //! bundles/<template>/…                                the same, for one template alone
-//! installing/<id>/…                                   what one `init` fills
+//! installing/<id>/…                                   the scratch directory of one `init`
 //! ```
 //!
-//! No job writes to what others use. An `init` sees links to the providers that are there and are what they were, and puts
-//! what it downloads beside them, in a directory of its own. From there the daemon moves it in whole, after `init` has
-//! succeeded. What is for all jobs comes from an `init` in which no code of a template can have run
-//! (`steps/init.rs`); what comes from any other serves that template alone.
+//! No job writes to what others use. An `init` sees links to the cached providers whose seal is valid, and
+//! downloads others into a scratch directory. After `init` has succeeded the daemon moves them into the cache
+//! atomically. Providers for all jobs come from an `init` in which no code of a template can have run
+//! (`steps/from_scratch.rs`); those of any other `init` serve that template alone.
 
 mod lock_file;
 mod staging;
@@ -26,16 +26,16 @@ use super::init_cache::{FileStamp, InitKey};
 use super::scratch::ScratchDirs;
 use super::seal::Seals;
 
-/// A provider that no job has used for so long is removed.
+/// Providers that no job has used for this time are removed.
 const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A provider lies at host/namespace/type/version/platform.
 const DEPTH: usize = 5;
 
-/// No provider has so many files.
+/// No provider has this many files.
 pub(super) const MAX_FILES: usize = 10_000;
 
-/// A place for providers.
+/// A directory of cached providers.
 #[derive(Debug, Clone)]
 pub(crate) struct PluginCache {
     root: PathBuf,
@@ -44,25 +44,26 @@ pub(crate) struct PluginCache {
 }
 
 impl PluginCache {
-    /// Those of all jobs, which use this cache directory.
+    /// The providers for all jobs of this cache directory.
     pub(crate) fn shared(cache: &Path, seals: Seals) -> Self {
         Self { root: cache.join("plugins"), fillings: ScratchDirs::of(cache), seals }
     }
 
-    /// Those of one template, whose own code or files may have had a part in them.
+    /// The providers of one template, which its own code may have influenced.
     pub(crate) fn for_template(&self, key: &InitKey) -> Self {
         let root = self.root.with_file_name("bundles").join(key.as_str());
         Self { root, ..self.clone() }
     }
 
-    /// Makes the directories. They must be there before the first job, which could see what is made later. Blocks.
+    /// Creates the directories. They must exist before the first job: a job could see what is created later.
+    /// Blocks.
     pub(crate) fn prepare(&self) -> Result<()> {
         fs::create_dir_all(&self.root)?;
         self.fillings.prepare()
     }
 
-    /// A directory for one `init`, with links to the providers that are there and that the template's lock file allows, if
-    /// it has one. Blocks.
+    /// Creates a scratch directory for one `init`, with links to the cached providers that the template's lock
+    /// file allows, if there is one. Blocks.
     pub(crate) fn stage(&self, lock_file: Option<&str>) -> Result<PluginStaging> {
         let locked = lock_file.map(LockedHashes::read).unwrap_or_default();
         self.prepare()?;
@@ -83,8 +84,8 @@ impl PluginCache {
         Ok(staging)
     }
 
-    /// Removes providers that no job has used for a month, and the directories that are empty then (terraform 1.6). Trouble
-    /// with single entries is logged; the cache is only a cache. Blocks.
+    /// Removes providers that no job has used for a month, and empty directories (terraform 1.6). Errors of
+    /// single entries are logged. Blocks.
     pub(crate) fn remove_stale(&self, now: SystemTime) {
         let bundles = directories(&self.root.with_file_name("bundles"));
         for root in bundles.iter().chain([&self.root]) {
@@ -101,7 +102,7 @@ impl PluginCache {
                 }
                 tracing::info!(plugin = %plugin.display(), "a plugin that was not used for 30 days was removed");
                 for parent in plugin.ancestors().skip(1).take(DEPTH - 1) {
-                    // Fails where something else is left, which ends the tidying there.
+                    // Fails when the directory is not empty, which ends the cleanup there.
                     if fs::remove_dir(parent).is_err() {
                         break;
                     }
@@ -115,20 +116,20 @@ impl PluginCache {
     }
 }
 
-/// Notes that a job uses a provider.
+/// Sets the time of use.
 pub(super) fn mark_used(package: &Path, now: SystemTime) {
-    // What cannot be marked as used goes earlier than it should, which harms nobody.
+    // If the time cannot be set, the entry is evicted too early, which is harmless.
     let _ = File::options().write(true).open(seal_file(package)).and_then(|file| file.set_modified(now));
 }
 
-/// Where the files of a provider are written down.
+/// Where the seal of a provider is stored.
 fn seal_file(package: &Path) -> PathBuf {
     let mut name = package.as_os_str().to_owned();
     name.push(".json");
     name.into()
 }
 
-/// Whether a provider is what it was when it came. One without a seal came with an older version of this program.
+/// Whether a provider is unchanged. One without a seal comes from an older version of this program.
 fn has_valid_seal(seals: &Seals, package: &Path) -> bool {
     let seal =
         fs::read(seal_file(package)).ok().and_then(|text| serde_json::from_slice::<String>(&text).ok());
@@ -139,12 +140,12 @@ fn relative_to<'p>(path: &'p Path, root: &Path) -> Result<&'p Path> {
     path.strip_prefix(root).map_err(Error::other)
 }
 
-/// Directories of providers; links are none.
+/// Directories of providers, without links.
 fn packages(root: &Path) -> Vec<PathBuf> {
     at_depth(root, DEPTH)
 }
 
-/// Links at the place of providers.
+/// Links in the place of providers.
 pub(super) fn links(providers: &Path) -> Vec<PathBuf> {
     let versions = at_depth(providers, DEPTH - 1);
     let entries = versions.iter().flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
@@ -174,7 +175,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::symlink_metadata(path).ok()?.modified().ok()
 }
 
-/// When anything inside was last modified.
+/// The latest modification below `root`.
 fn newest(root: &Path) -> Option<SystemTime> {
     let mut newest = None;
     let mut pending = vec![root.to_owned()];
@@ -202,7 +203,7 @@ mod tests {
         PluginCache::shared(dir.path(), Seals::of(dir.path()))
     }
 
-    /// What `init` does: downloads a provider unless it is there, and links to it.
+    /// What `init` does: downloads a provider unless it is cached, and links to it.
     fn init(staging: &PluginStaging, template: &Path, package: &str, content: &str) -> bool {
         let (cached, link) =
             (staging.dir().join(package), template.join(".terraform/providers").join(package));
@@ -255,7 +256,7 @@ mod tests {
         init(&staging, &one, PACKAGE, "half");
         drop(staging);
         assert!(packages(&plugins.root).is_empty());
-        // Of a killed daemon the lock is gone and the directory is there.
+        // A killed daemon leaves the directory without its lock.
         let left = dir.path().join("installing/left");
         fs::create_dir_all(left.join(PACKAGE)).unwrap();
         let running = plugins.stage(None).unwrap();
@@ -274,7 +275,7 @@ mod tests {
             (was_there, provider(&template))
         };
         let place = plugins.root.join(PACKAGE);
-        // One without a record.
+        // One without a seal.
         fs::create_dir_all(&place).unwrap();
         fs::write(place.join("provider"), "hostile").unwrap();
         assert_eq!(install("program"), (false, "program".to_owned()));
@@ -326,7 +327,7 @@ mod tests {
             staging.commit(&template, NOW).map(|()| (was_there, provider(&template)))
         };
         assert_eq!(install(None, "program").unwrap(), (false, "program".to_owned()));
-        // As `terraform providers lock` would say of a package with this one file.
+        // As `terraform providers lock` computes it for a package with this one file.
         let own = locked::hash(&plugins.root.join(PACKAGE)).unwrap();
         assert_eq!(own, "h1:pmtQDONBf4T2uhvy0t2XYRzB7Yuo894ux05h6U08iJw=");
         let lock = |version: &str, hash: &str| {
@@ -336,10 +337,10 @@ mod tests {
         };
         assert_eq!(install(Some(&lock("1.0.0", &own)), "").unwrap(), (true, "program".to_owned()));
         assert_eq!(install(Some(&lock("1.1.0", "h1:other")), "").unwrap(), (true, "program".to_owned()));
-        // The lock was made on another platform: the same comes again, and is kept once.
+        // The lock file was made on another platform: the provider is downloaded again, and cached once.
         let elsewhere = lock("1.0.0", "h1:of another platform");
         assert_eq!(install(Some(&elsewhere), "program").unwrap(), (false, "program".to_owned()));
-        // It is another: no job gets what its lock file does not allow, nor what another's does not.
+        // Different content: a job gets no provider that its lock file does not allow.
         let error = install(Some(&elsewhere), "PROGRAM").unwrap_err().to_string();
         assert!(error.contains("lock file"), "{error}");
         assert_eq!(install(None, "").unwrap(), (true, "program".to_owned()));

@@ -1,4 +1,4 @@
-//! Where one `init` puts its downloads, and how they get from there to their place.
+//! The downloads of one `init`, and how they get into the plugin cache.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use crate::terraform::cache::init_cache::{DATA, PROVIDERS};
 use crate::terraform::cache::scratch::ScratchDir;
 use crate::terraform::cache::seal::Seals;
 
-/// What one `init` fills; removed when dropped.
+/// The scratch directory of one `init`; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct PluginStaging {
     with_writable: ScratchDir,
@@ -25,20 +25,20 @@ impl PluginStaging {
         Self { with_writable, root, seals }
     }
 
-    /// What Terraform is told to be its plugin cache.
+    /// Terraform's plugin cache directory for this `init`.
     pub(crate) fn dir(&self) -> &Path {
         self.with_writable.dir()
     }
 
-    /// After `init` has succeeded and all its programs have ended: moves what is new to its place, and lets the links of
-    /// the job's directory, whose template is at `template`, lead there. Blocks.
+    /// After `init` has succeeded and all its programs have ended: moves new providers into the cache, and
+    /// updates the links of the job's template at `template`. Blocks.
     pub(crate) fn commit(self, template: &Path, now: SystemTime) -> Result<()> {
         for new in packages(self.dir()) {
             self.install(&new)?;
         }
         let providers = Path::new(DATA).join(PROVIDERS);
         if !is_plain_dir(template, &providers) {
-            // There are none.
+            // There are no providers.
             return Ok(());
         }
         for link in links(&template.join(&providers)) {
@@ -48,7 +48,7 @@ impl PluginStaging {
                 continue;
             }
             let staged = self.dir().join(of_package);
-            // Terraform links to packages of a mirror in a folder.
+            // Terraform links to packages of a filesystem mirror.
             let target = fs::read_link(&staged).unwrap_or_else(|_| self.root.join(of_package));
             JobFile::new(template, relative_to(&link, template)?).link_to(&target)?;
             if target.starts_with(&self.root) {
@@ -58,13 +58,14 @@ impl PluginStaging {
         Ok(())
     }
 
-    /// It is whole from the moment it is there, and nobody uses it before it has a seal.
+    /// Moves a provider into the cache; it is used only after its seal is written.
     fn install(&self, new: &Path) -> Result<()> {
         let place = self.root.join(relative_to(new, self.dir())?);
         fs::create_dir_all(place.parent().ok_or(ErrorKind::InvalidInput)?)?;
         if place.symlink_metadata().is_ok() {
             if has_valid_seal(&self.seals, &place) {
-                // The template's lock file did not allow what was there; it is the same unless somebody offers another.
+                // The template's lock file did not allow the cached provider; the new one is the same unless
+                // the source has changed it.
                 if hash(&place)? == hash(new)? {
                     return Ok(());
                 }

@@ -1,11 +1,11 @@
-//! ASCII armour: Base64 between two lines that say what it is (RFC 9580 section 6).
+//! ASCII armor: Base64 between two marker lines (RFC 9580 section 6).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Error;
 
-/// The content of all blocks of a kind. The checksum at their end is passed over, as signatures say more.
+/// The content of all blocks of a kind. Their checksums are ignored, because signatures prove more.
 pub(super) fn blocks(text: &str, kind: &str) -> Result<Vec<Vec<u8>>, Error> {
     let (begin, end) = (format!("-----BEGIN PGP {kind}-----"), format!("-----END PGP {kind}-----"));
     let mut blocks = Vec::new();

@@ -1,8 +1,8 @@
-//! Checks detached OpenPGP signatures of a few trusted keys: version 4, RSA, SHA-2, and nothing else.
+//! Verifies detached OpenPGP signatures of a few trusted keys: version 4, RSA, SHA-2, and nothing else.
 //!
-//! The trusted keys come with the program, so there is no web of trust, no key server and no private key here. A general
-//! library would bring a hundred crates for ciphers and curves that no release is signed with; the arithmetic is ring's.
-//! Rules: RFC 9580 (packets 4.2, keys 5.5.2, signatures 5.2, what is hashed 5.2.4).
+//! The trusted keys are part of the program, so there is no web of trust, no key server and no private key. A
+//! general library would add a hundred crates for ciphers and curves that no release uses; the arithmetic is
+//! ring's. Rules: RFC 9580 (packets 4.2, keys 5.5.2, signatures 5.2, hashed data 5.2.4).
 
 mod armour;
 mod packet;
@@ -15,7 +15,7 @@ use sha1::{Digest as _, Sha1};
 
 use self::packet::{Packet, PublicKey, Signature};
 
-/// What a signature is about.
+/// Signature types.
 mod kind {
     pub(super) const DATA: u8 = 0x00;
     pub(super) const USER: std::ops::RangeInclusive<u8> = 0x10..=0x13;
@@ -40,21 +40,21 @@ pub(crate) enum Error {
     NotValidThen(String),
 }
 
-/// A key, and when its signatures of data count.
+/// A key, and the validity of its data signatures.
 #[derive(Debug)]
 struct TrustedKey {
     key: PublicKey,
     id: [u8; 8],
-    /// Seconds since 1970, the second one exclusive.
+    /// Seconds since 1970; the end is exclusive.
     valid: std::ops::Range<u64>,
 }
 
-/// The keys whose signatures count.
+/// The trusted keys.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<TrustedKey>);
 
 impl Keys {
-    /// Reads blocks of public keys in ASCII armour. Subkeys count as far as their primary key says so.
+    /// Reads ASCII-armored public key blocks. Subkeys are trusted as far as their primary key certifies them.
     pub(super) fn read(text: &str) -> Result<Self, Error> {
         let mut trusted = Vec::new();
         for block in armour::blocks(text, "PUBLIC KEY BLOCK")? {
@@ -67,9 +67,10 @@ impl Keys {
         }
     }
 
-    /// Whether one of the signatures, binary or armoured, is one of `data` by a key that was valid at that time.
+    /// Checks that one of the signatures, binary or armored, is one of `data` by a key that was valid at that
+    /// time.
     ///
-    /// Keys that have run out since still count: a daemon must be able to install what was released before.
+    /// Keys that have expired since are still accepted: a daemon must be able to install older releases.
     pub(super) fn verify(&self, data: &[u8], signatures: &[u8]) -> Result<(), Error> {
         let armoured = std::str::from_utf8(signatures).ok().filter(|text| text.contains("-----BEGIN"));
         let binary = match armoured {
@@ -102,12 +103,12 @@ impl Keys {
     }
 }
 
-/// A key of a block, and what its primary key says of it.
+/// A key of a block, and the signatures by its primary key.
 struct KeyBindings {
-    /// None when it is of a kind that is not supported.
+    /// `None` for an unsupported kind of key.
     key: Option<PublicKey>,
     is_primary: bool,
-    /// What the signatures that follow are about.
+    /// The data that the following signatures cover.
     subject: Vec<u8>,
     newest: Option<Signature>,
     is_revoked: bool,
@@ -118,7 +119,7 @@ impl KeyBindings {
         Self { key, is_primary, subject, newest: None, is_revoked: false }
     }
 
-    /// Takes in a signature by the primary key; others say nothing here.
+    /// Adds a signature by the primary key; others are ignored.
     fn take(&mut self, signature: Signature, primary: &PublicKey) {
         let (revokes, binds) = match self.is_primary {
             true => (signature.kind == kind::KEY_REVOKED, kind::USER.contains(&signature.kind)),
@@ -136,7 +137,7 @@ impl KeyBindings {
         }
     }
 
-    /// The key, if its signatures of data count.
+    /// The key, if it may sign data.
     fn trusted(self) -> Option<TrustedKey> {
         let (key, signature) = (self.key?, self.newest?);
         let may_sign = signature.flags.is_none_or(|flags| flags & MAY_SIGN != 0);
@@ -148,7 +149,7 @@ impl KeyBindings {
     }
 }
 
-/// One primary key, its users and its subkeys. Signatures follow what they are about.
+/// One primary key, its users and its subkeys. Signatures follow the packet that they cover.
 fn read_block(block: &[u8], trusted: &mut Vec<TrustedKey>) -> Result<(), Error> {
     let mut packets = packet::all(block)?.into_iter();
     let Some(Packet::PublicKey(primary)) = packets.next() else {
@@ -171,7 +172,7 @@ fn read_block(block: &[u8], trusted: &mut Vec<TrustedKey>) -> Result<(), Error> 
                 subject.extend(subkey.as_ref().map(hashed_key).unwrap_or_default());
                 let before = std::mem::replace(&mut said, KeyBindings::of(subkey, subject, false));
                 if before.is_primary && before.is_revoked {
-                    // Nothing that a revoked key says counts.
+                    // A revoked primary key certifies nothing.
                     return Ok(());
                 }
                 trusted.extend(before.trusted());
@@ -204,7 +205,7 @@ fn id_of(key: &PublicKey) -> [u8; 8] {
     id
 }
 
-/// The arithmetic alone.
+/// Verifies the signature alone.
 fn verify(key: &PublicKey, subject: &[u8], signature: &Signature) -> Result<(), Error> {
     let algorithm = match signature.hash {
         8 => &RSA_PKCS1_2048_8192_SHA256,
@@ -212,7 +213,7 @@ fn verify(key: &PublicKey, subject: &[u8], signature: &Signature) -> Result<(), 
         10 => &RSA_PKCS1_2048_8192_SHA512,
         _ => return Err(Error::Unsupported("a hash that is not SHA-2")),
     };
-    // Numbers travel without leading zeros; the arithmetic wants them.
+    // Numbers are encoded without leading zeros, which the verification requires.
     let missing = key.modulus.len().saturating_sub(signature.number.len());
     let number = [&vec![0; missing][..], &signature.number].concat();
     let message = [subject, &signature.hashed].concat();
@@ -271,7 +272,7 @@ mod tests {
         for end in 0..SIGNATURE.len() {
             assert!(keys.verify(SUMS, &SIGNATURE[..end]).is_err(), "cut at {end}");
         }
-        // The unhashed part, where the key's id stands, may change without harm; the rest may not.
+        // The unhashed part, which contains the key id, may change without effect; the rest may not.
         let mut harmless = 0;
         for at in 0..SIGNATURE.len() {
             let mut changed = SIGNATURE.to_vec();
@@ -286,7 +287,7 @@ mod tests {
         let keys = Keys::read(super::super::HASHICORP).unwrap();
         let ids: Vec<_> = keys.0.iter().map(|trusted| hex::encode_upper(trusted.id)).collect();
         assert_eq!(ids, ["34365D9472D7468F", "B0B441097685B676", "C820C6D5CD27AB87"]);
-        // 2026-01-01, and the year after the last of the older subkey.
+        // 2026-01-01, and after the expiry of the older subkey.
         let at = |seconds: u64| keys.0.iter().map(|key| key.valid.contains(&seconds)).collect::<Vec<_>>();
         assert_eq!(at(1_767_225_600), [true, false, true]);
         assert_eq!(at(1_620_000_000), [true, true, true]);

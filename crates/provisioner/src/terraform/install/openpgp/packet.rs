@@ -1,19 +1,19 @@
-//! Packets of OpenPGP, as far as public keys and signatures need them (RFC 9580 sections 4.2, 5.2 and 5.5).
+//! OpenPGP packets, as far as public keys and signatures need them (RFC 9580 sections 4.2, 5.2 and 5.5).
 
 use super::Error;
 
-/// A public key of the one supported kind.
+/// A public key of the supported kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PublicKey {
     /// Seconds since 1970.
     pub(super) created: u32,
     pub(super) modulus: Vec<u8>,
     pub(super) exponent: Vec<u8>,
-    /// The packet's content, which signatures are about.
+    /// The packet's content, which signatures cover.
     pub(super) body: Vec<u8>,
 }
 
-/// A signature of the one supported kind.
+/// A signature of the supported kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signature {
     pub(super) kind: u8,
@@ -24,7 +24,7 @@ pub(super) struct Signature {
     pub(super) key_expires_after: Option<u32>,
     pub(super) flags: Option<u8>,
     pub(super) issuer: Option<[u8; 8]>,
-    /// What is hashed behind that which is signed.
+    /// What is hashed after the signed data.
     pub(super) hashed: Vec<u8>,
     pub(super) number: Vec<u8>,
 }
@@ -62,14 +62,14 @@ impl<'a> PacketReader<'a> {
         u32::try_from(self.number(4)?).map_err(|_| CUT)
     }
 
-    /// A big number without leading zeros.
+    /// A multiprecision integer without leading zeros.
     fn big(&mut self) -> Result<Vec<u8>, Error> {
         let bits = self.number(2)?;
         Ok(self.take(bits.div_ceil(8))?.to_vec())
     }
 }
 
-/// All packets of a text, the unknown ones too.
+/// All packets, including unknown ones.
 pub(super) fn all(bytes: &[u8]) -> Result<Vec<Packet>, Error> {
     let mut reader = PacketReader(bytes);
     let mut packets = Vec::new();
@@ -160,7 +160,7 @@ fn signature(body: &[u8]) -> Result<Signature, Error> {
 }
 
 impl Signature {
-    /// Subpackets. Of those that are not signed themselves only the key's name is taken, as it is no more than a hint.
+    /// Subpackets. Of the unhashed ones only the issuer is read, which is only a hint.
     fn read(&mut self, subpackets: &[u8], are_hashed: bool) -> Result<(), Error> {
         let mut reader = PacketReader(subpackets);
         while !reader.0.is_empty() {
@@ -177,7 +177,7 @@ impl Signature {
                 (9, true) => self.key_expires_after = Some(content.time()?),
                 (27, true) => self.flags = content.0.first().copied(),
                 (16, _) => self.issuer = content.take(8)?.try_into().ok(),
-                // A version and a fingerprint, whose end is the key's id.
+                // A version and a fingerprint, whose last eight bytes are the key id.
                 (33, _) if content.0.len() == 21 => self.issuer = content.0[13..].try_into().ok(),
                 (_, true) if is_critical => {
                     return Err(Error::Unsupported("a condition that must not be passed over"));

@@ -1,4 +1,4 @@
-//! Addresses of resource instances: their module path, their instance keys, and what is left without these.
+//! Addresses of resource instances: module paths and instance keys.
 
 use std::borrow::Cow;
 
@@ -12,18 +12,18 @@ pub(super) fn module_path(address: &str) -> String {
     }
 }
 
-/// Whether the address is of something in a module with `count` or `for_each`.
+/// Whether the address lies in a module with `count` or `for_each`.
 pub(super) fn is_in_keyed_module(address: &str) -> bool {
     parse(address).is_some_and(|steps| steps.iter().any(|step| !step.key.is_empty()))
 }
 
-/// The instance keys of the modules an address lies in, outermost first, as they are written.
+/// The instance keys of the modules in an address, outermost first, as written.
 pub(super) fn module_keys(address: &str) -> Vec<&str> {
     let steps = parse(address).unwrap_or_default();
     steps.into_iter().map(|step| step.key).filter(|key| !key.is_empty()).collect()
 }
 
-/// Whether two things can belong together: as far down as both lie in the same modules, they lie in the same instances.
+/// Whether two resources can belong together: the modules that both lie in must be the same instances.
 pub(super) fn agree(one: &str, other: &str) -> bool {
     let (Some(one), Some(other)) = (parse(one), parse(other)) else { return true };
     let in_common = one.iter().zip(&other).take_while(|(a, b)| a.name == b.name);
@@ -35,7 +35,7 @@ pub(super) fn agree(one: &str, other: &str) -> bool {
     true
 }
 
-/// The address of the block, without any instance key.
+/// The address of the block, without instance keys.
 pub(crate) fn without_keys(address: &str) -> Cow<'_, str> {
     if !address.contains('[') {
         return address.into();
@@ -53,9 +53,9 @@ pub(crate) fn without_keys(address: &str) -> Cow<'_, str> {
 
 struct ModuleStep<'a> {
     name: &'a str,
-    /// What stands between the brackets; empty without any.
+    /// The text between the brackets; empty without any.
     key: &'a str,
-    /// Where the step ends in the address.
+    /// The end of the step in the address.
     end: usize,
 }
 
@@ -87,7 +87,7 @@ fn identifier(text: &str) -> Option<(&str, &str)> {
     starts_well.then(|| text.split_at(length))
 }
 
-/// An optional `[key]` and what follows it.
+/// An optional `[key]`, and the rest.
 fn key(text: &str) -> Option<(&str, &str)> {
     let Some(inner) = text.strip_prefix('[') else { return Some(("", text)) };
     let length = key_length(inner)?;
@@ -98,7 +98,7 @@ fn key(text: &str) -> Option<(&str, &str)> {
     (is_number || is_text).then(|| (key, &inner[length + 1..]))
 }
 
-/// Bytes up to the bracket that closes a key; brackets inside of its text do not count.
+/// Bytes up to the bracket that closes a key; brackets in its quoted text do not count.
 fn key_length(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, char) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! Agents: their checks, their fields, and which resource owns each (terraform 4.4).
+//! Agents: validation, fields, and which resource owns each (terraform 4.4).
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ pub(super) const NAME_PATTERN: &str = "(?i)^[a-z0-9](-?[a-z0-9])*$";
 struct OwnedAgent {
     /// The label of its owner.
     owner: String,
-    /// The agent's own address, which tells the instances of modules it lies in.
+    /// The agent's own address, which identifies its module instances.
     address: String,
     agent: pb::Agent,
 }
@@ -36,8 +36,8 @@ impl Agents {
         self.0.iter_mut().map(|owned| &mut owned.agent)
     }
 
-    /// Gives the agents of an owner the id of one of its instances, if they identify by instance and have none yet: the
-    /// first instance counts, as all instances show the same agents (terraform 4.7).
+    /// Sets the instance id of an owner's agents that authenticate by instance and have none yet. The first
+    /// instance counts, because all instances show the same agents (terraform 4.7).
     pub(super) fn identify(&mut self, label: &str, instance: &str, id: &str) {
         for owned in self.0.iter_mut().filter(|owned| owned.is_of(label, instance)) {
             let unset = match &owned.agent.auth {
@@ -58,7 +58,8 @@ impl Agents {
 }
 
 pub(super) fn collect(index: &ResourceIndex<'_>, graph: &Graph) -> Result<Agents, ConvertError> {
-    // How many instances of modules a block is in; a block's own instances share a name and are duplicates.
+    // In how many module instances a block occurs; instances of the block itself share a name and are
+    // duplicates.
     let mut modules: HashMap<Cow<'_, str>, HashSet<Vec<&str>>> = HashMap::new();
     for resource in index.managed("coder_agent") {
         let keys = address::module_keys(&resource.address);
@@ -83,8 +84,8 @@ pub(super) fn collect(index: &ResourceIndex<'_>, graph: &Graph) -> Result<Agents
     Ok(Agents(agents))
 }
 
-/// A name for one of several agents that differ only in the module instance they are in: that instance's keys follow
-/// the block's name, as far as a name may have them.
+/// The name of one of several agents that differ only in their module instance: the instance keys, as far as a
+/// name may contain them, follow the block's name.
 fn name_with_keys(resource: &Resource) -> String {
     let mut parts = vec![resource.name.as_str()];
     let keys = address::module_keys(&resource.address);
@@ -184,7 +185,7 @@ fn monitoring(from: Attributes<'_>) -> Result<pb::ResourcesMonitoring, ConvertEr
     Ok(result)
 }
 
-/// The scripts an agent carries in its own attributes; they come before `coder_script` entries.
+/// The scripts in an agent's own attributes; they precede `coder_script` entries.
 fn scripts(from: Attributes<'_>) -> Result<Vec<pb::Script>, ConvertError> {
     let behavior = from.string("startup_script_behavior")?;
     let blocking = if behavior.is_empty() {

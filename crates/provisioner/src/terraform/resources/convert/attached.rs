@@ -1,4 +1,4 @@
-//! What hangs on agents: instances, apps, environment variables, scripts and dev containers (terraform 4.5).
+//! What belongs to agents: instances, apps, environment variables, scripts and dev containers (terraform 4.5).
 
 use std::collections::HashSet;
 

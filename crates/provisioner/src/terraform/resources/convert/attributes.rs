@@ -12,7 +12,7 @@ pub(crate) struct DecodeError {
     wanted: &'static str,
 }
 
-/// One object of attributes: a resource or a block inside it.
+/// The attributes of a resource, or of a block in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a> {
     address: &'a str,
@@ -28,7 +28,7 @@ impl<'a> Attributes<'a> {
         DecodeError { address: self.address.to_owned(), attribute: attribute.to_owned(), wanted }
     }
 
-    /// The value by name without regard to case; null counts as missing (terraform 4.2).
+    /// The value by case-insensitive name; null counts as missing (terraform 4.2).
     pub(crate) fn value(&self, name: &str) -> Option<&'a Value> {
         let values = self.values?;
         let found = values.get(name).or_else(|| {
@@ -62,7 +62,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// A number cut to a whole one.
+    /// A number truncated to an integer.
     pub(crate) fn integer(&self, name: &str) -> Result<i64, DecodeError> {
         match self.value(name) {
             None => Ok(0),
@@ -71,7 +71,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// A number cut to a whole one and clamped to 32 bits.
+    /// A number truncated to an integer and clamped to 32 bits.
     pub(crate) fn small_integer(&self, name: &str) -> Result<i32, DecodeError> {
         let value = self.integer(name)?;
         Ok(i32::try_from(value).unwrap_or(if value < 0 { i32::MIN } else { i32::MAX }))
@@ -109,7 +109,7 @@ impl<'a> Attributes<'a> {
 
 fn whole(number: &serde_json::Number) -> i64 {
     number.as_i64().unwrap_or_else(|| {
-        // Truncation is the documented rule; out-of-range values saturate.
+        // Truncation is the documented rule; values out of range saturate.
         #[expect(clippy::cast_possible_truncation, reason = "saturating cast is wanted")]
         let value = number.as_f64().unwrap_or(0.0) as i64;
         value

@@ -7,22 +7,22 @@ use super::address;
 use crate::terraform::resources::state::{Module, Resource};
 
 pub(super) struct ResourceIndex<'a> {
-    /// Address order makes every result independent of the order Terraform printed things in.
+    /// Sorted by address, so that the result does not depend on Terraform's order.
     by_address: BTreeMap<&'a str, &'a Resource>,
     owner_labels: HashSet<Cow<'a, str>>,
-    /// Parameters, presets and AI tasks in the order they were met; duplicates stay (terraform 4.2).
+    /// Parameters, presets and AI tasks in their original order; duplicates are kept (terraform 4.2).
     in_order: Vec<&'a Resource>,
     labels: LabelRule,
 }
 
-/// How an address becomes a label.
+/// How an address becomes a graph label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LabelRule {
-    /// Anything from the first instance key on is cut off (terraform 4.2), so that nothing in a module with `count` or
-    /// `for_each` has a label of its own.
+    /// Everything from the first instance key on is cut off (terraform 4.2), so that nothing in a module with
+    /// `count` or `for_each` has its own label.
     CutAtKey,
-    /// Every key is taken out. The reference fails on templates with agents in such modules, so there is nothing to
-    /// be equal to, and everything in them finds its place.
+    /// All keys are removed. The reference implementation fails on templates with agents in such modules, so no
+    /// compatibility is lost.
     WithoutKeys,
 }
 
@@ -57,7 +57,7 @@ impl<'a> ResourceIndex<'a> {
         index
     }
 
-    /// The label of the block that an address is an instance of.
+    /// The label of the block of an address.
     pub(super) fn label<'t>(&self, address: &'t str) -> Cow<'t, str> {
         match self.labels {
             LabelRule::CutAtKey => address.split_once('[').map_or(address, |(label, _)| label).into(),
@@ -77,7 +77,7 @@ impl<'a> ResourceIndex<'a> {
         self.in_order.iter().copied().filter(move |resource| resource.kind == kind)
     }
 
-    /// Whether the label stands for a resource that may own agents and metadata (terraform 4.3).
+    /// Whether the label is that of a resource that may own agents and metadata (terraform 4.3).
     pub(super) fn is_owner(&self, label: &str) -> bool {
         self.owner_labels.contains(label)
     }

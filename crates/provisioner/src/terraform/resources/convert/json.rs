@@ -1,4 +1,4 @@
-//! The result of a conversion as JSON: the protocol's names, zero values left out, lists in a fixed order.
+//! The result of a conversion as JSON: names of the protocol, no zero values, lists in a fixed order.
 
 use coder_wire::messages::provisioner as pb;
 use serde_json::{Map, Value, json};
@@ -26,7 +26,7 @@ fn list<T>(items: Vec<T>, of: impl FnMut(T) -> Value) -> Value {
     Value::Array(items.into_iter().map(of).collect())
 }
 
-/// The object without zero values.
+/// Removes zero values.
 fn writable(value: Value) -> Value {
     let Value::Object(map) = value else { return value };
     let is_zero = |value: &Value| match value {
@@ -40,7 +40,7 @@ fn writable(value: Value) -> Value {
     Value::Object(map.into_iter().filter(|(_, value)| !is_zero(value)).collect())
 }
 
-/// The object without zero values, and with entries that are there even when they are zero.
+/// Removes zero values except in `always`.
 fn filled_with(value: Value, always: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
     let mut object = match writable(value) {
         Value::Object(map) => map,

@@ -1,4 +1,4 @@
-//! `coder_metadata`: which resource it describes and what it sets there (terraform 4.6).
+//! `coder_metadata`: which resource it describes, and its content (terraform 4.6).
 
 use coder_wire::messages::provisioner as pb;
 
@@ -9,7 +9,7 @@ use crate::terraform::resources::graph::{Direction, Graph};
 
 struct DescribedResource {
     target: String,
-    /// The address of the metadata, which tells the instances of modules it lies in.
+    /// The address of the metadata, which identifies its module instances.
     address: String,
     items: Vec<pb::resource::Metadata>,
     hide: bool,

@@ -1,4 +1,4 @@
-//! From Terraform's module trees and its graph to the messages a job reports (terraform section 4).
+//! Converts Terraform's module trees and graph into the messages that a job reports (terraform section 4).
 
 pub(crate) mod address;
 mod agents;
@@ -18,7 +18,7 @@ use self::index::ResourceIndex;
 use super::graph::{Graph, GraphError};
 use super::state::Module;
 
-/// Everything a graph step reports.
+/// Everything that a graph step reports.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct ConvertedResources {
     pub(crate) resources: Vec<pb::Resource>,
@@ -65,7 +65,7 @@ pub(crate) enum ConvertError {
     ExternalAuthId(String),
 }
 
-/// Converts module trees, in the order given, with the configuration graph they belong to.
+/// Converts module trees, in the given order, with the graph of their configuration.
 pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<ConvertedResources, ConvertError> {
     let index = ResourceIndex::new(modules);
     let mut agents = agents::collect(&index, graph)?;
@@ -105,7 +105,7 @@ pub(crate) fn convert(modules: &[Module], graph: &Graph) -> Result<ConvertedReso
     })
 }
 
-/// Resource types that only describe others are not listed themselves (terraform 4.7).
+/// Resource types that only describe others are not listed (terraform 4.7).
 fn is_listed(kind: &str) -> bool {
     !matches!(kind, "coder_agent" | "coder_agent_instance" | "coder_app" | "coder_script" | "coder_metadata")
 }
@@ -150,7 +150,7 @@ fn ai_tasks(index: &ResourceIndex<'_>) -> Result<Vec<pb::AiTask>, ConvertError> 
     Ok(tasks)
 }
 
-/// Providers by unique id, sorted by it; `coder_external_auth` wins over the older `coder_git_auth` (terraform 4.10).
+/// Providers sorted by unique id; `coder_external_auth` overrides the older `coder_git_auth` (terraform 4.10).
 fn external_auth(index: &ResourceIndex<'_>) -> Result<Vec<pb::ExternalAuthProviderResource>, ConvertError> {
     let mut providers = std::collections::BTreeMap::new();
     for kind in ["coder_git_auth", "coder_external_auth"] {

@@ -59,7 +59,7 @@ fn validate(from: Attributes<'_>, parameter: &mut pb::RichParameter) -> Result<(
     let (has_min, has_max) = if from.has("min_disabled") {
         (!from.boolean("min_disabled")?, !from.boolean("max_disabled")?)
     } else {
-        // Providers before 0.8.2 did not say which bounds are set.
+        // Providers before 0.8.2 do not say which bounds are set.
         let any = min != 0 || max != 0;
         (any, any)
     };

@@ -1,4 +1,4 @@
-//! The rules of the conversion that need more than one template to tell them apart (terraform section 4).
+//! Rules of the conversion that need several templates to test (terraform section 4).
 
 use serde_json::{Value, json};
 
@@ -394,11 +394,11 @@ fn wrong_kinds_of_attributes_are_errors() {
 }
 
 mod keyed_modules {
-    //! Agents in modules with `count` and `for_each`, on which the reference fails.
+    //! Agents in modules with `count` and `for_each`, on which the reference implementation fails.
 
     use super::*;
 
-    /// An agent, what runs it, an app and metadata, in one instance of a module.
+    /// An agent, its resource, an app and metadata, in one instance of a module.
     fn instance(key: &str, id: &str) -> Vec<Value> {
         let at = |rest: &str| format!("module.m[{key}].{rest}");
         vec![

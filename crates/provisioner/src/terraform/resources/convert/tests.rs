@@ -1,4 +1,4 @@
-//! The conversion against captured outputs where they exist, and against small templates made here.
+//! The conversion of captured outputs, if available, and of small templates.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(super) fn resource(address: &str, values: Value) -> Value {
     json!({"address": address, "mode": mode, "type": kind, "name": name, "values": values})
 }
 
-/// A graph of labels, with edges from the dependent to what it depends on.
+/// A graph of labels; edges lead from the dependent to its dependency.
 pub(super) fn graph(edges: &[(&str, &str)]) -> Graph {
     let mut text = String::from("digraph {\n");
     for label in edges.iter().flat_map(|(a, b)| [a, b]) {
@@ -204,7 +204,8 @@ fn one_default_preset_at_most() {
 }
 
 mod golden {
-    //! Captured plans and states with the reference's result for each; they are not part of this repository.
+    //! Captured plans and states with the result of the reference implementation; they are not part of this
+    //! repository.
 
     use super::*;
     use crate::terraform::resources::convert::text::{TextSource, convert_text};

@@ -1,4 +1,4 @@
-//! The conversion from text to text: what Terraform printed goes in, the messages as JSON come out.
+//! The conversion from text to text: Terraform's output in, the messages as JSON out.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -9,7 +9,7 @@ use crate::terraform::resources::graph::{Graph, GraphError};
 use crate::terraform::resources::plan::Plan;
 use crate::terraform::resources::state::{Module, ShowOutput};
 
-/// What a text that Terraform printed is about.
+/// What Terraform's output describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextSource {
     /// `terraform show -json PLANFILE`.
@@ -18,24 +18,24 @@ pub enum TextSource {
     State,
 }
 
-/// Why texts of Terraform are not converted.
+/// Why Terraform's output could not be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// The first text is not what `terraform show -json` prints.
+    /// The first text is not output of `terraform show -json`.
     #[error("the {what} cannot be read: {reason}; it must be what `terraform show -json` prints")]
     Json {
         /// Plan or state.
         what: &'static str,
-        /// What the reader says.
+        /// The parser's error.
         reason: serde_json::Error,
     },
-    /// The first text is a state where a plan was announced, or the other way round.
+    /// The first text is a state instead of a plan, or the other way round.
     #[error("this is a {0}, so pass --source {0}")]
     Source(&'static str),
-    /// The second text is no graph.
+    /// The second text is not a graph.
     #[error("{0}; it must be what `terraform graph -type=plan` prints")]
     Graph(String),
-    /// The template breaks a rule of the conversion.
+    /// The template violates a rule of the conversion.
     #[error("{0}")]
     Template(String),
 }
@@ -52,23 +52,24 @@ impl From<ConvertError> for TextError {
     }
 }
 
-/// What tells plans from states.
+/// The fields that distinguish plans from states.
 #[derive(Default, Deserialize)]
 struct OutputMarkers {
     planned_values: Option<IgnoredAny>,
     values: Option<IgnoredAny>,
 }
 
-/// Converts a plan or a state and the graph of its configuration, as the graph step of a job does (terraform section 4).
+/// Converts a plan or a state and the graph of its configuration, as the graph step of a job does (terraform
+/// section 4).
 ///
-/// The result has the names of the protocol's messages, no zero values, and lists in a fixed order. Ids of apps are
-/// derived from slug and name, because those of a plan are made up; two runs give the same text.
+/// The result has the names of the protocol's messages, no zero values, and lists in a fixed order. Ids of apps
+/// are derived from slug and name, because those of a plan are random; two runs give the same text.
 ///
 /// # Errors
 /// [`TextError`].
 pub fn convert_text(source: TextSource, shown: &[u8], graph: &str) -> Result<Value, TextError> {
     let unreadable = |what| move |reason| TextError::Json { what, reason };
-    // Either would be read as the other with nothing in it.
+    // Either would parse as an empty one of the other kind.
     match (source, serde_json::from_slice(shown).unwrap_or_default()) {
         (TextSource::Plan, OutputMarkers { planned_values: None, values: Some(_) }) => {
             return Err(TextError::Source("state"));

@@ -1,4 +1,4 @@
-//! Variables of a file in JSON, in the order they are written.
+//! Variables of a JSON file, in their original order.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use coder_wire::messages::provisioner::TemplateVariable;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// A JSON text that keeps the order of its fields.
+/// JSON that keeps the order of its fields.
 enum OrderedJson {
     Fields(Vec<(String, OrderedJson)>),
     Items(Vec<OrderedJson>),

@@ -1,7 +1,8 @@
-//! Static reading of a root module: its variables and the source text of its workspace tags (terraform 1.10).
+//! Parses a root module without running Terraform: its variables, and the source text of its workspace tags
+//! (terraform 1.10).
 //!
-//! Terraform itself has already accepted the configuration when this runs. Tags written as `{ key = value }` are told
-//! as they are written, for a server to evaluate; what is written otherwise is evaluated here.
+//! Terraform has accepted the configuration already. Tags written as `{ key = value }` are reported as source
+//! text, which the server evaluates; other tags are evaluated here.
 
 mod json;
 mod tags;
@@ -19,7 +20,7 @@ use hcl_edit::structure::Block;
 use self::tags::Tags;
 use super::literal;
 
-/// What is read from a root module.
+/// The parsed root module.
 #[derive(Debug, Default)]
 pub(crate) struct RootModule {
     pub(crate) variables: Vec<TemplateVariable>,
@@ -44,13 +45,13 @@ pub(crate) enum ParseError {
 
 struct LocatedVariable {
     file: String,
-    /// In a file of JSON the position among its variables.
+    /// In JSON files the position among the file's variables.
     line: usize,
     variable: TemplateVariable,
 }
 
 impl LocatedVariable {
-    /// Takes over what an override file does not repeat.
+    /// Adds what an override file does not repeat.
     fn complete(&mut self, overridden: TemplateVariable) {
         let variable = &mut self.variable;
         for (text, before) in
@@ -69,7 +70,7 @@ impl LocatedVariable {
 }
 
 impl RootModule {
-    /// Reads the files of a directory that `reader` reads. Blocks, so call it off the async threads.
+    /// Parses the files of a directory that `reader` reads. Blocks: call it off the async threads.
     pub(crate) fn read(dir: &Path, reader: Reader) -> Result<Self, ParseError> {
         let mut variables: BTreeMap<String, LocatedVariable> = BTreeMap::new();
         let mut tags = Tags::default();
@@ -141,7 +142,7 @@ fn source<'t>(text: &'t str, expression: &Expression) -> &'t str {
 fn variable(file: &str, text: &str, block: &Block) -> Option<LocatedVariable> {
     let name = block.labels.first()?.as_str().to_owned();
     let attribute = |key: &str| block.body.get_attribute(key).map(|attribute| &attribute.value);
-    // Terraform has evaluated the default by now; what only it understands is told as it is written.
+    // Terraform has evaluated the default already; what only Terraform can evaluate is reported as source text.
     let default = attribute("default").and_then(|value| {
         coder_source::constant(value).unwrap_or_else(|_| Some(source(text, value).to_owned()))
     });

@@ -1,4 +1,4 @@
-//! The workspace tags of a root module: as they are written where they are `{ key = value }`, evaluated otherwise.
+//! The workspace tags of a root module: source text for `{ key = value }`, evaluated otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::terraform::template::literal::quote;
 #[derive(Default)]
 pub(super) struct Tags {
     found: BTreeMap<String, String>,
-    /// Keys without what may stand around them.
+    /// Keys without quotes and parentheses.
     seen: BTreeSet<String>,
-    /// The first block whose tags are an expression.
+    /// The position of the first block whose tags are an expression.
     expression: Option<String>,
-    /// Whether there may be blocks that are not told as they are written.
+    /// Whether some blocks must be evaluated.
     pub(super) must_evaluate_some: bool,
 }
 
@@ -42,7 +42,7 @@ impl Tags {
                         source(text, expression).trim_matches('"').to_owned()
                     }
                 };
-                // A key that comes again was put into parentheses when it was read.
+                // The parser puts a duplicate key into parentheses.
                 let plain = key.trim_matches(['(', ')', '"']).to_owned();
                 if !self.seen.insert(plain.clone()) {
                     return Err(ParseError::DuplicateTag(plain));
@@ -53,7 +53,7 @@ impl Tags {
         Ok(())
     }
 
-    /// Adds what has to be evaluated, as quoted text.
+    /// Adds evaluated tags as quoted text.
     pub(super) fn complete(
         mut self,
         files: Vec<(String, Vec<u8>)>,
@@ -71,7 +71,7 @@ impl Tags {
                 Ok(self.found)
             }
             (Err(reason), Some(place)) => Err(ParseError::TagsUnknown { place, reason }),
-            // Tags in JSON are passed over by others too; a server that knows them has evaluated them by itself.
+            // Official daemons ignore tags in JSON too; a server that supports them has evaluated them itself.
             (Err(_), None) => Ok(self.found),
         }
     }
