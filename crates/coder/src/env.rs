@@ -83,7 +83,7 @@ variables! {
     PROVISIONER_DAEMON_ONCE = "CODER_PROVISIONER_DAEMON_ONCE";
     /// Variables that jobs inherit, separated by commas. Ours, not an official name.
     PROVISIONER_DAEMON_JOB_ENV_ALLOW = "CODER_PROVISIONER_DAEMON_JOB_ENV_ALLOW";
-    /// Whether jobs are kept apart: `auto`, `required` or `none`. Ours, not an official name.
+    /// Whether jobs are isolated: `auto`, `required` or `none`. Ours, not an official name.
     JOB_ISOLATION = "CODER_PROVISIONER_DAEMON_JOB_ISOLATION";
     /// Files and directories that jobs must not see, separated by commas. Ours, not an official name.
     JOB_HIDE = "CODER_PROVISIONER_DAEMON_JOB_HIDE";

@@ -46,7 +46,7 @@ fn a_template_reads_neither_the_key_nor_the_session() {
         assert!(!daemon.end().success());
         return;
     }
-    daemon.says("jobs are kept apart");
+    daemon.says("jobs are isolated");
     let cache = elsewhere.path().join("cache-careful");
     std::fs::create_dir_all(cache.join("work/Session-of-another")).unwrap();
     let (first, second) = key.split_at(key.len() / 2);

@@ -135,7 +135,7 @@ impl Dialer<'_> {
         let session = mux::Session::client(connection.stream, mux::Config::default());
         let connection = Connection::new(session, connection.extensions, connection.protocol, number);
         if let Err(error) = self.attach(&connection).await {
-            tracing::warn!(target: "provisioner", %error, "the server does not take the daemon's jobs back; dialling again");
+            tracing::warn!(target: "provisioner", %error, "attaching to the server failed; reconnecting");
             self.status.send_modify(|status| status.last_error = Some(format!("attach: {error}")));
             connection.client().session().close().await;
             return;

@@ -59,7 +59,7 @@ impl ConnectError {
             404 => ConnectError::Retry(format!(
                 "the server has no such organization, or does not serve external provisioners (404): {message}"
             )),
-            429 => ConnectError::Retry(format!("the server asks to try less often (429): {message}")),
+            429 => ConnectError::Retry(format!("the server is rate limiting this daemon (429): {message}")),
             other => ConnectError::Retry(format!("the server answered {other}: {message}")),
         }
     }

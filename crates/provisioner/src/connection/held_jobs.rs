@@ -152,7 +152,7 @@ impl Hold {
             }
             Ok(_) => Err(CallError::Refused("the server's token for the job is too long".to_owned())),
             Err(drpc::Error::Refused(status)) => {
-                tracing::debug!(job_id = %self.job_id, error = %status, "the server has no token for the job; the official rule applies");
+                tracing::debug!(job_id = %self.job_id, error = %status, "the server has no token for the job; using the official protocol");
                 let mut state = self.state();
                 (state.connection, state.token) = (connection.number(), TokenState::Official);
                 Ok(None)
@@ -225,7 +225,7 @@ fn write_record(job_id: &str, state: &HoldState) {
     if let (Some(file), TokenState::Token(token)) = (&state.record, &state.token)
         && let Err(error) = JobRecord::new(job_id, token).write(file)
     {
-        tracing::warn!(job_id, %error, "the job's record cannot be written; should this process be killed, its state stays on this machine");
+        tracing::warn!(job_id, %error, "the job's record cannot be written; if this process is killed, the job's state stays on this machine");
     }
 }
 

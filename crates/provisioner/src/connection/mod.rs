@@ -57,7 +57,7 @@ pub(crate) enum CallError {
     #[error("no connection to the server for {0:?}")]
     Disconnected(Duration),
     /// The daemon has stopped connecting.
-    #[error("there is no way back to the server")]
+    #[error("the daemon has stopped connecting to the server")]
     Closed,
     /// The daemon no longer holds the job.
     #[error("the server has ended the job: {0}")]
@@ -219,7 +219,7 @@ impl ConnectionHandle {
             };
             match result {
                 Err(error) if error.is_retryable() => {
-                    tracing::debug!(%error, "a call is made again");
+                    tracing::debug!(%error, "retrying a call");
                     self.pause(backoff.next()).await;
                 }
                 result => return result,

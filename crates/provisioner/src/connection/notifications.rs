@@ -19,7 +19,7 @@ pub(crate) async fn listen(connection: &Connection, held_jobs: &HeldJobs, shutdo
                     obey(notification.notification, held_jobs, shutdown);
                 }
             }
-            Err(error) => tracing::debug!(%error, "the server has no notifications"),
+            Err(error) => tracing::debug!(%error, "the server sends no notifications"),
         }
     }
     // Another task detects the end of the connection; without a stream the server sends no further

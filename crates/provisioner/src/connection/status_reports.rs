@@ -51,7 +51,7 @@ async fn each_change<Report: PartialEq>(
         let now = make(&status.borrow_and_update());
         if said.as_ref() != Some(&now) {
             if let Err(error) = send(connection.extensions(), &now).await {
-                tracing::debug!(%error, extension = extension.name(), "the server does not take a report");
+                tracing::debug!(%error, extension = extension.name(), "the server rejects a report");
                 break;
             }
             said = Some(now);

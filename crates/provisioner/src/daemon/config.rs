@@ -109,12 +109,12 @@ pub enum RunError {
     #[error(transparent)]
     Refused(#[from] ConnectError),
     /// This machine cannot isolate jobs, and [`IsolationMode::Required`] was requested.
-    #[error("jobs cannot be kept apart here, as --job-isolation=required asks for: {0}")]
+    #[error("jobs cannot be isolated on this machine, but --job-isolation=required was given: {0}")]
     NotIsolated(String),
     /// Jobs of other daemons of this user cannot be kept out of this daemon's directories, and
     /// [`IsolationMode::Required`] was requested.
     #[error(
-        "daemons of this user cannot be kept apart, as --job-isolation=required asks for: {0}; remove what is there, or name a directory that only this user can write to (--daemon-registry)"
+        "daemons of this user cannot be isolated from each other, but --job-isolation=required was given: {0}; remove what is there, or name a directory that only this user can write to (--daemon-registry)"
     )]
     Registry(String),
     /// The cache directory cannot be used; every job would fail.

@@ -102,7 +102,7 @@ pub(crate) async fn check_forever(
                         target: "provisioner",
                         problem = %problem.summary,
                         %error,
-                        "unhealthy: no jobs are taken until they can be run"
+                        "unhealthy: no jobs are acquired until they can run"
                     );
                 }
                 tokio::time::sleep(backoff.next()).await;

@@ -79,7 +79,7 @@ pub async fn serve(
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
             if let Err(error) = served {
-                tracing::debug!(%error, "a client of the daemon's HTTP server went away");
+                tracing::debug!(%error, "a client of the daemon's HTTP server disconnected");
             }
             drop(permit);
         });
@@ -101,7 +101,7 @@ impl HttpHandler {
             "/readyz" if reads => self.ready(),
             "/status" if reads => self.status_json(),
             "/drain" if *request.method() == Method::POST => {
-                tracing::info!(target: "provisioner", "asked over HTTP to drain");
+                tracing::info!(target: "provisioner", "draining, requested over HTTP");
                 self.shutdown.drain();
                 text(StatusCode::ACCEPTED, "draining\n")
             }

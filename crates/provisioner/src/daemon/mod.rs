@@ -214,19 +214,19 @@ impl Daemon {
                 return Err(RunError::NotIsolated(reason.to_owned()));
             }
             (IsolationMode::None, _) => {
-                tracing::warn!(target: "provisioner", isolation = %level, "jobs are not kept apart, as --job-isolation=none asks for");
+                tracing::warn!(target: "provisioner", isolation = %level, "jobs are not isolated, because of --job-isolation=none");
             }
             (_, IsolationLevel::None) => {
-                tracing::warn!(target: "provisioner", isolation = %level, %reason, "jobs are not kept apart: they can read what the daemon's user can");
+                tracing::warn!(target: "provisioner", isolation = %level, %reason, "jobs are not isolated: they can read what the daemon's user can");
             }
             _ if self.config.built_in => {
-                tracing::debug!(target: "provisioner", isolation = %level, "jobs are kept apart")
+                tracing::debug!(target: "provisioner", isolation = %level, "jobs are isolated")
             }
             (_, IsolationLevel::Directories) => {
-                tracing::info!(target: "provisioner", isolation = %level, %reason, "jobs are kept apart, but see the processes of others");
+                tracing::info!(target: "provisioner", isolation = %level, %reason, "jobs are isolated, but see other processes");
             }
             (_, IsolationLevel::Full) => {
-                tracing::info!(target: "provisioner", isolation = %level, "jobs are kept apart")
+                tracing::info!(target: "provisioner", isolation = %level, "jobs are isolated")
             }
         }
         for limit in &self.status.borrow().limits {
@@ -244,7 +244,7 @@ impl Daemon {
         let claiming = tokio::task::spawn_blocking(move || {
             cache_dir::prepare(&dir)?;
             if let Some(Err(error)) = files.map(|files| files.prepare()) {
-                tracing::warn!(target: "provisioner", %error, "nothing can be kept for later jobs in the cache directory");
+                tracing::warn!(target: "provisioner", %error, "downloads cannot be cached for later jobs");
             }
             let is_new = peers::register(isolation, &sandbox_config)?;
             if is_new {
@@ -266,7 +266,7 @@ impl Daemon {
             }
             Ok(Err(error)) => Err(error),
             Err(error) => {
-                tracing::error!(target: "provisioner", %error, "clearing the work directory failed");
+                tracing::error!(target: "provisioner", %error, "the cleanup of the work directory failed");
                 Ok(None)
             }
         }
@@ -277,7 +277,7 @@ impl Daemon {
 async fn finish(slots: &mut JoinSet<()>) {
     while let Some(ended) = slots.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(target: "provisioner", %error, "a slot of the daemon ended by a panic");
+            tracing::error!(target: "provisioner", %error, "a slot of the daemon panicked");
         }
     }
 }

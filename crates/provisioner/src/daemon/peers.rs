@@ -68,7 +68,7 @@ pub(crate) fn register(isolation: IsolationMode, sandbox_config: &SandboxConfig)
         Err(reason) if isolation == IsolationMode::Required => Err(RunError::Registry(reason)),
         Err(reason) => {
             if sandbox_config.support.level != IsolationLevel::None {
-                tracing::warn!(target: "provisioner", %reason, "other daemons of this user do not know what to hide of this one from their jobs: name a directory that only this user can write to (--daemon-registry)");
+                tracing::warn!(target: "provisioner", %reason, "this daemon cannot be registered, so jobs of other daemons of this user may see its files: name a directory that only this user can write to (--daemon-registry)");
             }
             Ok(false)
         }
@@ -94,11 +94,11 @@ pub(crate) async fn wait_for_jobs_of_peers(isolation: IsolationMode, sandbox_con
         let Some(first) = locks.first() else { return };
         let (jobs, first) = (locks.len(), first.display());
         if isolation != IsolationMode::Required {
-            tracing::warn!(target: "provisioner", jobs, %first, "jobs of other daemons of this user began before this daemon's directories were known, and may see them until they end");
+            tracing::warn!(target: "provisioner", jobs, %first, "jobs of other daemons of this user started before this daemon was registered, and may see its directories until they end");
             return;
         }
         if !std::mem::replace(&mut is_logged, true) {
-            tracing::warn!(target: "provisioner", jobs, %first, "waiting for jobs of other daemons of this user, which began before this daemon's directories were known and may see them");
+            tracing::warn!(target: "provisioner", jobs, %first, "waiting for jobs of other daemons of this user that started before this daemon was registered and may see its directories");
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

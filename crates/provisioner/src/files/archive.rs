@@ -127,7 +127,7 @@ pub(crate) fn extract(bytes: &[u8], dir: &Path, limits: ArchiveLimits) -> Result
                 }
             }
             other => {
-                tracing::warn!(name = shown, kind = describe(other), "entry of an archive passed over");
+                tracing::warn!(name = shown, kind = describe(other), "skipped an entry of an archive");
             }
         }
     }

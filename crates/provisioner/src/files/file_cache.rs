@@ -57,7 +57,7 @@ impl FileCache {
         let kept = self.clone();
         let keeping = tokio::task::spawn_blocking(move || kept.write(id, &content, now));
         if let Ok(Err(error)) = keeping.await {
-            tracing::warn!(file = %id, %error, "a file of the server cannot be kept for later jobs");
+            tracing::warn!(file = %id, %error, "a downloaded file could not be cached");
         }
     }
 
@@ -90,7 +90,7 @@ impl FileCache {
         let path = self.content(&hash);
         let content = fs::read(&path).ok()?;
         if hex::encode(Sha256::digest(&content)) != hash {
-            tracing::warn!(file = %path.display(), "a kept file has changed; it is downloaded again");
+            tracing::warn!(file = %path.display(), "a cached file was changed; it is downloaded again");
             // Another daemon may have removed it already.
             let _ = fs::remove_file(&path);
             return None;

@@ -52,7 +52,7 @@ impl Drop for JobCgroups {
         let ending = move || {
             for dir in &dirs {
                 if let Err(error) = end(dir) {
-                    tracing::warn!(dir = %dir.display(), %error, "a job's control group cannot be removed; the next daemon tries again");
+                    tracing::warn!(dir = %dir.display(), %error, "a job's control group cannot be removed; the next daemon will try again");
                 }
             }
             drop(locks);

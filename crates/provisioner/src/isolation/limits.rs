@@ -106,14 +106,14 @@ impl AppliedLimits {
                 }
                 None if controller == "memory" => {
                     applied.data_bytes = limits.memory_bytes;
-                    applied
-                        .descriptions
-                        .push("memory: each process by itself, as no control group can be made".to_owned());
+                    applied.descriptions.push(
+                        "memory: limited per process, because no control group can be created".to_owned(),
+                    );
                 }
                 None => {
                     applied
                         .descriptions
-                        .push(format!("{controller}: not limited, as no control group can be made"));
+                        .push(format!("{controller}: not limited, because no control group can be created"));
                 }
             }
         }

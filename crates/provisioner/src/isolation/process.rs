@@ -130,7 +130,7 @@ mod linux {
     use crate::isolation::process_setup::{Namespaces, PROBED, ProcessSetup, SetupStage, UserMapping};
     use crate::isolation::{IsolationLevel, IsolationSupport};
 
-    const NAMESPACE_LIMIT_REACHED: &str = "namespaces cannot be made: as many as allowed are there (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
+    const NAMESPACE_LIMIT_REACHED: &str = "no namespace can be created: the limit is reached (max_user_namespaces, max_pid_namespaces and max_mnt_namespaces in /proc/sys/user)";
 
     /// A process that is waited for by its pidfd.
     pub(super) struct InitProcess {
@@ -335,7 +335,7 @@ mod linux {
 
     fn attempt(level: IsolationLevel, user_namespace: bool) -> Result<(), String> {
         if level == IsolationLevel::Full {
-            can_wait_by_pidfd().map_err(|error| format!("processes cannot be waited for: {error}"))?;
+            can_wait_by_pidfd().map_err(|error| format!("the kernel cannot wait by pidfd: {error}"))?;
         }
         let devices = CString::new("/dev").expect("no zero in it");
         let place = MountTarget { base: devices.clone(), below: Vec::new(), is_dir: true };
@@ -360,7 +360,7 @@ mod linux {
             Ok(mut child) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err("a process that only tries was started".to_owned());
+                return Err("a probing process was started".to_owned());
             }
         };
         let succeeded = error.raw_os_error() == Some(PROBED.raw_os_error());

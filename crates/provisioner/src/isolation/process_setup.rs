@@ -58,12 +58,12 @@ pub(super) enum SetupStage {
 impl SetupStage {
     pub(super) const fn describe(code: i32) -> &'static str {
         match code {
-            1 => "limits of a process cannot be set",
-            2 => "namespaces cannot be made",
-            3 => "the user cannot be kept in a new namespace",
-            4 => "directories cannot be hidden",
+            1 => "resource limits cannot be set",
+            2 => "namespaces cannot be created",
+            3 => "the user cannot be mapped into a user namespace",
+            4 => "directories cannot be masked",
             5 => "processes cannot be hidden",
-            _ => "rights cannot be given up",
+            _ => "capabilities cannot be dropped",
         }
     }
 }

@@ -10,7 +10,7 @@ pub fn protect_process() {
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-            tracing::warn!(target: "provisioner", %error, "the daemon's process cannot be closed to its jobs");
+            tracing::warn!(target: "provisioner", %error, "the daemon's process cannot be protected from its jobs");
         }
     }
 }

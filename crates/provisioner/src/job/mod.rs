@@ -196,7 +196,7 @@ pub(crate) async fn run(
     };
     drop(reporter);
     if reporter_task.await.is_err_and(|error| error.is_panic()) {
-        tracing::error!(%job_id, "the job's reports ended by a panic");
+        tracing::error!(%job_id, "the job's reporter panicked");
     }
     // The daemon's own failure explains more than its effect on Terraform. A job that succeeded nevertheless is
     // reported as such: its state must not be lost because of a failed heartbeat.
@@ -219,7 +219,7 @@ pub(crate) async fn run(
 async fn settle_state(client: &JobClient, salvaged: SalvagedState, reports: bool) {
     let (job_id, state) = (client.job_id(), salvaged.state.path());
     if matches!(client.held().over(), Some(JobEnd::Lost(_))) {
-        tracing::warn!(%job_id, state = %state.display(), "the server has let go of the job; its state is kept here for a week");
+        tracing::warn!(%job_id, state = %state.display(), "the server no longer holds the job; its state is kept here for a week");
         client.salvage_all(salvaged).await;
     } else if reports {
         salvaged.remove().await;
@@ -295,7 +295,7 @@ async fn run_steps(
     let work_dir = match made {
         Ok(Ok(dir)) => dir,
         Ok(Err(error)) => {
-            return JobFailure::from_message(format!("make the job's directory: {error}")).into();
+            return JobFailure::from_message(format!("create the job's directory: {error}")).into();
         }
         Err(error) => return JobFailure::from_message(format!("internal error: {error}")).into(),
     };

@@ -133,7 +133,7 @@ pub(crate) async fn report(
     tokio::select! {
         biased;
         () = deadline => {
-            tracing::warn!(%job_id, "the daemon ends without the server knowing how the job ended");
+            tracing::warn!(%job_id, "the daemon ends before the server knows the job's result");
             false
         }
         reported = send_result(link, job_id, result) => reported,
@@ -165,7 +165,7 @@ async fn send_result(link: &JobClient, job_id: &str, result: Result<JobResult, J
     match result {
         Ok(()) | Err(CallError::JobEnded(_)) => {}
         // "Already completed" after a lost connection looks the same; both end here.
-        Err(error) => tracing::warn!(%job_id, %error, "the server does not take the job's failure"),
+        Err(error) => tracing::warn!(%job_id, %error, "the server rejects the job's failure"),
     }
     reported
 }
@@ -180,7 +180,7 @@ async fn complete(link: &JobClient, job_id: &str, finished: JobResult) -> Result
     if size > MESSAGE_LIMIT_BYTES {
         return Err(JobFailure {
             message: format!(
-                "the job's result is {size} bytes long and cannot be sent; the limit is {MESSAGE_LIMIT_BYTES} bytes, so the template has to become smaller"
+                "the job's result is {size} bytes long, and the limit is {MESSAGE_LIMIT_BYTES} bytes: make the template smaller"
             ),
             details: failed_build,
         });

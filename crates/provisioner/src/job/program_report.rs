@@ -30,7 +30,7 @@ impl ProgramReport {
             match job.report_program(product, &version).await {
                 Ok(_) | Err(CallError::JobEnded(_)) => {}
                 Err(error) => {
-                    tracing::debug!(job_id = job.job_id(), %error, "the server does not take the report of the program");
+                    tracing::debug!(job_id = job.job_id(), %error, "the server rejects the report of the program");
                 }
             }
         });

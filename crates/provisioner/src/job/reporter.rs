@@ -131,7 +131,7 @@ impl Reporter {
     ) -> Result<pb::UpdateJobResponse, CallError> {
         let (answer, wait) = oneshot::channel();
         let _ = self.commands.send(ReporterCommand::Update(Box::new(request), answer)).await;
-        wait.await.unwrap_or_else(|_| Err(CallError::Refused("the job's reports have ended".to_owned())))
+        wait.await.unwrap_or_else(|_| Err(CallError::Refused("the job's reporter has ended".to_owned())))
     }
 }
 

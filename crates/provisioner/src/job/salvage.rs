@@ -64,7 +64,7 @@ impl SalvagedState {
     /// The state and the token; `None` when either is missing or invalid.
     fn read(&self) -> Option<Journal> {
         let record = JobRecord::read(&self.record)?;
-        let state = Bytes::from(self.state.read(STATE as u64).ok()?);
+        let state = Bytes::from(self.state.read(MAX_STATE_SIZE as u64).ok()?);
         let stamp = StateVersion::of(&state)?;
         let token = hex::decode(record.token).ok()?.into();
         Some(Journal { job_id: record.job_id, token, serial: stamp.serial, lineage: stamp.lineage, state })
@@ -76,7 +76,7 @@ pub(crate) async fn salvage_all(link: &ConnectionHandle, salvaged: Vec<SalvagedS
     for one in salvaged {
         let reading = one.clone();
         let Ok(Some(journal)) = tokio::task::spawn_blocking(move || reading.read()).await else {
-            tracing::warn!(target: "provisioner", state = %one.state.path().display(), "a job of a killed daemon left a state that cannot be handed over; it is kept for a week");
+            tracing::warn!(target: "provisioner", state = %one.state.path().display(), "the state of a killed daemon's job cannot be handed over; it is kept for a week");
             continue;
         };
         salvage(link, &one, &journal).await;
@@ -88,21 +88,21 @@ async fn salvage(link: &ConnectionHandle, salvaged: &SalvagedState, journal: &Jo
     loop {
         let Some(connection) = link.connection().await else { return };
         if !connection.granted().has(Extension::Journal) {
-            tracing::warn!(target: "provisioner", state = %salvaged.state.path().display(), "a job of a killed daemon left a state, and this server cannot take it; it is kept for a week");
+            tracing::warn!(target: "provisioner", state = %salvaged.state.path().display(), "this server does not accept the state of a killed daemon's job; it is kept for a week");
             return;
         }
         match connection.extensions().salvage(journal).await {
             Ok(receipt) => {
-                tracing::info!(target: "provisioner", job_id = %journal.job_id, serial = journal.serial, kept = receipt.kept, "the state that a killed daemon left is with the server");
+                tracing::info!(target: "provisioner", job_id = %journal.job_id, serial = journal.serial, kept = receipt.kept, "the server has the state of a killed daemon's job");
                 salvaged.clone().remove().await;
                 return;
             }
             Err(drpc::Error::Refused(status)) => {
-                tracing::warn!(target: "provisioner", job_id = %journal.job_id, state = %salvaged.state.path().display(), error = %status, "the server does not take the state that a killed daemon left; it is kept for a week");
+                tracing::warn!(target: "provisioner", job_id = %journal.job_id, state = %salvaged.state.path().display(), error = %status, "the server rejects the state of a killed daemon's job; it is kept for a week");
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, "handing over a state is tried again");
+                tracing::debug!(%error, "retrying to hand over a state");
                 tokio::time::sleep(backoff.next()).await;
             }
         }

@@ -160,10 +160,10 @@ impl Drop for WorkDir {
         if self.keep_state_on_drop.load(Ordering::Relaxed)
             && let Some(left) = self.salvage()
         {
-            tracing::warn!(state = %left.state.path().display(), "the job was given up before its state was with the server; it is kept for a week");
+            tracing::warn!(state = %left.state.path().display(), "the job was aborted before the server had its state; the state is kept for a week");
         }
         if killed > 0 {
-            tracing::info!(killed, "processes that outlived their job were ended");
+            tracing::info!(killed, "killed processes that outlived their job");
         }
         // Processes that were just killed may still be writing; what remains is removed later as stale.
         for _ in 0..3 {
@@ -208,11 +208,11 @@ impl WorkDirClaim {
             // Terraform starts with an empty file.
             if salvaged_state.state.length().is_ok_and(|length| length > 0) {
                 // Only this state says what was created, so it is kept until it is stale or salvaged.
-                tracing::debug!(state = %salvaged_state.state.path().display(), killed, "a job of a killed daemon left a state");
+                tracing::debug!(state = %salvaged_state.state.path().display(), killed, "found the state of a killed daemon's job");
                 left.push(salvaged_state);
                 continue;
             }
-            tracing::warn!(dir = %dir.display(), killed, "a job of a killed daemon is cleared away");
+            tracing::warn!(dir = %dir.display(), killed, "removing the directory of a killed daemon's job");
             if let Err(error) = std::fs::remove_dir_all(&dir) {
                 tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
             }
@@ -247,7 +247,7 @@ impl JobLock {
             }
             std::thread::sleep(LOCK_RETRY_DELAY);
         }
-        Err(std::io::Error::other("somebody holds the lock of a new directory"))
+        Err(std::io::Error::other("another process holds the lock of a new directory"))
     }
 
     /// `None` while another process holds it. The directory need not exist yet.

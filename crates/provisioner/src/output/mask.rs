@@ -64,7 +64,7 @@ impl Masker {
             Ok(finder) => Some(finder),
             Err(error) => {
                 // Reached only with absurdly many or long secrets.
-                tracing::error!(%error, "the job's secrets cannot be searched for; all of its output is masked");
+                tracing::error!(%error, "the job's secrets cannot be searched for; masking all of its output");
                 None
             }
         };

@@ -165,7 +165,7 @@ mod restricted {
                 Running::with(&Server::new(), |config, _| config.isolation = IsolationMode::Required);
             let error = running.ended().await.unwrap_err();
             assert!(matches!(error, RunError::NotIsolated(_)));
-            assert!(error.to_string().contains("namespaces cannot be made"), "{error}");
+            assert!(error.to_string().contains("namespaces cannot be created"), "{error}");
         });
     }
 
@@ -181,7 +181,7 @@ mod restricted {
             let user = std::process::Command::new("unshare").args(["-U", "true"]).status();
             if user.is_ok_and(|status| status.success()) {
                 assert!(
-                    error.ends_with("directories cannot be hidden: Operation not permitted (os error 1)"),
+                    error.ends_with("directories cannot be masked: Operation not permitted (os error 1)"),
                     "{error}"
                 );
             }

@@ -138,7 +138,7 @@ async fn a_limit_of_the_machine_is_not_taken_for_a_wrong_program() {
     });
     let status = tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap().unwrap();
     let detail = &status.health.problem().unwrap().detail;
-    assert!(detail.contains("no further process or thread can be made (ulimit -u: "), "{detail}");
+    assert!(detail.contains("no further process or thread can be created (ulimit -u: "), "{detail}");
     assert!(!detail.contains("is not a terraform program"), "{detail}");
     // The file is unchanged, and is probed again anyway.
     std::fs::remove_file(&limit).unwrap();

@@ -82,7 +82,7 @@ impl Finder {
             for error in
                 self.candidates(environment).await.iter().filter_map(|candidate| candidate.as_ref().err())
             {
-                tracing::warn!(target: "provisioner", %error, "a place of --terraform-path is of no use");
+                tracing::warn!(target: "provisioner", %error, "a path of --terraform-path cannot be used");
             }
         }
     }

@@ -75,7 +75,7 @@ pub enum BinaryError {
     #[error("terraform version {found:?} is too old. required >= \"1.1.0\" ({path}): {HOW_TO_GET}")]
     TooOld { found: String, path: String },
     #[error(
-        "the template requires {required}, and this daemon offers {offered}: change the template, or give the daemon a fitting version with --terraform-path{installing}"
+        "the template requires {required}, and this daemon has {offered}: change the template, or give the daemon a fitting version with --terraform-path{installing}"
     )]
     NoneFits { required: String, offered: String, installing: String },
     #[error("{without}; installing one failed: {reason}")]

@@ -52,7 +52,9 @@ impl fmt::Display for TemplateRequirements {
             .iter()
             .map(|requirement| format!("{:?} ({})", requirement.constraint.to_string(), requirement.place))
             .collect();
-        words.extend(self.opentofu_only_file.iter().map(|file| format!("OpenTofu, as only it reads {file}")));
+        words.extend(
+            self.opentofu_only_file.iter().map(|file| format!("OpenTofu, because only it reads {file}")),
+        );
         f.write_str(&words.join(" and "))
     }
 }

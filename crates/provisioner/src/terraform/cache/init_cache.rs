@@ -200,7 +200,7 @@ impl InitCache {
             return false;
         }
         if !self.has_valid_seal(&manifest, &entry) {
-            tracing::warn!(entry = %entry.display(), "a kept directory, or a provider of it in the plugin cache, is not what was kept; the template is initialised again");
+            tracing::warn!(entry = %entry.display(), "an entry of the init cache, or a provider of it in the plugin cache, was changed; the template is initialized again");
             let _ = std::fs::remove_dir_all(&entry);
             return false;
         }
@@ -215,7 +215,7 @@ impl InitCache {
                 true
             }
             Err(error) => {
-                tracing::warn!(entry = %entry.display(), %error, "a kept directory cannot be used");
+                tracing::warn!(entry = %entry.display(), %error, "an entry of the init cache cannot be used");
                 let _ = std::fs::remove_dir_all(dir.join(DATA));
                 false
             }
@@ -253,7 +253,7 @@ impl InitCache {
         let data = dir.join(DATA);
         if is_plain_dir(dir, Path::new(DATA)) {
             if total_bytes(&data)? > MAX_BYTES {
-                return Err(std::io::Error::other("it is too large to be kept"));
+                return Err(std::io::Error::other("it is too large for the cache"));
             }
             copy_tree(&data, &new.join(DATA))?;
             // Only these links are followed; the targets of others are not the daemon's concern.
@@ -284,7 +284,7 @@ impl InitCache {
                 && age.is_some_and(|age| age > MAX_UNUSED)
                 && let Err(error) = std::fs::remove_dir_all(entry.path())
             {
-                tracing::debug!(%error, "an unused kept directory could not be removed");
+                tracing::debug!(%error, "an unused entry of the init cache could not be removed");
             }
         }
     }

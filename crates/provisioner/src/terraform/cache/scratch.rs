@@ -61,7 +61,7 @@ impl ScratchDirs {
                 && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && let Err(error) = fs::remove_dir_all(&dir)
             {
-                tracing::warn!(dir = %dir.display(), %error, "a half-made download could not be removed");
+                tracing::warn!(dir = %dir.display(), %error, "an unfinished download could not be removed");
             }
         }
     }
@@ -76,7 +76,7 @@ impl ScratchDir {
 impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!(dir = %self.dir.display(), %error, "a directory for downloads could not be removed");
+            tracing::warn!(dir = %self.dir.display(), %error, "a scratch directory could not be removed");
         }
     }
 }

@@ -93,7 +93,7 @@ impl Seals {
         }
         let hash = content(dir, &before)?;
         if FileStamp::sorted_in(dir, MAX_FILES)? != before {
-            return Err(Error::other("it is changed while it is read"));
+            return Err(Error::other("it changed while it was read"));
         }
         let mut read = read();
         if read.len() >= MAX_CACHED {

@@ -32,14 +32,14 @@ impl StartFailure {
     }
 }
 
-const NO_MEMORY: &str =
-    "there is not enough memory for it: give the machine, the container or the unit of the daemon more";
+const NO_MEMORY: &str = "there is not enough memory: give the daemon's machine, container or unit more";
 
-const FORBIDDEN: &str = "the system forbids it (operation not permitted): look at the filter of system calls (seccomp) and the security module (SELinux, AppArmor) of the daemon's container or unit";
+const FORBIDDEN: &str = "the system forbids it (operation not permitted): check the seccomp filter and the security module (SELinux, AppArmor) of the daemon's container or unit";
 
-const FILTERED: &str = "a filter of system calls (seccomp) ended it: allow the daemon's container or unit the calls of ordinary programs";
+const FILTERED: &str =
+    "a seccomp filter killed it: allow the daemon's container or unit the system calls of ordinary programs";
 
-const KILLED: &str = "it was killed from outside, as the system does when memory runs out: look at the memory limit of the daemon's container or unit, and of the job (--job-memory-mib)";
+const KILLED: &str = "it was killed from outside, as the system does when memory runs out: check the memory limit of the daemon's container or unit, and of the job (--job-memory-mib)";
 
 /// Why the system did not start a program.
 pub(crate) fn from_spawn_error(program: &Path, error: &io::Error) -> StartFailure {
@@ -123,7 +123,7 @@ fn from_output(text: &str) -> Option<StartFailure> {
     }
     if has("fork/exec") && has("permission denied") {
         return Some(StartFailure::permanent(
-            "a program that was to be started may not be: look whether the daemon's cache directory, or TMPDIR, is mounted with noexec",
+            "a program may not be started: check whether the daemon's cache directory or TMPDIR is mounted with noexec",
         ));
     }
     if has("fork/exec") && has("operation not permitted") {
@@ -148,7 +148,7 @@ fn too_many_processes() -> String {
         vec![user.map_or_else(|| "ulimit -u: unlimited".to_owned(), |limit| format!("ulimit -u: {limit}"))];
     limits.extend(control_group().as_deref().and_then(pids_of_group));
     format!(
-        "no further process or thread can be made ({}): raise the limit of the daemon's user, container or unit, or of the job (--job-processes)",
+        "no further process or thread can be created ({}): raise the limit of the daemon's user, container or unit, or of the job (--job-processes)",
         limits.join(", ")
     )
 }
@@ -175,7 +175,7 @@ fn not_permitted(mode: Option<u32>, flags: Option<StatVfsMountFlags>) -> &'stati
     if mode.is_some_and(|mode| mode & 0o111 == 0) {
         "it is not executable: chmod +x helps"
     } else if flags.is_some_and(|flags| flags.contains(StatVfsMountFlags::NOEXEC)) {
-        "its file system is mounted with noexec: put it elsewhere, or mount that without"
+        "its file system is mounted with noexec: move the program, or remount without noexec"
     } else {
         "permission denied: the daemon's user may not run it, or may not enter a directory above it"
     }
@@ -206,7 +206,7 @@ fn wrong_format(program: &Path) -> String {
                 Some((_, machine)) if *machine != own => {
                     format!("it is built for {machine}, and this machine is {own}")
                 }
-                _ => format!("it is damaged, or of a kind that this machine ({own}) cannot run"),
+                _ => format!("it is damaged, or this machine ({own}) cannot run its format"),
             }
         }
         [0xcf, 0xfa, 0xed, 0xfe, ..] | [0xca, 0xfe, 0xba, 0xbe, ..] => {
@@ -226,8 +226,7 @@ fn no_interpreter(program: &Path) -> String {
             let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
             format!("it is a script whose interpreter is missing: {}", String::from_utf8_lossy(line).trim())
         }
-        None => "its dynamic loader is missing: it is built for another C library than this machine has"
-            .to_owned(),
+        None => "its dynamic loader is missing: it is built for another C library".to_owned(),
     }
 }
 
@@ -305,7 +304,7 @@ mod tests {
     fn limits_of_the_machine_are_no_fault_of_the_program() {
         let program = Path::new("/bin/sh");
         for (errno, wanted) in [
-            (Errno::AGAIN, "no further process or thread can be made (ulimit -u: "),
+            (Errno::AGAIN, "no further process or thread can be created (ulimit -u: "),
             (Errno::NOMEM, "not enough memory"),
             (Errno::MFILE, "ulimit -n"),
             (Errno::TXTBSY, "still writing"),

@@ -32,13 +32,13 @@ const NEXT_STEP: &str = "name a mirror that can be reached with --terraform-mirr
 pub(crate) enum FetchError {
     #[error(transparent)]
     SetUp(#[from] HttpClientError),
-    #[error("{0} is no address: {NEXT_STEP}")]
+    #[error("{0} is not an address: {NEXT_STEP}")]
     Address(url::ParseError),
     #[error("{url} cannot be fetched: {reason}: {NEXT_STEP}")]
     Failed { url: String, reason: String },
     #[error("{url} cannot be fetched: the server answers {status}: {NEXT_STEP}")]
     Status { url: String, status: u16 },
-    #[error("{url} is longer than {limit} bytes; this is not what was expected there")]
+    #[error("{url} is longer than {limit} bytes; it is not the expected file")]
     TooLong { url: String, limit: u64 },
     #[error("{}: {reason}", path.display())]
     Disk { path: PathBuf, reason: std::io::Error },
@@ -116,7 +116,7 @@ impl ReleaseServer {
     }
 
     fn timed_out(&self, url: &Url) -> FetchError {
-        let reason = format!("the server said nothing for {} s", self.read_timeout.as_secs_f32());
+        let reason = format!("the server sent nothing for {} s", self.read_timeout.as_secs_f32());
         FetchError::Failed { url: without_credentials(url), reason }
     }
 

@@ -66,7 +66,7 @@ impl std::fmt::Debug for InstallConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
     #[error(
-        "the address of the mirror is not one ({0}): it looks like {RELEASES}, with index.json right below it"
+        "the address of the mirror is invalid ({0}): it must look like {RELEASES}, with index.json right below it"
     )]
     NotAnAddress(url::ParseError),
     #[error("the address of the mirror begins with {0:?}: it must begin with https:// or http://")]
@@ -99,19 +99,19 @@ impl InstallConfig {
 pub(crate) enum InstallError {
     #[error(transparent)]
     Fetch(#[from] fetch::FetchError),
-    #[error("the signature of {file} is not right: {reason}; nothing was installed")]
+    #[error("the signature of {file} is invalid: {reason}; nothing was installed")]
     Signature { file: String, reason: openpgp::Error },
     #[error(transparent)]
     Release(#[from] release::ReleaseError),
     #[error(
-        "the SHA-256 of {file} is {found}, but its signed list says {wanted}; nothing was installed: look at the mirror, or at what stands in between"
+        "the SHA-256 of {file} is {found}, but its signed list says {wanted}; nothing was installed: check the mirror and the proxies before it"
     )]
     Checksum { file: String, found: String, wanted: String },
     #[error("{0}")]
     Archive(String),
     #[error("{}: {reason}", path.display())]
     Disk { path: PathBuf, reason: std::io::Error },
-    #[error("{0} (tried less than half a minute ago)")]
+    #[error("{0} (tried less than 30 seconds ago)")]
     Recently(String),
 }
 
@@ -165,7 +165,7 @@ impl Installer {
         if let Some(reason) = self.failed_recently(required) {
             return Err(InstallError::Recently(reason));
         }
-        tracing::info!(target: "provisioner", %reason, "a terraform is looked for to be installed");
+        tracing::info!(target: "provisioner", %reason, "installing terraform");
         let installed = self.install_locked(required, progress).await;
         let failure =
             installed.as_ref().err().map(|error| (Instant::now(), required.clone(), error.to_string()));

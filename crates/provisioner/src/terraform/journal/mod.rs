@@ -60,7 +60,7 @@ impl Journal {
         let changes = match FileWatcher::of(&file.path()) {
             Ok(changes) => changes,
             Err(error) => {
-                tracing::warn!(job_id = self.job.job_id(), %error, "the state cannot be followed; it is sent at the job's end");
+                tracing::warn!(job_id = self.job.job_id(), %error, "the state file cannot be watched; the state is sent at the job's end");
                 return;
             }
         };
@@ -85,7 +85,7 @@ impl Journal {
                 tracing::warn!(
                     job_id = self.job.job_id(),
                     serial = newest.stamp.serial,
-                    "the state file is torn; the state before it counts"
+                    "the state file is incomplete; using the last complete state"
                 );
                 newest.bytes.clone()
             }
@@ -129,9 +129,9 @@ impl Follower {
                     match result {
                         Ok(true) => {}
                         // This server does not accept states; the next connection may.
-                        Ok(false) => tracing::debug!("the server takes no journal"),
+                        Ok(false) => tracing::debug!("the server does not accept states"),
                         Err(CallError::JobEnded(_)) => return,
-                        Err(error) => tracing::warn!(job_id = self.job.job_id(), %error, "the server does not take a state"),
+                        Err(error) => tracing::warn!(job_id = self.job.job_id(), %error, "the server rejects a state"),
                     }
                     false
                 }

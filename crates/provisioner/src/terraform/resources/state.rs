@@ -129,7 +129,7 @@ struct StateInstance {
 /// A state that Terraform could not parse. Terraform itself would report a misleading error about a lock.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the workspace's state is no Terraform state ({0}): put a good one in its place with `coder state push`, or forget the workspace's resources with `coder delete --orphan`"
+    "the workspace's state is not a Terraform state ({0}): replace it with `coder state push`, or forget the workspace's resources with `coder delete --orphan`"
 )]
 pub(crate) struct InvalidState(serde_json::Error);
 

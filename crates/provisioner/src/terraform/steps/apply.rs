@@ -63,7 +63,7 @@ impl Steps<'_> {
             let written =
                 blocking(move || place.write(&snapshot).map_err(|error| failed("write statefile", error)));
             if let Err(error) = written.await {
-                tracing::warn!(error = %error.message, "a torn state stays in its place");
+                tracing::warn!(error = %error.message, "an incomplete state file could not be replaced");
             }
         }
         state

@@ -67,7 +67,7 @@ impl Steps<'_> {
             let (prepared, key) = (self.tools.cache.init_cache.clone(), key.clone());
             blocking(move || {
                 if let Err(error) = prepared.store(&key, &dir, now) {
-                    tracing::debug!(%error, "an initialised directory is not kept");
+                    tracing::debug!(%error, "an initialized directory could not be cached");
                 }
                 Ok(())
             })
@@ -272,7 +272,7 @@ impl Steps<'_> {
             let next = attempt + 1;
             tracing::debug!(%error, "init is tried again");
             let message = format!(
-                "Initializing failed for a reason that may pass; trying again in {} s (attempt {next} of {MAX_ATTEMPTS})",
+                "Initializing failed for a reason that may be temporary; trying again in {} s (attempt {next} of {MAX_ATTEMPTS})",
                 delay.as_secs_f32()
             );
             log.line(LogLevel::Warn, &message).await;

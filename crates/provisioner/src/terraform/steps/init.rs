@@ -103,7 +103,7 @@ impl Steps<'_> {
             }
             BundleStatus::Elsewhere { platforms } => {
                 let message = format!(
-                    "The template is a bundle for {}, and this daemon runs on {}: providers are looked for elsewhere",
+                    "The template is a bundle for {}, and this daemon runs on {}: providers are downloaded as usual",
                     platforms.join(", "),
                     bundle::platform()
                 );
@@ -149,12 +149,12 @@ impl Steps<'_> {
         match found.await {
             Ok(modules) => {
                 for skipped in &modules.skipped {
-                    tracing::warn!(module = %skipped, "a module is too large to be kept with the template version");
+                    tracing::warn!(module = %skipped, "a module is too large to be stored with the template version");
                 }
                 Ok(modules)
             }
             Err(error) => {
-                tracing::warn!(error = %error.message, "the list of modules cannot be read");
+                tracing::warn!(error = %error.message, "the module manifest cannot be read");
                 Ok(Modules::default())
             }
         }
@@ -166,7 +166,7 @@ impl Steps<'_> {
             let reader = self.binary.as_ref().map_or(Reader::Terraform, Binary::reader);
             let dir = self.work.template();
             if !self.work.is_plain("") {
-                return Err(StepError::from("the template's folder was moved away while it was initialized"));
+                return Err(StepError::from("the template's directory was moved while it was initialized"));
             }
             self.root =
                 Some(blocking(move || RootModule::read(&dir, reader).map_err(StepError::from)).await?);

@@ -106,7 +106,7 @@ impl Steps<'_> {
         if seeding.is_new {
             let written = blocking(move || seeding.manifest.write(&template).map_err(StepError::from)).await;
             if let Err(error) = written {
-                tracing::debug!(error = %error.message, "the list of modules is left to terraform");
+                tracing::debug!(error = %error.message, "the module manifest could not be written");
             }
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Steps<'_> {
         let (key, now) = (key.to_owned(), SystemTime::from(self.tools.clock.now()));
         blocking(move || {
             Ok(modules.restore(&name, &key, &template, now).unwrap_or_else(|error| {
-                tracing::debug!(%error, "a module of this machine cannot be used");
+                tracing::debug!(%error, "a cached module cannot be used");
                 None
             }))
         })
@@ -261,7 +261,7 @@ impl Steps<'_> {
             Ok(_) => {}
             Err(error @ CommandError::Canceled) => return Err(failed("initialize terraform", error)),
             Err(error) => {
-                tracing::debug!(%error, "a module is left to terraform");
+                tracing::debug!(%error, "a module could not be fetched; terraform will fetch it");
                 return Ok(false);
             }
         }
@@ -292,7 +292,7 @@ impl Steps<'_> {
                 };
                 match modules.store(&name, dir, entry, now) {
                     Ok(()) => is_kept |= entry.key == ALONE_KEY,
-                    Err(error) => tracing::debug!(%error, key = entry.key, "a module is not kept"),
+                    Err(error) => tracing::debug!(%error, key = entry.key, "a module could not be cached"),
                 }
             }
             Ok(is_kept)

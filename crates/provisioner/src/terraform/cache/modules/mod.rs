@@ -98,10 +98,7 @@ impl ModuleCache {
         let Some(record) = self.record(name) else { return Ok(None) };
         let package = self.root.join(&name.0);
         if !self.seals.verify(&package, &record.known()?, &record.seal) {
-            tracing::warn!(
-                module = record.source,
-                "a module in the cache is not what was fetched; it is fetched again"
-            );
+            tracing::warn!(module = record.source, "a module in the cache was changed; it is fetched again");
             self.remove(name)?;
             return Ok(None);
         }
@@ -142,7 +139,7 @@ impl ModuleCache {
             _ => {}
         }
         if total_bytes(&package)? > MAX_BYTES {
-            return Err(Error::other("it is too large to be kept"));
+            return Err(Error::other("it is too large for the cache"));
         }
         fs::create_dir_all(&self.root)?;
         self.remove_stale(now);

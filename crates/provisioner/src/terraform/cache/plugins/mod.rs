@@ -78,7 +78,7 @@ impl PluginCache {
                 fs::create_dir_all(link.parent().ok_or(ErrorKind::InvalidInput)?)?;
                 std::os::unix::fs::symlink(&package, link)?;
             } else {
-                tracing::warn!(plugin = %package.display(), "a provider in the plugin cache is not what was installed; it is not used");
+                tracing::warn!(plugin = %package.display(), "a provider in the plugin cache was changed; it is not used");
             }
         }
         Ok(staging)

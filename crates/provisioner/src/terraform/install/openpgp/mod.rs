@@ -30,11 +30,11 @@ const MAY_SIGN: u8 = 0x02;
 pub(crate) enum Error {
     #[error("it is not OpenPGP: {0}")]
     Malformed(&'static str),
-    #[error("it is made with key {0}, which is not among the trusted ones")]
+    #[error("it was made with key {0}, which is not trusted")]
     UnknownKey(String),
     #[error("it uses {0}, which is not supported")]
     Unsupported(&'static str),
-    #[error("it does not belong to this file")]
+    #[error("it does not match this file")]
     Wrong,
     #[error("key {0} was not valid when it was made")]
     NotValidThen(String),
@@ -91,7 +91,7 @@ impl Keys {
 
     fn check(&self, data: &[u8], signature: &Signature) -> Result<(), Error> {
         if signature.kind != kind::DATA {
-            return Err(Error::Unsupported("a signature of something else than a file"));
+            return Err(Error::Unsupported("a signature type that is not for files"));
         }
         let issuer = signature.issuer.ok_or(Error::Malformed("it does not name its key"))?;
         let named = hex::encode_upper(issuer);
@@ -254,9 +254,9 @@ mod tests {
     fn signatures_that_are_not_right_are_refused() {
         for (signature, wanted) in [
             (TOO_LATE, "was not valid when it was made"),
-            (BY_REVOKED, "which is not among the trusted ones"),
-            (BY_STRANGER, "which is not among the trusted ones"),
-            (TEXT_MODE, "a signature of something else than a file"),
+            (BY_REVOKED, "which is not trusted"),
+            (BY_STRANGER, "which is not trusted"),
+            (TEXT_MODE, "a signature type that is not for files"),
             (WITH_SHA1, "a hash that is not SHA-2"),
             (b"", "there is no signature in it"),
         ] {

@@ -40,7 +40,7 @@ pub(super) enum Packet {
 /// Reads from the front of a slice.
 struct PacketReader<'a>(&'a [u8]);
 
-const CUT: Error = Error::Malformed("it is cut off");
+const CUT: Error = Error::Malformed("it is truncated");
 
 impl<'a> PacketReader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
@@ -76,7 +76,7 @@ pub(super) fn all(bytes: &[u8]) -> Result<Vec<Packet>, Error> {
     while !reader.0.is_empty() {
         let header = reader.byte()?;
         if header & 0x80 == 0 {
-            return Err(Error::Malformed("there is something between the packets"));
+            return Err(Error::Malformed("there is data between the packets"));
         }
         let is_new = header & 0x40 != 0;
         let tag = if is_new { header & 0x3f } else { header >> 2 & 0x0f };
@@ -180,7 +180,7 @@ impl Signature {
                 // A version and a fingerprint, whose last eight bytes are the key id.
                 (33, _) if content.0.len() == 21 => self.issuer = content.0[13..].try_into().ok(),
                 (_, true) if is_critical => {
-                    return Err(Error::Unsupported("a condition that must not be passed over"));
+                    return Err(Error::Unsupported("a critical subpacket that is unknown"));
                 }
                 _ => {}
             }
