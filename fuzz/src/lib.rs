@@ -2,16 +2,13 @@
 //! crate makes anything public for fuzzing.
 #![allow(dead_code, unused_imports, reason = "parts of other crates without their surroundings")]
 
-#[path = "../../crates/provisioner/src/archive.rs"]
-mod archive;
 #[path = "../../crates/provisioner/src/decoders.rs"]
 mod daemon;
 #[path = "../../crates/coder/src/duration.rs"]
 mod duration;
-#[path = "../../crates/provisioner/src/mask.rs"]
-mod mask;
-#[path = "../../crates/provisioner/src/rows.rs"]
-mod rows;
+mod files;
+#[path = "../../crates/provisioner/src/output/mod.rs"]
+mod output;
 #[path = "../../crates/source/tests/it/decoders.rs"]
 mod source;
 #[path = "../../crates/api/tests/it/decoders.rs"]

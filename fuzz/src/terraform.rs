@@ -1,20 +1,14 @@
-//! Terraform's output as the daemon reads it.
+//! Terraform's output and templates as the daemon reads them.
 
-#[path = "../../crates/provisioner/src/terraform/convert/mod.rs"]
-pub(crate) mod convert;
-#[path = "../../crates/provisioner/src/terraform/events.rs"]
-pub(crate) mod events;
-#[path = "../../crates/provisioner/src/terraform/graph.rs"]
-pub(crate) mod graph;
-#[path = "../../crates/provisioner/src/terraform/lines.rs"]
-pub(crate) mod lines;
-#[path = "../../crates/provisioner/src/terraform/literal.rs"]
-mod literal;
-#[path = "../../crates/provisioner/src/terraform/parse/mod.rs"]
-pub(crate) mod parse;
-#[path = "../../crates/provisioner/src/terraform/plan.rs"]
-pub(crate) mod plan;
-#[path = "../../crates/provisioner/src/terraform/state.rs"]
-pub(crate) mod state;
-#[path = "../../crates/provisioner/src/terraform/stitch.rs"]
-pub(crate) mod stitch;
+pub(crate) mod command {
+    #[path = "../../../../crates/provisioner/src/terraform/command/events.rs"]
+    pub(crate) mod events;
+}
+#[path = "../../crates/provisioner/src/terraform/resources/mod.rs"]
+pub(crate) mod resources;
+pub(crate) mod template {
+    #[path = "../../../../crates/provisioner/src/terraform/template/literal.rs"]
+    pub(crate) mod literal;
+    #[path = "../../../../crates/provisioner/src/terraform/template/parse/mod.rs"]
+    pub(crate) mod parse;
+}
