@@ -168,7 +168,7 @@ impl Dialer<'_> {
         let request = self.held_jobs.attach_request(granted.has(Extension::Resume));
         let attaching = tokio::time::timeout(ATTACH_TIMEOUT, connection.extensions().attach(&request));
         let response = attaching.await.unwrap_or(Err(drpc::Error::Stalled))?;
-        self.held_jobs.attached(&request, response, connection);
+        self.held_jobs.apply_attach_response(&request, response, connection);
         Ok(())
     }
 }

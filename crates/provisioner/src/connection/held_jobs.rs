@@ -1,7 +1,7 @@
 //! The jobs that this daemon runs, and what proves that it holds them: the session, the job tokens, and the
 //! sequence numbers of log lines (docs/extensions.md).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +9,8 @@ use coder_wire::drpc;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HeldJob, HoldRequest, JobVerdict, Verdict,
 };
-use coder_wire::extension::{Extension, SESSION_SIZE, MAX_TOKEN_SIZE};
+use coder_wire::extension::{Extension, MAX_TOKEN_SIZE, SESSION_SIZE};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::{CallError, Connection};
@@ -107,7 +108,7 @@ pub(crate) struct Hold {
     pub(crate) job_id: String,
     cancel: Cancel,
     state: Mutex<HoldState>,
-    over: watch::Sender<Option<JobEnd>>,
+    end: watch::Sender<Option<JobEnd>>,
 }
 
 impl Hold {
@@ -118,11 +119,11 @@ impl Hold {
             sequence: LogSequence::default(),
             record: None,
         };
-        Arc::new(Self { job_id, cancel, state: Mutex::new(state), over: watch::Sender::new(None) })
+        Arc::new(Self { job_id, cancel, state: Mutex::new(state), end: watch::Sender::new(None) })
     }
 
     fn state(&self) -> MutexGuard<'_, HoldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn sequence<T>(&self, change: impl FnOnce(&mut LogSequence) -> T) -> T {
@@ -189,12 +190,12 @@ impl Hold {
     }
 
     /// The daemon no longer holds the job; its programs are interrupted.
-    pub(crate) fn end(&self, over: JobEnd) {
-        self.over.send_if_modified(|current| {
+    pub(crate) fn end(&self, end: JobEnd) {
+        self.end.send_if_modified(|current| {
             let first = current.is_none();
             if first {
-                tracing::warn!(target: "provisioner", job_id = %self.job_id, reason = over.reason(), "the server has ended the job");
-                *current = Some(over);
+                tracing::warn!(target: "provisioner", job_id = %self.job_id, reason = end.reason(), "the server has ended the job");
+                *current = Some(end);
             }
             first
         });
@@ -205,15 +206,15 @@ impl Hold {
         self.cancel.request(urgency);
     }
 
-    pub(crate) fn over(&self) -> Option<JobEnd> {
-        self.over.borrow().clone()
+    pub(crate) fn end_reason(&self) -> Option<JobEnd> {
+        self.end.borrow().clone()
     }
 
     /// Waits until the daemon no longer holds the job.
     pub(crate) async fn wait_for_end(&self) -> JobEnd {
-        let mut receiver = self.over.subscribe();
-        match receiver.wait_for(Option::is_some).await.map(|over| over.clone()) {
-            Ok(Some(over)) => over,
+        let mut receiver = self.end.subscribe();
+        match receiver.wait_for(Option::is_some).await.map(|end| end.clone()) {
+            Ok(Some(end)) => end,
             // The sender lives as long as `self`.
             _ => std::future::pending().await,
         }
@@ -242,7 +243,7 @@ pub(crate) struct HeldJobs(Mutex<Inner>);
 
 impl HeldJobs {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds a job until the returned guard is dropped.
@@ -272,7 +273,7 @@ impl HeldJobs {
             HeldJob { job_id: hold.job_id.clone(), token, next_sequence: state.sequence.front }
         };
         // Jobs that have ended are not attached again.
-        let jobs = inner.jobs.iter().filter(|hold| resumes && hold.over().is_none());
+        let jobs = inner.jobs.iter().filter(|hold| resumes && hold.end_reason().is_none());
         AttachRequest { session: inner.session.clone(), jobs: jobs.map(job).collect() }
     }
 
@@ -358,7 +359,7 @@ mod tests {
         let job = held_jobs.take("j", cancel.clone());
         job.hold.end(JobEnd::Lost("first".to_owned()));
         job.hold.end(JobEnd::Ended("second".to_owned()));
-        assert_eq!(job.hold.over(), Some(JobEnd::Lost("first".to_owned())));
+        assert_eq!(job.hold.end_reason(), Some(JobEnd::Lost("first".to_owned())));
         assert!(cancel.is_requested());
         assert!(held_jobs.attach_request(true).jobs.is_empty(), "it is not asked for again");
         assert!(held_jobs.find("j").is_some());

@@ -22,8 +22,7 @@ use coder_wire::mux;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::connection::compatibility;
-use crate::connection::held_jobs::{HeldJobs, Hold};
+use self::held_jobs::{HeldJobs, Hold};
 use crate::job::salvage;
 use crate::job::salvage::SalvagedState;
 
@@ -61,7 +60,7 @@ pub(crate) enum CallError {
     Closed,
     /// The daemon no longer holds the job.
     #[error("the server has ended the job: {0}")]
-    Over(String),
+    JobEnded(String),
 }
 
 impl From<daemon::Error> for CallError {

@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use coder_wire::extension::{MAX_PROBLEM_SIZE, MAX_PROBLEM_DETAIL_SIZE};
-use tokio::sync::check_forever;
+use coder_wire::extension::{MAX_PROBLEM_DETAIL_SIZE, MAX_PROBLEM_SIZE};
+use tokio::sync::watch;
 
 use super::status::Status;
 use crate::connection::Backoff;
@@ -77,7 +77,7 @@ pub(crate) async fn check_forever(
     finder: &Finder,
     environment: &Environment,
     intervals: CheckIntervals,
-    status: &check_forever::Sender<Status>,
+    status: &watch::Sender<Status>,
 ) -> Infallible {
     let mut backoff = Backoff::new(intervals.retry, intervals.longest_retry);
     finder.warn_of_unusable_paths(environment).await;
@@ -112,7 +112,7 @@ pub(crate) async fn check_forever(
 }
 
 /// Stores the health in the status, and returns the previous one. Watchers are notified only of a change.
-fn replace(status: &check_forever::Sender<Status>, health: Health) -> Health {
+fn replace(status: &watch::Sender<Status>, health: Health) -> Health {
     let mut previous = health;
     status.send_if_modified(|status| {
         let differs = status.health != previous;
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_same_health_wakes_nobody() {
-        let sender = check_forever::Sender::new(Status::default());
+        let sender = watch::Sender::new(Status::default());
         let mut receiver = sender.subscribe();
         assert_eq!(replace(&sender, Health::Ready), Health::Unknown);
         assert!(receiver.has_changed().unwrap());

@@ -27,7 +27,7 @@ use crate::files::cache_dir::{self, CacheError};
 use crate::files::file_cache::FileCache;
 use crate::isolation::{IsolationLevel, IsolationMode, IsolationSupport, SandboxConfig};
 use crate::job::JobContext;
-use crate::job::reporter::Pace;
+use crate::job::reporter::UpdateSchedule;
 use crate::job::salvage;
 use crate::job::workdir::WorkDirClaim;
 use crate::metrics::Metrics;
@@ -136,13 +136,13 @@ impl Daemon {
         }
         let first = self.contexts.first().expect("a daemon has at least one slot");
         let (finder, environment) = (Arc::clone(&first.finder), first.environment.clone());
-        let schedule = health::Pace {
+        let schedule = health::CheckIntervals {
             retry: self.config.terraform_retry,
             longest_retry: MAX_TERRAFORM_RETRY.max(self.config.terraform_retry),
             check: self.config.terraform_check,
         };
         let status = self.status.clone();
-        let health_checks = health::watch(&finder, &environment, schedule, &status);
+        let health_checks = health::check_forever(&finder, &environment, schedule, &status);
         let mut claim = self.claim_work_dir().await?;
         let salvaged = claim.as_mut().map(|claim| std::mem::take(&mut claim.salvaged)).unwrap_or_default();
 
@@ -298,7 +298,7 @@ fn context(
         clock: Arc::new(SystemClock),
         work_dir: config.cache_dir.join("work"),
         cache: TerraformCache::open(&config.cache_dir),
-        schedule: Pace {
+        schedule: UpdateSchedule {
             interval: config.update_interval,
             retry: RetryPolicy {
                 connected: Some(config.update_timeout),

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 /// One lock for each key that is locked or waited for; clones share them.
@@ -28,7 +29,7 @@ impl<K: Eq + Hash> KeyedMutex<K> {
     /// Waits until no other task holds this key.
     pub(crate) async fn lock(&self, key: K) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.locks.lock();
             locks.retain(|_, lock| lock.strong_count() > 0);
             let known = locks.get(&key).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
@@ -59,6 +60,6 @@ mod tests {
         drop(first);
         waiting.await.unwrap();
         drop(mutex.lock(3).await);
-        assert_eq!(mutex.locks.lock().unwrap().len(), 1, "locks that nobody needs are forgotten");
+        assert_eq!(mutex.locks.lock().len(), 1, "locks that nobody needs are forgotten");
     }
 }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long to wait for a group to become empty, and how often to check.
@@ -27,7 +26,7 @@ impl JobCgroups {
         self.dirs.push(dir.to_owned());
         // Marks the group as used for daemons that start.
         let lock = std::fs::File::open(dir)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        lock.try_lock()?;
         self.locks.push(lock);
         Ok(())
     }
@@ -91,9 +90,8 @@ pub(super) fn remove_stale(parent: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        let is_nobodys = std::fs::File::open(entry.path())
-            .is_ok_and(|group| flock(&group, FlockOperation::NonBlockingLockExclusive).is_ok());
-        if is_nobodys && let Err(error) = end(&entry.path()) {
+        let is_unused = std::fs::File::open(entry.path()).is_ok_and(|group| group.try_lock().is_ok());
+        if is_unused && let Err(error) = end(&entry.path()) {
             tracing::warn!(dir = %entry.path().display(), %error, "a control group of an earlier daemon cannot be removed");
         }
     }

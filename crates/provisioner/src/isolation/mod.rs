@@ -22,7 +22,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub(crate) use groups::JobCgroups;
+pub(crate) use cgroups::JobCgroups;
 pub(crate) use home::JobHome;
 pub(crate) use limits::AppliedLimits;
 pub use limits::JobLimits;

@@ -147,10 +147,10 @@ mod linux {
         let entry = ProcessSetup {
             limits,
             groups: groups.filter_map(|path| c_string(&path)).collect(),
-            sandbox: sandbox.and_then(|sandbox| namespaces(sandbox, command.as_std().get_current_dir())),
+            namespaces: sandbox.and_then(|sandbox| namespaces(sandbox, command.as_std().get_current_dir())),
             ..ProcessSetup::default()
         };
-        let has_init = entry.sandbox.as_ref().is_some_and(|namespaces| namespaces.processes);
+        let has_init = entry.namespaces.as_ref().is_some_and(|namespaces| namespaces.processes);
         let reported = enter(command, entry)?;
         match command.spawn() {
             Ok(child) => {
@@ -351,7 +351,8 @@ mod linux {
             mount_plan: MountPlan { steps, trees: vec![None] },
             dir: CString::new("/").expect("no zero in it"),
         };
-        let entry = ProcessSetup { sandbox: Some(namespaces), probe_only: true, ..ProcessSetup::default() };
+        let entry =
+            ProcessSetup { namespaces: Some(namespaces), probe_only: true, ..ProcessSetup::default() };
         let mut command = Command::new("/proc/self/exe");
         let reported = enter(&mut command, entry).map_err(|error| error.to_string())?;
         let error = match command.as_std_mut().spawn() {

@@ -82,7 +82,7 @@ pub(super) struct ProcessSetup {
     pub(super) groups: Vec<CString>,
     pub(super) limits: Vec<(Resource, u64)>,
     /// `None` to create no namespaces.
-    pub(super) sandbox: Option<Namespaces>,
+    pub(super) namespaces: Option<Namespaces>,
     /// Fail with [`PROBED`] instead of running a program.
     pub(super) probe_only: bool,
 }
@@ -111,7 +111,7 @@ impl ProcessSetup {
         close_inherited();
         let entered = self
             .limit()
-            .and_then(|()| self.sandbox.as_mut().map_or(Ok(()), |namespaces| namespaces.enter(report)));
+            .and_then(|()| self.namespaces.as_mut().map_or(Ok(()), |namespaces| namespaces.enter(report)));
         match entered {
             Ok(()) if self.probe_only => Err(PROBED.into()),
             Ok(()) => Ok(()),
@@ -155,7 +155,7 @@ impl Namespaces {
         if self.processes {
             self.become_init(report).map_err(|error| (SetupStage::Processes, error))?;
         }
-        if self.protect_kernel_files_ {
+        if self.protect_kernel_files {
             protect_kernel_files().map_err(|error| (SetupStage::Mounts, error))?;
         }
         for capability in DROPPED_CAPABILITIES {

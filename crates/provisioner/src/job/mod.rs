@@ -6,6 +6,7 @@ mod import;
 pub(crate) mod orphans;
 mod outcome;
 pub(crate) mod program_report;
+mod report;
 pub(crate) mod reporter;
 pub(crate) mod salvage;
 mod secrets;
@@ -23,7 +24,8 @@ use coder_wire::messages::provisionerd as pb;
 use futures_util::FutureExt as _;
 use pb::acquired_job::Type;
 
-pub(crate) use self::outcome::{JobFailure, JobResult, fail_now};
+use self::outcome::{JobFailure, JobResult};
+use self::salvage::SalvagedState;
 use crate::cancel::{Cancel, Shutdown, Stop, Urgency};
 use crate::connection::held_jobs::{JobEnd, RunningJob};
 use crate::connection::{CallError, ConnectionHandle, JobClient};
@@ -31,11 +33,9 @@ use crate::files::file_cache::FileCache;
 use crate::isolation::{IsolationLevel, SandboxConfig};
 use crate::job::program_report::ProgramReport;
 use crate::job::reporter::{Reporter, UpdateSchedule};
-use crate::job::workdir;
 use crate::job::workdir::WorkDir;
 use crate::metrics::Metrics;
 use crate::output::mask::Secrets;
-use crate::salvaged::SalvagedState;
 use crate::terraform::binary::Finder;
 use crate::terraform::cache::TerraformCache;
 use crate::terraform::command::environment::Environment;
@@ -148,13 +148,13 @@ pub(crate) async fn run(
     cancel: Cancel,
     shutdown: &Shutdown,
 ) {
-    let held = &running_job.held;
+    let held = &running_job.hold;
     let client = JobClient::new(client.clone(), Arc::clone(held));
     let job_id = client.job_id();
     if job.provisioner != PROVISIONER {
         let reason =
             format!("this daemon has no provisioner of type {:?}, only {PROVISIONER:?}", job.provisioner);
-        fail_now(&client, shutdown, &reason).await;
+        report::fail_now(&client, shutdown, &reason).await;
         return;
     }
     let measured = context.metrics.started(&job);
@@ -181,7 +181,7 @@ pub(crate) async fn run(
         Ok(ended) => {
             reporter.stage("Cleaning Up").await;
             reporter.flush().await;
-            reports.program.settle().await;
+            reports.program.finish().await;
             ended
         }
         // No further updates after an abort (wire-protocol 5.11).
@@ -207,7 +207,7 @@ pub(crate) async fn run(
     let result = result.map_err(|failure| failure.masked(&secrets.masker()));
     measured.ended(result.is_ok());
     let state = outcome::state_of(&result);
-    let reports = held.over().is_some() || outcome::report(&client, shutdown, result).await;
+    let reports = held.end_reason().is_some() || report::report(&client, shutdown, result).await;
     match salvaged {
         Some(salvaged) => settle_state(&client, salvaged, reports).await,
         None if !reports && !state.is_empty() => keep_state(&client, context.work_dir.clone(), state).await,
@@ -218,7 +218,7 @@ pub(crate) async fn run(
 /// Removes the state on disk when the server has it, hands it over, or keeps it.
 async fn settle_state(client: &JobClient, salvaged: SalvagedState, reports: bool) {
     let (job_id, state) = (client.job_id(), salvaged.state.path());
-    if matches!(client.held().over(), Some(JobEnd::Lost(_))) {
+    if matches!(client.hold().end_reason(), Some(JobEnd::Lost(_))) {
         tracing::warn!(%job_id, state = %state.display(), "the server no longer holds the job; its state is kept here for a week");
         client.salvage_all(salvaged).await;
     } else if reports {
@@ -234,7 +234,7 @@ async fn keep_state(client: &JobClient, work_dir: PathBuf, state: Bytes) {
     match tokio::task::spawn_blocking(move || workdir::keep_state(&work_dir, &state)).await {
         Ok(Ok(salvaged)) => {
             tracing::warn!(%job_id, state = %salvaged.state.path().display(), "the job's state could not be reported; it is kept for a week");
-            client.held().set_record_file(salvaged.record);
+            client.hold().set_record_file(salvaged.record);
         }
         Ok(Err(error)) => {
             tracing::error!(%job_id, %error, "the job's state could neither be reported nor kept")
@@ -316,7 +316,7 @@ async fn run_steps(
         sandbox_config: &context.sandbox_config,
         groups: &groups,
     };
-    client.held().set_record_file(work_dir.record_file());
+    client.hold().set_record_file(work_dir.record_file());
     let log_level = match &kind {
         Type::WorkspaceBuild(build) => build.log_level.as_str(),
         _ => "",
@@ -336,7 +336,7 @@ async fn run_steps(
     let no_orphans = context.sandbox_config.support.level == IsolationLevel::Full;
     let salvaged = tokio::task::spawn_blocking(move || work_dir.finish(no_orphans)).await.ok().flatten();
     if let Some(salvaged) = &salvaged {
-        client.held().set_record_file(salvaged.record.clone());
+        client.hold().set_record_file(salvaged.record.clone());
     }
     WorkOutcome { result, salvaged }
 }

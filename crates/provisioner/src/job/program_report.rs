@@ -1,8 +1,8 @@
 //! Reports which Terraform runs a job, in parallel with the job (docs/extensions.md, ReportProgram).
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::connection::{CallError, JobClient};
@@ -34,7 +34,7 @@ impl ProgramReport {
                 }
             }
         });
-        let earlier = self.task.lock().unwrap_or_else(PoisonError::into_inner).replace(reporting);
+        let earlier = self.task.lock().replace(reporting);
         if let Some(earlier) = earlier {
             earlier.abort();
         }
@@ -42,7 +42,7 @@ impl ProgramReport {
 
     /// Waits for the report for a limited time: the server rejects it after the job's end.
     pub(crate) async fn finish(&self) {
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.task.lock().take();
         if let Some(mut task) = task
             && tokio::time::timeout(FINISH_TIMEOUT, &mut task).await.is_err()
         {
@@ -53,7 +53,7 @@ impl ProgramReport {
 
 impl Drop for ProgramReport {
     fn drop(&mut self) {
-        if let Some(task) = self.task.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(task) = self.task.get_mut() {
             task.abort();
         }
     }

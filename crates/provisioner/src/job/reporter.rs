@@ -6,12 +6,13 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::clock::Clock;
 use coder_wire::messages::provisioner::LogLevel;
 use coder_wire::messages::provisionerd as pb;
+use parking_lot::Mutex;
 use pb::LogSource;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
@@ -164,7 +165,7 @@ impl StageLog {
             return;
         }
         if let Some(buffered) = &self.buffered {
-            let mut buffered = buffered.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut buffered = buffered.lock();
             if buffered.len() < MAX_BUFFERED_LINES {
                 buffered.push((level, text.to_owned()));
                 return;
@@ -182,7 +183,7 @@ impl StageLog {
     /// Logs the buffered lines.
     pub(crate) async fn release(&self) {
         let Some(buffered) = &self.buffered else { return };
-        let lines = std::mem::take(&mut *buffered.lock().unwrap_or_else(PoisonError::into_inner));
+        let lines = std::mem::take(&mut *buffered.lock());
         for (level, text) in lines {
             self.reporter.line(LogSource::Provisioner, level, self.stage, &text).await;
         }

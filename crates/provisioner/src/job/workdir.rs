@@ -1,12 +1,12 @@
 //! The directory of one job, and the cleanup of directories that earlier daemons left behind.
 
+use std::fs::TryLockError;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
 use super::orphans;
@@ -182,7 +182,7 @@ impl Drop for WorkDir {
 pub(crate) struct WorkDirClaim {
     _lock: std::fs::File,
     /// States of jobs whose process was killed.
-    pub(crate) left: Vec<SalvagedState>,
+    pub(crate) salvaged: Vec<SalvagedState>,
 }
 
 impl WorkDirClaim {
@@ -194,10 +194,12 @@ impl WorkDirClaim {
         // A second daemon waits until the first one has cleaned up, so that its new directories are not taken
         // for stale ones.
         let clearing = std::fs::File::create(parent.join("clearing"))?;
-        flock(&clearing, FlockOperation::LockExclusive)?;
+        clearing.lock()?;
         let lock = std::fs::File::create(parent.join("lock"))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Ok(None);
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
         let mut left = Vec::new();
         for dir in job_dirs(&std::path::absolute(parent)?) {
@@ -217,7 +219,7 @@ impl WorkDirClaim {
                 tracing::warn!(dir = %dir.display(), %error, "an old job's directory could not be removed");
             }
         }
-        Ok(Some(Self { _lock: lock, left }))
+        Ok(Some(Self { _lock: lock, salvaged: left }))
     }
 }
 
@@ -256,10 +258,10 @@ impl JobLock {
         let path = dir.with_file_name(name);
         loop {
             let file = std::fs::File::options().write(true).create(true).truncate(false).open(&path)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match file.try_lock() {
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(error.into()),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
             }
             // The previous holder may have removed the file meanwhile.
             if path.metadata().is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
@@ -287,7 +289,7 @@ pub(crate) fn locks(parent: &Path) -> Vec<PathBuf> {
 /// Whether the job of a lock file is still running.
 pub(crate) fn is_held(lock: &Path) -> bool {
     let Ok(file) = std::fs::File::open(lock) else { return false };
-    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::WOULDBLOCK))
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// Removes directories of jobs that were not modified for a week.
@@ -375,11 +377,11 @@ mod tests {
         drop(claim);
         let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(left.exists(), "a state is kept for a while");
-        assert_eq!(claim.left, [salvaged_in(&left)]);
+        assert_eq!(claim.salvaged, [salvaged_in(&left)]);
         drop(claim);
         std::fs::write(left.join(STATE), "").unwrap();
         let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
-        assert!(claim.left.is_empty() && !left.exists(), "nothing had been made");
+        assert!(claim.salvaged.is_empty() && !left.exists(), "nothing had been made");
     }
 
     #[test]
@@ -392,7 +394,7 @@ mod tests {
         let mut program = orphans::spawn_orphan(work.root());
         drop(first);
         let third = WorkDirClaim::take(parent.path()).unwrap().unwrap();
-        assert!(third.left.is_empty() && work.template().is_dir());
+        assert!(third.salvaged.is_empty() && work.template().is_dir());
         assert!(program.try_wait().unwrap().is_none(), "its programs go on");
         let much_later = parent.path().metadata().unwrap().modified().unwrap() + MAX_UNUSED * 2;
         remove_stale(parent.path(), much_later);
@@ -414,7 +416,7 @@ mod tests {
         std::fs::create_dir_all(left.join(TEMPLATE)).unwrap();
         std::os::unix::fs::symlink(&other, left.join(STATE)).unwrap();
         let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
-        assert!(claim.left.is_empty() && !left.exists() && other.exists());
+        assert!(claim.salvaged.is_empty() && !left.exists() && other.exists());
     }
 
     #[test]

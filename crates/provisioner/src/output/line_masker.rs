@@ -76,7 +76,7 @@ impl LineMasker {
         }
         self.waiting.push_back(line);
         let keep = joined.len().saturating_sub(self.masker.reach());
-        let keep = (keep..=joined.len()).find(|&at| joined.is_char_boundary(at)).unwrap_or(joined.len());
+        let keep = joined.ceil_char_boundary(keep);
         if self.tails.len() >= MAX_SOURCES {
             self.tails.clear();
         }

@@ -12,17 +12,16 @@ pub(crate) fn strip_nul(text: &str) -> Cow<'_, str> {
 
 /// Splits a text at line ends and at the row limit.
 pub(crate) fn split_rows(text: &str) -> Vec<&str> {
-    let mut split_rows = Vec::new();
+    let mut rows = Vec::new();
     for mut line in text.split('\n') {
         while line.len() > ROW_BYTES {
-            let end = (0..=ROW_BYTES).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
-            let (now, later) = line.split_at(end);
-            split_rows.push(now);
+            let (now, later) = line.split_at(line.floor_char_boundary(ROW_BYTES));
+            rows.push(now);
             line = later;
         }
-        split_rows.push(line);
+        rows.push(line);
     }
-    split_rows
+    rows
 }
 
 #[cfg(test)]
@@ -34,8 +33,8 @@ mod tests {
         assert_eq!(strip_nul("a\0b"), "ab");
         assert_eq!(split_rows("one\n\ntwo"), ["one", "", "two"]);
         let long = "ä".repeat(ROW_BYTES);
-        let split_rows = split_rows(&long);
-        assert!(split_rows.iter().all(|row| row.len() <= ROW_BYTES));
-        assert_eq!(split_rows.concat(), long);
+        let rows = split_rows(&long);
+        assert!(rows.iter().all(|row| row.len() <= ROW_BYTES));
+        assert_eq!(rows.concat(), long);
     }
 }

@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::unescape;
@@ -279,7 +280,7 @@ struct KnownSecrets {
 
 impl Secrets {
     pub(crate) fn add<'a>(&self, texts: impl IntoIterator<Item = &'a str>) {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.lock();
         let before = current.texts.len();
         current
             .texts
@@ -290,7 +291,7 @@ impl Secrets {
     }
 
     pub(crate) fn masker(&self) -> Arc<Masker> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).masker)
+        Arc::clone(&self.0.lock().masker)
     }
 }
 

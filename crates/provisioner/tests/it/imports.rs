@@ -171,7 +171,7 @@ async fn missing_variables_carry_their_error_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_too_large_for_a_message_are_a_clean_failure() {
-    let Some(real) = terraform() else { return };
+    let real = coder_requirements::require!(program Terraform);
     // Module files are uploaded separately; the rest is still too large and must fail.
     let script = r#"
 "$REAL" "$@" || exit $?

@@ -84,7 +84,7 @@ async fn a_daemon_that_loses_its_terraform_stops_asking() {
     assert!(record.failed.is_empty() && record.acquires >= 2);
 }
 
-/// A daemon that waits for Terraform must still notification that the server refuses it.
+/// A daemon that waits for Terraform must still notice that the server refuses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unhealthy_daemon_that_is_turned_away_ends() {
     let server = Server::new();

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{Notify, OnceCell};
@@ -93,10 +94,7 @@ impl Finder {
     /// # Errors
     /// No program can be used or installed; the message says what to do.
     pub(crate) async fn check(&self, environment: &Environment) -> Result<Binary, BinaryError> {
-        self.probes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|_, probe| probe.get().is_none_or(Result::is_ok));
+        self.probes.lock().retain(|_, probe| probe.get().is_none_or(Result::is_ok));
         if let Some(installer) = &self.installer {
             installer.clear_failure();
         }
@@ -199,23 +197,23 @@ impl Finder {
         let path = tokio::fs::canonicalize(path).await.map_err(|error| unusable(error.to_string()))?;
         let file = tokio::fs::metadata(&path).await.map_err(|error| unusable(error.to_string()))?;
         let identity = (path.clone(), file.len(), file.modified().ok());
-        let probe = {
-            let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = {
+            let mut probes = self.probes.lock();
             // Removes the results of replaced files.
             probes.retain(|other, _| other.0 != path || *other == identity);
-            let probe = probes.entry(identity).or_default();
+            let cell = probes.entry(identity).or_default();
             // A limit of the machine may change at any time.
             let is_expired = |(at, failure): &(Instant, ProbeError)| {
                 matches!(failure, ProbeError::StartFailed(cause) if cause.is_transient)
                     || at.elapsed() > PROBE_RETRY
             };
-            if probe.get().is_some_and(|result| result.as_ref().is_err_and(is_expired)) {
-                *probe = SharedProbe::default();
+            if cell.get().is_some_and(|result| result.as_ref().is_err_and(is_expired)) {
+                *cell = SharedProbe::default();
             }
-            Arc::clone(probe)
+            Arc::clone(cell)
         };
         // Of many jobs at once one probes, and the others wait for the result.
-        let result = probe.get_or_init(|| async {
+        let result = cell.get_or_init(|| async {
             probe(&path, environment).await.map_err(|failure| (Instant::now(), failure))
         });
         let (version, product) = result.await.clone().map_err(|(_, failure)| match failure {
@@ -234,7 +232,7 @@ fn none_fits(required: &TemplateRequirements, available: &[Binary], has_other_ad
     let available: Vec<String> = available.iter().map(ToString::to_string).collect();
     BinaryError::NoneFits {
         required: required.to_string(),
-        available: if available.is_empty() { "nothing".to_owned() } else { available.join(", ") },
+        offered: if available.is_empty() { "nothing".to_owned() } else { available.join(", ") },
         installing: if has_other_advice { "" } else { ", or let it install one (--terraform-install)" }
             .to_owned(),
     }
@@ -397,8 +395,8 @@ mod tests {
 
     fn required(constraint: &str) -> TemplateRequirements {
         let constraint = Constraint::parse(constraint).unwrap();
-        let candidate = "main.tf:3".to_owned();
-        let requirement = VersionRequirement { constraint, candidate, opentofu_only: false, replaced: false };
+        let place = "main.tf:3".to_owned();
+        let requirement = VersionRequirement { constraint, place, opentofu_only: false, replaced: false };
         TemplateRequirements { requirements: vec![requirement], ..TemplateRequirements::default() }
     }
 

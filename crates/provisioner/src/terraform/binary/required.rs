@@ -138,7 +138,7 @@ fn files(dir: &Path) -> Vec<(String, SourceKind)> {
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let source = SourceName::parse(&name)?;
-            let SourceName { opentofu_only, is_json, .. } = source;
+            let SourceName { of_tofu: opentofu_only, is_json, .. } = source;
             let kind = SourceKind { opentofu_only, is_json, is_override: source.is_override() };
             Some((name, kind))
         })

@@ -5,11 +5,11 @@
 //! entry. Providers are links into the plugin cache, as Terraform makes them. An entry and its providers have
 //! seals; an entry with an invalid seal is discarded.
 
+use std::fs::TryLockError;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -22,20 +22,20 @@ use crate::terraform::command::environment::Environment;
 
 pub(crate) const DATA: &str = ".terraform";
 pub(crate) const PROVIDERS: &str = "providers";
-pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
+pub(crate) const LOCK_FILE: &str = ".terraform.lock.hcl";
 const MANIFEST: &str = "manifest.json";
 
 /// Entries that no job has used for this time are removed.
 const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Directories with more files are not cached.
-pub(super) const MAX_FILES: usize = 100_000;
+pub(crate) const MAX_FILES: usize = 100_000;
 
 /// Longer lock files are ignored.
-pub(super) const MAX_LOCK_FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const MAX_LOCK_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Larger directories are not cached; copying them saves nothing.
-pub(super) const MAX_BYTES: u64 = 256 * 1024 * 1024;
+pub(crate) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Waiting for another `init` on this machine: how often to check, and when to continue without the shared
 /// plugin cache. Many templates may wait behind large downloads, and each that continues alone repeats them;
@@ -79,14 +79,14 @@ impl InitKey {
     }
 
     #[cfg(test)]
-    pub(super) fn for_test(name: &str) -> Self {
+    pub(crate) fn for_test(name: &str) -> Self {
         Self(hex::encode(Sha256::digest(name)))
     }
 }
 
 /// The identity of a file; only the kernel sets its change time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileStamp {
+pub(crate) struct FileStamp {
     path: PathBuf,
     size: u64,
     inode: u64,
@@ -106,12 +106,12 @@ impl FileStamp {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// All files below a directory; links count as files.
-    pub(super) fn below(dir: &Path, most: usize, found: &mut Vec<Self>) -> std::io::Result<()> {
+    pub(crate) fn below(dir: &Path, most: usize, found: &mut Vec<Self>) -> std::io::Result<()> {
         let mut pending = vec![dir.to_owned()];
         while let Some(dir) = pending.pop() {
             for entry in dir.read_dir()? {
@@ -129,7 +129,7 @@ impl FileStamp {
     }
 
     /// The same, sorted by path, for comparison.
-    pub(super) fn sorted_in(dir: &Path, most: usize) -> std::io::Result<Vec<Self>> {
+    pub(crate) fn sorted_in(dir: &Path, most: usize) -> std::io::Result<Vec<Self>> {
         let mut found = Vec::new();
         Self::below(dir, most, &mut found)?;
         found.sort_by(|one, other| one.path.cmp(&other.path));
@@ -303,8 +303,10 @@ impl FileLock {
         let until = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let lock = std::fs::File::create(path)?;
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                return Ok(Some(Self { _lock: lock }));
+            match lock.try_lock() {
+                Ok(()) => return Ok(Some(Self { _lock: lock })),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error),
             }
             if tokio::time::Instant::now() >= until {
                 return Ok(None);
@@ -324,7 +326,7 @@ fn copy_lock(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Copies a directory; links stay links.
-pub(super) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+pub(crate) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
     let mut pending = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = pending.pop() {
         std::fs::create_dir_all(&to)?;
@@ -345,7 +347,7 @@ pub(super) fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Total size of the files in a directory, without the targets of links.
-pub(super) fn total_bytes(dir: &Path) -> std::io::Result<u64> {
+pub(crate) fn total_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut files = Vec::new();
     FileStamp::below(dir, MAX_FILES, &mut files)?;
     Ok(files.iter().map(|file| file.size).sum())

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::Result;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
 #[derive(Debug, Clone)]
@@ -44,11 +43,11 @@ impl ScratchDirs {
         self.prepare()?;
         let dir = self.root.join(Uuid::new_v4().to_string());
         let making = File::create(self.lock("installing"))?;
-        flock(&making, FlockOperation::LockExclusive)?;
+        making.lock()?;
         self.remove_stale();
         fs::create_dir(&dir)?;
         let lock = File::open(&dir)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        lock.try_lock()?;
         Ok(ScratchDir { dir, _lock: lock })
     }
 
@@ -58,7 +57,7 @@ impl ScratchDirs {
             let dir = entry.path();
             let Ok(lock) = File::open(&dir) else { continue };
             if entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && lock.try_lock().is_ok()
                 && let Err(error) = fs::remove_dir_all(&dir)
             {
                 tracing::warn!(dir = %dir.display(), %error, "an unfinished download could not be removed");

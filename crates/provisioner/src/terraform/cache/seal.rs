@@ -10,8 +10,9 @@ use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use ring::rand::SecureRandom as _;
 use ring::{digest, hmac, rand};
 
@@ -85,7 +86,7 @@ impl Seals {
 
     fn content(&self, dir: &Path) -> Result<Vec<u8>> {
         let before = FileStamp::sorted_in(dir, MAX_FILES)?;
-        let read = || self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = || self.0.read.lock();
         if let Some(content) = read().get(dir)
             && content.files == before
         {

@@ -22,9 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::environment::{EnvVars, Environment};
 use self::events::Event;
-use self::start_failure;
 use self::timings::{TerraformStep, Timings};
-use super::transient;
 use crate::cancel::{Cancel, Urgency};
 use crate::isolation;
 use crate::isolation::{Process, Sandbox};
@@ -55,8 +53,8 @@ pub(crate) enum CommandError {
     Read(std::io::Error),
     #[error("its output is longer than {CAPTURE_LIMIT_BYTES} bytes")]
     TooLong,
-    #[error("{status}{summarize_errors}")]
-    Exit { status: String, summarize_errors: String },
+    #[error("{status}{summary}")]
+    Exit { status: String, summary: String },
 }
 
 /// What a command has reported so far, besides its log lines.
@@ -99,7 +97,7 @@ impl<'a> EventObserver<'a> {
 
     pub(crate) fn observe(&mut self, event: &Event) {
         self.timings.observe(event, self.clock.now());
-        self.transient |= event.error_text().is_some_and(|text| passing::is_transient(&text));
+        self.transient |= event.error_text().is_some_and(|text| transient::is_transient(&text));
         if let Some(error) = event.error_summary() {
             self.error(error);
         }
@@ -150,7 +148,7 @@ impl Runner<'_> {
         let status = self.finish(&mut child, &ended, reading).await?;
         // Plain text comes from programs that fail before they print diagnostics.
         if observer.errors.is_empty() {
-            observer.transient |= plain_errors.iter().any(|line| passing::is_transient(line));
+            observer.transient |= plain_errors.iter().any(|line| transient::is_transient(line));
             plain_errors.into_iter().for_each(|line| observer.error(line));
         }
         self.check(status, &observer.errors)
@@ -214,7 +212,7 @@ impl Runner<'_> {
         {
             shown = format!("{shown} ({})", cause.text);
         }
-        Err(CommandError::Exit { status: shown, summarize_errors: summarize_errors(errors) })
+        Err(CommandError::Exit { status: shown, summary: summarize_errors(errors) })
     }
 
     /// Reads until the process ends. A cancel interrupts the process once, and kills it after the exit timeout.
@@ -269,25 +267,24 @@ impl Runner<'_> {
 
 /// A summary of the errors, to follow an exit status.
 fn summarize_errors(errors: &[String]) -> String {
-    let mut summarize_errors = String::new();
+    let mut summary = String::new();
     // The general message adds nothing to specific ones.
     let is_informative =
         |error: &&String| errors.len() == 1 || !error.contains(" encountered problems during initiali");
     for error in errors.iter().filter(is_informative) {
-        if summarize_errors.is_empty() {
-            summarize_errors.push_str(": ");
+        if summary.is_empty() {
+            summary.push_str(": ");
         } else {
-            summarize_errors.truncate(summarize_errors.trim_end_matches('.').len());
-            summarize_errors.push_str("; ");
+            summary.truncate(summary.trim_end_matches('.').len());
+            summary.push_str("; ");
         }
-        summarize_errors.push_str(error);
+        summary.push_str(error);
     }
-    if summarize_errors.len() > ERROR_BYTES {
-        let end = (0..=ERROR_BYTES).rev().find(|&at| summarize_errors.is_char_boundary(at)).unwrap_or(0);
-        summarize_errors.truncate(end);
-        summarize_errors.push('…');
+    if summary.len() > ERROR_BYTES {
+        summary.truncate(summary.floor_char_boundary(ERROR_BYTES));
+        summary.push('…');
     }
-    summarize_errors
+    summary
 }
 
 /// A pipe that is closed when it stays silent after its process has ended.
@@ -354,7 +351,7 @@ async fn read_events(
     let mut stitcher = LineMasker::new(log.secrets().clone());
     while let Some(piece) = pieces.next().await? {
         let text = piece.text();
-        let summarize_errors = match Event::parse(&text) {
+        let lines = match Event::parse(&text) {
             Some(event) => {
                 observer.observe(&event);
                 event.lines()
@@ -362,7 +359,7 @@ async fn read_events(
             None if text.trim().is_empty() => Vec::new(),
             None => vec![(LogLevel::Info, text)],
         };
-        for (level, line) in summarize_errors {
+        for (level, line) in lines {
             log_lines(stitcher.push(level, &line), log).await;
         }
     }

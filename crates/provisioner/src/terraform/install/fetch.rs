@@ -128,11 +128,8 @@ impl ReleaseServer {
         if let Some(reason) = refused_certificate(error) {
             return FetchError::Failed { url: without_credentials(url), reason };
         }
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(inner) = cause.source() {
-            cause = inner;
-        }
-        FetchError::Failed { url: without_credentials(url), reason: cause.to_string() }
+        let innermost = error_chain::causes(error).last().map(ToString::to_string);
+        FetchError::Failed { url: without_credentials(url), reason: innermost.unwrap_or_default() }
     }
 }
 

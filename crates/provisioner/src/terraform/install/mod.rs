@@ -9,12 +9,13 @@ mod openpgp;
 mod release;
 mod unpack;
 
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
 use coder_wire::messages::provisioner::LogLevel;
-use rustix::fs::{FlockOperation, flock};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
@@ -172,17 +173,17 @@ impl Installer {
         if let Some((_, _, error)) = &failure {
             tracing::warn!(target: "provisioner", %error, "terraform could not be installed");
         }
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.failed.lock() = failure;
         installed
     }
 
     /// Forgets the last failure, so that the next attempt is real.
     pub(crate) fn clear_failure(&self) {
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.failed.lock() = None;
     }
 
     fn failed_recently(&self, required: &TemplateRequirements) -> Option<String> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock();
         let (at, of, reason) = failed.as_ref()?;
         (of == required && at.elapsed() < FAILURE_MEMORY).then(|| reason.clone())
     }
@@ -288,10 +289,10 @@ async fn lock(path: &Path, progress: &InstallProgress<'_>) -> std::io::Result<st
     let mut reported = false;
     loop {
         let lock = std::fs::File::create(path)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match lock.try_lock() {
             Ok(()) => return Ok(lock),
-            Err(error) if error == rustix::io::Errno::WOULDBLOCK => {}
-            Err(error) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
         }
         if !std::mem::replace(&mut reported, true) {
             progress.report("Waiting for another installation of Terraform on this machine").await;

@@ -3,11 +3,12 @@
 
 mod file_watcher;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use coder_wire::extension::MAX_STATE_SIZE;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -65,13 +66,13 @@ impl Journal {
             }
         };
         let follower = Follower { job: self.job.clone(), file, newest: Arc::clone(&self.newest) };
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         tasks.spawn(follower.run(changes, ended));
     }
 
     /// The latest state that was read while Terraform ran.
     pub(crate) fn newest(&self) -> Option<Bytes> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|newest| newest.bytes.clone())
+        self.newest.lock().as_ref().map(|newest| newest.bytes.clone())
     }
 
     /// The state after Terraform's end: the content of the file, or the last complete state when Terraform was
@@ -80,7 +81,7 @@ impl Journal {
         if StateVersion::of(&file).is_some() {
             return file;
         }
-        match &*self.newest.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.newest.lock() {
             Some(newest) => {
                 tracing::warn!(
                     job_id = self.job.job_id(),
@@ -104,7 +105,7 @@ impl Follower {
     async fn run(self, mut changes: FileWatcher, ended: CancellationToken) {
         // The server already has the initial state.
         let mut sent = self.read().await;
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&sent);
+        self.newest.lock().clone_from(&sent);
         let mut pending: Option<StateSnapshot> = None;
         let mut sending = None;
         let mut over = false;
@@ -163,7 +164,7 @@ impl Follower {
             return true;
         }
         if found != *sent {
-            self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
+            self.newest.lock().clone_from(&found);
             pending.clone_from(&found);
             *sent = found;
         }
@@ -173,7 +174,7 @@ impl Follower {
     async fn read(&self) -> Option<StateSnapshot> {
         let file = self.file.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let bytes = Bytes::from(file.read(STATE as u64).ok()?);
+            let bytes = Bytes::from(file.read(MAX_STATE_SIZE as u64).ok()?);
             Some(StateSnapshot { stamp: StateVersion::of(&bytes)?, bytes })
         });
         reading.await.ok().flatten()

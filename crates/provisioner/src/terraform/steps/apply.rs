@@ -15,7 +15,7 @@ use crate::terraform::resources::state;
 use crate::terraform::resources::state::ShowOutput;
 
 /// A longer state could not be sent, and a job may have enlarged it.
-const MAX_STATE_BYTES: u64 = STATE as u64;
+const MAX_STATE_BYTES: u64 = MAX_STATE_SIZE as u64;
 
 pub(crate) struct ApplyOutput {
     pub(crate) state: Bytes,

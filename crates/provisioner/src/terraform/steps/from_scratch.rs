@@ -24,7 +24,7 @@ use crate::terraform::cache::plugins::PluginCache;
 use crate::terraform::command::environment::EnvVars;
 use crate::terraform::command::events::Event;
 use crate::terraform::command::{CommandError, EventObserver, Runner};
-use crate::terraform::features::TemplateFeatures;
+use crate::terraform::template::features::TemplateFeatures;
 
 /// Attempts of a command, and the growth of the delay between them.
 const MAX_ATTEMPTS: u32 = 4;

@@ -256,7 +256,7 @@ impl Steps<'_> {
             ..runner
         };
         let fetched =
-            runner.capture(&args(["get", "-no-color"]), &self.common_variables(), &log.unreachable()).await;
+            runner.capture(&args(["get", "-no-color"]), &self.common_variables(), &log.silent()).await;
         match fetched {
             Ok(_) => {}
             Err(error @ CommandError::Canceled) => return Err(failed("initialize terraform", error)),
@@ -308,7 +308,7 @@ impl Steps<'_> {
         let runner = Runner { program: Path::new("git"), ..self.runner(Path::new("/")).ok()? };
         let mut variables = self.common_variables();
         variables.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()));
-        let log = self.log(crate::terraform::steps::init::INIT_STAGE).unreachable();
+        let log = self.log(crate::terraform::steps::init::INIT_STAGE).silent();
         let asked = tokio::time::timeout(GIT_PATIENCE, runner.capture(&arguments, &variables, &log));
         let output = asked.await.ok()?.ok()?;
         repository::resolved_commit(&String::from_utf8_lossy(&output))

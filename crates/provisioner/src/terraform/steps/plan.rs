@@ -86,7 +86,7 @@ impl Steps<'_> {
         // The graph depends only on the configuration, so it is computed while Terraform plans.
         let graph_variables = self.common_variables();
         // The plan reports errors of the configuration too, with positions.
-        let graph_log = self.log(GRAPH_STAGE).held();
+        let graph_log = self.log(GRAPH_STAGE).buffered();
         let graphing = self.make_graph(&runner, &graph_variables, &graph_log);
         let (planned, graphed) = tokio::join!(planning, graphing);
         planned.map_err(|error| failed("terraform plan", error))?;

@@ -11,20 +11,20 @@ const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What the root directory of a template may contain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct TemplateFeatures {
+pub(crate) struct TemplateFeatures {
     /// Modules: Terraform fetches remote ones with git and other programs.
-    pub(super) modules: bool,
+    pub(crate) modules: bool,
     /// A backend; some run programs that the template names to authenticate.
-    pub(super) backend: bool,
+    pub(crate) backend: bool,
     /// OpenTofu's encryption, whose keys may come from a program.
-    pub(super) encryption: bool,
+    pub(crate) encryption: bool,
 }
 
 impl TemplateFeatures {
     const ALL: Self = Self { modules: true, backend: true, encryption: true };
 
     /// Scans all files that Terraform or OpenTofu could read. Blocks.
-    pub(super) fn read(dir: &Path) -> Result<Self> {
+    pub(crate) fn read(dir: &Path) -> Result<Self> {
         let mut facts = Self::default();
         for entry in dir.read_dir()? {
             let entry = entry?;

@@ -6,7 +6,7 @@ use hcl_edit::expr::Expression;
 use hcl_edit::template::Element;
 
 /// The text of a string, template or heredoc without interpolations.
-pub(super) fn text(expression: &Expression) -> Option<String> {
+pub(crate) fn text(expression: &Expression) -> Option<String> {
     match expression {
         Expression::String(plain) => Some(plain.value().clone()),
         Expression::StringTemplate(template) => join(template.iter()),
@@ -27,7 +27,7 @@ fn join<'a>(elements: impl Iterator<Item = &'a Element>) -> Option<String> {
 }
 
 /// Quotes a text as an HCL string without interpolations or directives.
-pub(super) fn quote(value: &str) -> String {
+pub(crate) fn quote(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('"');
     let mut chars = value.chars().peekable();

@@ -328,7 +328,7 @@ mod tests {
         };
         assert_eq!(install(None, "program").unwrap(), (false, "program".to_owned()));
         // As `terraform providers lock` computes it for a package with this one file.
-        let own = locked::hash(&plugins.root.join(PACKAGE)).unwrap();
+        let own = lock_file::hash(&plugins.root.join(PACKAGE)).unwrap();
         assert_eq!(own, "h1:pmtQDONBf4T2uhvy0t2XYRzB7Yuo894ux05h6U08iJw=");
         let lock = |version: &str, hash: &str| {
             format!(

@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_keys_of_terraforms_makers_are_read() {
-        let keys = Keys::read(super::super::HASHICORP).unwrap();
+        let keys = Keys::read(super::super::HASHICORP_KEYS).unwrap();
         let ids: Vec<_> = keys.0.iter().map(|trusted| hex::encode_upper(trusted.id)).collect();
         assert_eq!(ids, ["34365D9472D7468F", "B0B441097685B676", "C820C6D5CD27AB87"]);
         // 2026-01-01, and after the expiry of the older subkey.
