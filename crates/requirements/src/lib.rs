@@ -40,6 +40,8 @@ pub enum Requirement {
     ControlGroupsV1,
     /// A hierarchy of control groups (version 2) in which this user may make groups.
     ControlGroupsV2,
+    /// The same, where groups can also get a controller that this process's own group has.
+    ControlGroupControllersV2,
     /// Plans and states with the official conversion of each, in the directory `CODER_TEST_TERRAFORM_FIXTURES`.
     ConversionFixtures,
     /// Captures of the official daemon protocol, in the directory `CODER_TEST_VECTORS`.
@@ -52,7 +54,7 @@ pub enum Requirement {
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Terraform,
         Self::Tofu,
         Self::Go,
@@ -64,6 +66,7 @@ impl Requirement {
         Self::Mounts,
         Self::ControlGroupsV1,
         Self::ControlGroupsV2,
+        Self::ControlGroupControllersV2,
         Self::ConversionFixtures,
         Self::ProtocolCaptures,
         Self::OfficialDaemon,
@@ -85,6 +88,7 @@ impl Requirement {
             Self::Mounts => "mounts",
             Self::ControlGroupsV1 => "control-groups-v1",
             Self::ControlGroupsV2 => "control-groups-v2",
+            Self::ControlGroupControllersV2 => "control-group-controllers-v2",
             Self::ConversionFixtures => "conversion-fixtures",
             Self::ProtocolCaptures => "protocol-captures",
             Self::OfficialDaemon => "official-daemon",
@@ -107,6 +111,9 @@ impl Requirement {
             Self::Mounts => "run as root with CAP_SYS_ADMIN",
             Self::ControlGroupsV1 => "mount control groups of version 1, writable for this user",
             Self::ControlGroupsV2 => "mount control groups of version 2, writable for this user",
+            Self::ControlGroupControllersV2 => {
+                "mount control groups of version 2 with the controller pids, memory, cpu or hugetlb, writable for this user"
+            }
             Self::ConversionFixtures => "set CODER_TEST_TERRAFORM_FIXTURES to their directory",
             Self::ProtocolCaptures => "set CODER_TEST_VECTORS to their directory",
             Self::OfficialDaemon => "set CODER_TEST_REFERENCE_DAEMON to the path of an official binary",
@@ -132,7 +139,8 @@ impl Requirement {
             | Self::Mounts
             | Self::Strace
             | Self::ControlGroupsV1
-            | Self::ControlGroupsV2 => {
+            | Self::ControlGroupsV2
+            | Self::ControlGroupControllersV2 => {
                 Some("the kernel, or the container that the run is in, decides what it permits")
             }
             Self::Terraform | Self::Go | Self::Postgres | Self::Git => None,

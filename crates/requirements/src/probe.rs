@@ -44,6 +44,7 @@ fn look(requirement: Requirement) -> bool {
         Requirement::ControlGroupsV2 => ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
             .iter()
             .any(|root| can_make_group(Path::new(root), "cgroup.events")),
+        Requirement::ControlGroupControllersV2 => can_pass_on_a_controller(),
         Requirement::ConversionFixtures | Requirement::ProtocolCaptures => directory(requirement).is_some(),
         Requirement::OfficialDaemon => program(requirement).is_some(),
         Requirement::OfficialServer => ["CODER_TEST_REFERENCE_SERVER", "CODER_TEST_REFERENCE_TOKEN"]
@@ -114,6 +115,29 @@ fn can_make_group(root: &Path, file: &str) -> bool {
     std::fs::remove_dir(&group).is_ok() && found
 }
 
+/// Whether the groups below this process's own one have a controller, or can get one. What is passed on for the probe is
+/// taken back.
+fn can_pass_on_a_controller() -> bool {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].iter().any(|root| {
+        let group = Path::new(root).join(own);
+        let has = |file: &str, controller: &str| {
+            let list = std::fs::read_to_string(group.join(file)).unwrap_or_default();
+            list.split_whitespace().any(|one| one == controller)
+        };
+        let set = |sign: char, controller: &str| {
+            std::fs::write(group.join("cgroup.subtree_control"), format!("{sign}{controller}")).is_ok()
+        };
+        let controllers = ["pids", "memory", "cpu", "hugetlb"];
+        let Some(controller) = controllers.into_iter().find(|one| has("cgroup.controllers", one)) else {
+            return false;
+        };
+        can_make_group(&group, "cgroup.events")
+            && (has("cgroup.subtree_control", controller) || set('+', controller) && set('-', controller))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,7 +152,12 @@ mod tests {
     #[test]
     fn a_probe_leaves_nothing_behind() {
         let ours = |path: &Path| path.to_string_lossy().contains(&format!("-probe-{}", std::process::id()));
-        for requirement in [Requirement::Mounts, Requirement::ControlGroupsV1, Requirement::ControlGroupsV2] {
+        for requirement in [
+            Requirement::Mounts,
+            Requirement::ControlGroupsV1,
+            Requirement::ControlGroupsV2,
+            Requirement::ControlGroupControllersV2,
+        ] {
             let first = look(requirement);
             assert_eq!(first, look(requirement), "{} is decided by chance", requirement.name());
         }

@@ -1,5 +1,6 @@
 //! The control groups of a job: creation and removal.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,13 +21,17 @@ pub(crate) struct JobCgroups {
 }
 
 impl JobCgroups {
-    /// Creates one more group.
+    /// Creates one more group. Until it is locked, a daemon that starts takes it for a stale one: `WouldBlock` when
+    /// that daemon holds its lock, `NotFound` when that daemon has removed it.
     pub(super) fn add(&mut self, dir: &Path) -> std::io::Result<()> {
         std::fs::create_dir(dir)?;
         self.dirs.push(dir.to_owned());
-        // Marks the group as used for daemons that start.
         let lock = std::fs::File::open(dir)?;
         lock.try_lock()?;
+        // A removed directory can still be locked.
+        if std::fs::metadata(dir)?.ino() != lock.metadata()?.ino() {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
         self.locks.push(lock);
         Ok(())
     }

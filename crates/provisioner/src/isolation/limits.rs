@@ -26,6 +26,9 @@ const CPU_PERIOD_US: f64 = 100_000.0;
 /// controllers.
 const DAEMON_GROUP: &str = "coder-daemon";
 
+/// How often the groups of a job are created when starting daemons take them for stale ones.
+const CREATE_ATTEMPTS: u32 = 20;
+
 /// One limit, as files of a control group.
 #[derive(Debug, Clone, PartialEq)]
 struct CgroupSetting {
@@ -130,10 +133,15 @@ impl AppliedLimits {
 
     /// Creates the groups of one job.
     pub(crate) fn create_groups(&self) -> std::io::Result<JobCgroups> {
-        match self.try_create_groups() {
-            // A daemon that started at this moment took the new group for a stale one.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.try_create_groups(),
-            made => made,
+        let mut attempts = 1;
+        loop {
+            match self.try_create_groups() {
+                // A daemon that started at this moment took the new group for a stale one.
+                Err(error) if is_lost_to_another_daemon(&error) && attempts < CREATE_ATTEMPTS => {
+                    attempts += 1
+                }
+                created => return created,
+            }
         }
     }
 
@@ -230,6 +238,11 @@ impl CgroupPaths {
     }
 }
 
+/// Whether a group was locked or removed before this daemon had locked it.
+fn is_lost_to_another_daemon(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::WouldBlock)
+}
+
 fn can_create_group(dir: &Path) -> bool {
     let trial = dir.join(format!("{PREFIX}{}", Uuid::new_v4()));
     std::fs::create_dir(&trial).is_ok() && std::fs::remove_dir(&trial).is_ok()
@@ -265,6 +278,86 @@ mod tests {
         assert_eq!(AppliedLimits::detect(&JobLimits::default()), AppliedLimits::default());
     }
 
+    /// A daemon that starts removes stale groups, and other daemons create groups at the same moment.
+    #[test]
+    fn groups_are_created_while_another_daemon_removes_stale_ones() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path();
+        let applied = AppliedLimits {
+            parents: vec![CgroupParent { dir: dir.to_owned(), files: Vec::new() }],
+            ..AppliedLimits::default()
+        };
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        let created: Vec<std::io::Result<bool>> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    cgroups::remove_stale(dir);
+                }
+            });
+            let created = (0..500).map(|_| {
+                let groups = applied.create_groups()?;
+                // The other daemon goes through the directory at least once.
+                std::thread::sleep(std::time::Duration::from_micros(100));
+                Ok(groups.dirs()[0].is_dir())
+            });
+            let created = created.collect();
+            is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+            created
+        });
+        for group in created {
+            assert!(group.expect("a group is created"), "a group in use was removed");
+        }
+        assert_eq!(dir.read_dir().unwrap().count(), 0);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn command(script: &str) -> tokio::process::Command {
+        use std::process::Stdio;
+        let mut command = tokio::process::Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// A program that would run without the limits of its job does not start.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_program_does_not_start_when_its_group_has_vanished() {
+        use crate::isolation::{SandboxConfig, spawn};
+        let (parent, job) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut groups = JobCgroups::default();
+        groups.add(&parent.path().join("group")).unwrap();
+        std::fs::remove_dir(parent.path().join("group")).unwrap();
+        let config = SandboxConfig::default();
+        let error = spawn(&mut command("true"), Some(config.for_job(job.path(), &groups))).err();
+        let error = error.expect("the program does not start").to_string();
+        assert!(error.contains("resource limits cannot be set"), "{error}");
+    }
+
+    /// What is left where no group with this controller can be created.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn without_a_group_memory_is_limited_per_process() {
+        use tokio::io::AsyncReadExt as _;
+
+        use crate::isolation::{SandboxConfig, spawn};
+        // `tail` holds all that it is to print.
+        const SCRIPT: &str =
+            "echo $(ulimit -Sd) $(ulimit -Hd); head -c 100000000 /dev/zero | tail -c 100000000 | wc -c";
+        let (job, groups) = (tempfile::tempdir().unwrap(), JobCgroups::default());
+        let printed = async |data_bytes: Option<u64>| {
+            let limits = AppliedLimits { data_bytes, ..AppliedLimits::default() };
+            let config = SandboxConfig { limits, ..SandboxConfig::default() };
+            let mut process = spawn(&mut command(SCRIPT), Some(config.for_job(job.path(), &groups))).unwrap();
+            let (mut stdout, _stderr) = process.pipes();
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).await.unwrap();
+            process.wait().await.unwrap();
+            text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(printed(Some(64 << 20)).await, ["65536 65536", "0"]);
+        assert_eq!(printed(None).await[1], "100000000");
+    }
+
     /// Names the group in which the test below continues in another process.
     #[cfg(target_os = "linux")]
     const GROUP: &str = "CODER_TEST_CONTROL_GROUP";
@@ -290,12 +383,10 @@ mod tests {
     #[test]
     fn a_group_of_version_1_ends_with_what_is_in_it() {
         use std::os::unix::process::ExitStatusExt as _;
+        coder_requirements::require!(ControlGroupsV1);
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let paths = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
-        let Some(dir) = ["pids", "memory", "cpu"].iter().find_map(|name| paths.legacy(name)) else {
-            eprintln!("SKIPPED: control groups of version 1 cannot be made here");
-            return;
-        };
+        let dir = paths.legacy("pids").expect("the kernel permits groups of version 1");
         // In a directory of its own: other tests remove stale groups.
         let base = dir.join(format!("coder-test-{}", Uuid::new_v4()));
         std::fs::create_dir(&base).unwrap();
@@ -319,19 +410,15 @@ mod tests {
         if let Some(base) = std::env::var_os(GROUP) {
             return inside(Path::new(&base));
         }
+        coder_requirements::require!(ControlGroupControllersV2);
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let paths = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
-        let root = paths.unified.filter(|dir| can_create_group(dir));
-        let Some((root, (controller, ..))) = root.and_then(|root| Some((root.clone(), offered(&root)?)))
-        else {
-            eprintln!("SKIPPED: control groups of version 2 cannot be made here, or have no controller");
-            return;
-        };
+        let root = paths.unified.expect("the kernel permits groups of version 2");
+        let (controller, ..) = offered(&root).expect("the kernel has a controller for them");
         let control = root.join("cgroup.subtree_control");
         let enabled = read(control.to_str().unwrap()).split_whitespace().any(|one| one == controller);
-        if !enabled && std::fs::write(&control, format!("+{controller}")).is_err() {
-            eprintln!("SKIPPED: no controller of version 2 can be passed on here");
-            return;
+        if !enabled {
+            std::fs::write(&control, format!("+{controller}")).unwrap();
         }
         let base = root.join(format!("coder-test-{}", Uuid::new_v4()));
         std::fs::create_dir(&base).unwrap();
