@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coder_provisioner::{InstallConfig, TerraformSource};
+use coder_testkit::wait::eventually;
 use coder_wire::messages::provisionerd as pb;
 
 use crate::remote::{Fault, Remote};
@@ -65,11 +66,7 @@ async fn what_a_template_requires_is_installed_once() {
     let remote = Remote::start(releases(), None).await;
     let running = daemon(&server, &remote, dir.path());
     // The newest version when nothing is required, without waiting for a job.
-    let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    while installed(dir.path()) != ["1.10.0"] {
-        assert!(tokio::time::Instant::now() < until, "{:?}", installed(dir.path()));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the newest version is installed", || installed(dir.path()) == ["1.10.0"]).await;
     let jobs = [
         (start(tar(&[("main.tf", PLAIN)])), "1.10.0"),
         (template("~> 1.5.0"), "1.5.7"),

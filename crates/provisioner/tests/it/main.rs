@@ -22,6 +22,7 @@ mod modules;
 mod neighbours;
 mod output;
 mod prepared;
+#[cfg(target_os = "linux")]
 mod promises;
 mod remote;
 mod resume;

@@ -13,20 +13,68 @@ use crate::setup::Running;
 async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, String>) {
     let server = Server::new();
     let running = Running::with(&server, |config, _| config.isolation = isolation);
+    let outside = Outside::new();
     let script = "echo about core $(ulimit -Sc) $(ulimit -Hc)\n\
-                  for kind in pid mnt user; do echo about $kind $(readlink /proc/self/ns/$kind); done\n\
+                  for kind in pid mnt user net ipc; do echo about $kind $(readlink /proc/self/ns/$kind); done\n\
                   echo about first $(cat /proc/1/comm)\n\
                   echo about rights $(sed -n 's/^CapBnd:\\t*//p' /proc/self/status)\n\
                   cut -d ' ' -f 5,6 /proc/self/mountinfo | sed 's/^/about mount:/'\n\
-                  echo about end 1";
-    let lines = said(&server, script).await;
+                  echo about end 1\n";
+    let lines = said(&server, &format!("{script}{}", outside.script())).await;
     let facts = lines.iter().filter_map(|line| {
         let (name, value) = line.split_once("local-exec): about ")?.1.split_once(' ')?;
         Some((name.to_owned(), value.to_owned()))
     });
     let facts: BTreeMap<String, String> = facts.collect();
     assert!(facts.contains_key("end"), "{lines:#?}");
+    outside.was_reached(&facts);
     (running, facts)
+}
+
+/// What passes through at each level: files of `/tmp` and `/dev/shm`, the network with its abstract sockets, and the kernel's
+/// objects of IPC.
+struct Outside {
+    dirs: [tempfile::TempDir; 2],
+    name: String,
+    _socket: std::os::unix::net::UnixListener,
+}
+
+impl Outside {
+    fn new() -> Self {
+        use std::os::linux::net::SocketAddrExt as _;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let name = format!("coder-test-{}", uuid::Uuid::new_v4().simple());
+        let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let dirs = ["/tmp", "/dev/shm"]
+            .map(|parent| tempfile::Builder::new().prefix("coder-test-").tempdir_in(parent).unwrap());
+        for dir in &dirs {
+            std::fs::write(dir.path().join("from-outside"), "").unwrap();
+        }
+        Self { dirs, name, _socket: socket }
+    }
+
+    fn script(&self) -> String {
+        let copy = |dir: &tempfile::TempDir| {
+            let dir = dir.path().display();
+            format!("cp {dir}/from-outside {dir}/from-the-job\n")
+        };
+        let copies: String = self.dirs.iter().map(copy).collect();
+        format!("{copies}echo about sockets $(grep -c '@{}$' /proc/net/unix)", self.name)
+    }
+
+    fn was_reached(&self, facts: &BTreeMap<String, String>) {
+        for dir in &self.dirs {
+            assert!(
+                dir.path().join("from-the-job").exists(),
+                "{} does not pass through",
+                dir.path().display()
+            );
+        }
+        assert_eq!(facts["sockets"], "1", "the abstract socket is seen");
+        for kind in ["net", "ipc"] {
+            assert_eq!(facts[kind], own_namespace(kind), "{kind} passes through");
+        }
+    }
 }
 
 fn own_namespace(kind: &str) -> String {
@@ -88,7 +136,6 @@ async fn job_has_what_the_kernel_offers_unless_asked_otherwise() {
     }
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn job_without_namespaces_of_processes_has_the_rest() {
     use crate::kernel::{Without, without};
@@ -100,7 +147,6 @@ fn job_without_namespaces_of_processes_has_the_rest() {
     });
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn job_of_who_must_not_administer_has_all_of_it() {
     use crate::kernel::{Without, without};
