@@ -39,10 +39,10 @@ fn a_template_reads_neither_the_key_nor_the_session() {
     let mut daemon = server.daemon_that_tries(&elsewhere, "careful", &flags);
     let started = until(PATIENCE, || {
         let log = daemon.log();
-        (log.contains("successfully connected") || log.contains("cannot be kept apart")).then_some(log)
+        (log.contains("successfully connected") || log.contains("cannot be isolated")).then_some(log)
     });
     if !coder_requirements::has(Requirement::Namespaces) {
-        assert!(started.is_some_and(|log| log.contains("cannot be kept apart")));
+        assert!(started.is_some_and(|log| log.contains("cannot be isolated")));
         assert!(!daemon.end().success());
         return;
     }

@@ -8,8 +8,8 @@ use coder_provisioner::{Bundle, TerraformSource, platform};
 use coder_wire::messages::provisioner::{DataUploadType, RichParameterValue, WorkspaceTransition};
 use coder_wire::messages::provisionerd as pb;
 
-use crate::server::{Answer, Server};
-use crate::setup::{
+use crate::fake_server::{Answer, Server};
+use crate::fixture::{
     HELLO, PLAIN, Running, build, edit_build, import, run_one, runs_with, stand_in, start, tar,
 };
 
@@ -202,9 +202,9 @@ async fn states_that_cannot_be_used_are_left_alone() {
     for (state, wanted) in [
         (
             "this is no state".to_owned(),
-            "no Terraform state (expected ident at line 1 column 2): put a good one",
+            "not a Terraform state (expected ident at line 1 column 2): replace it with",
         ),
-        (text.get(..text.len() / 2).unwrap().to_owned(), "no Terraform state (EOF while parsing"),
+        (text.get(..text.len() / 2).unwrap().to_owned(), "not a Terraform state (EOF while parsing"),
         (text.replace("\"version\": 4", "\"version\": 5"), "version"),
         (text.replace("\"schema_version\": 1", "\"schema_version\": 99"), "coder_agent.main"),
     ] {

@@ -5,8 +5,8 @@ use coder_wire::messages::provisioner::{RichParameterValue, WorkspaceTransition}
 use coder_wire::messages::provisionerd as pb;
 use pb::completed_job::Type;
 
-use crate::server::{Record, Server};
-use crate::setup::{HELLO, Running, build, edit_build, start, tar, variables};
+use crate::fake_server::{Record, Server};
+use crate::fixture::{HELLO, Running, build, edit_build, start, tar, variables};
 
 async fn run(job: pb::AcquiredJob) -> (Record, pb::completed_job::WorkspaceBuild) {
     let server = Server::new();
@@ -184,7 +184,7 @@ async fn a_result_the_server_refuses_still_leaves_the_state() {
     let server = Server::new();
     server.refuse_completion("agent name is taken");
     let _running = Running::start(&server);
-    server.give(start(tar(&[("main.tf", crate::setup::PLAIN)])));
+    server.give(start(tar(&[("main.tf", crate::fixture::PLAIN)])));
     let (_, failed) = server.failed().await;
     assert!(
         failed.error.contains("internal provisionerserver error: agent name is taken"),
@@ -198,10 +198,10 @@ async fn a_result_the_server_refuses_still_leaves_the_state() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_packed_with_the_template_is_not_the_workspaces() {
     coder_requirements::require!(Terraform);
-    let (_, first) = run(start(tar(&[("main.tf", crate::setup::PLAIN)]))).await;
+    let (_, first) = run(start(tar(&[("main.tf", crate::fixture::PLAIN)]))).await;
     let packed = String::from_utf8(first.state.to_vec()).unwrap();
     let (record, second) =
-        run(start(tar(&[("main.tf", crate::setup::PLAIN), ("terraform.tfstate", &packed)]))).await;
+        run(start(tar(&[("main.tf", crate::fixture::PLAIN), ("terraform.tfstate", &packed)]))).await;
     assert!(record.has_line("1 added"));
     let lineage =
         |state: &[u8]| serde_json::from_slice::<serde_json::Value>(state).unwrap()["lineage"].to_string();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use coder_provisioner::TerraformSource;
 use coder_wire::messages::provisionerd as pb;
 
-use crate::server::{Answer, Server};
-use crate::setup::{PLAIN, Running, runs_with, stand_in, start, tar};
+use crate::fake_server::{Answer, Server};
+use crate::fixture::{PLAIN, Running, runs_with, stand_in, start, tar};
 
 /// A resource that never becomes ready; the marker identifies its process.
 fn endless(marker: &str) -> String {

@@ -5,10 +5,10 @@ use std::path::Path;
 use coder_wire::extension::Extensions;
 use coder_wire::messages::provisionerd as pb;
 
-use crate::child::{Child, TERRAFORM, listen};
-use crate::mirrors::{configuration, ended, platform};
-use crate::server::Server;
-use crate::setup::{PLAIN, stand_in, start, tar};
+use crate::daemon_process::{Child, TERRAFORM, listen};
+use crate::fake_server::Server;
+use crate::fixture::{PLAIN, stand_in, start, tar};
+use crate::provider_mirrors::{configuration, ended, platform};
 
 /// Less than a message may have, so that a template can fill it.
 const DISK_MIB: u32 = 3;

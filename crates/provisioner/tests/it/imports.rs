@@ -3,8 +3,8 @@
 use coder_wire::messages::provisioner::ParameterFormType;
 use coder_wire::messages::provisionerd::completed_job::Type;
 
-use crate::server::{Answer, Server};
-use crate::setup::{HELLO, PLAIN, Running, dry_run, import, run_one, start, tar};
+use crate::fake_server::{Answer, Server};
+use crate::fixture::{HELLO, PLAIN, Running, dry_run, import, run_one, start, tar};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_reports_what_the_template_asks_for_and_makes() {
@@ -185,7 +185,7 @@ esac"#;
     let server = Server::new();
     let _running = Running::with_stand_in(&server, &real, script);
     server.give(import(tar(&[("main.tf", PLAIN)]), &[]));
-    let record = server.wait_for("the end of the job", crate::server::Record::is_over).await;
+    let record = server.wait_for("the end of the job", crate::fake_server::Record::is_over).await;
     assert_eq!(record.uploads.len(), 1);
     let Some(Type::TemplateImport(result)) = &record.completed[0].r#type else { panic!("not an import") };
     assert!(result.module_files.is_empty());
@@ -200,7 +200,7 @@ esac"#;
     );
     server.give(import(tar(&[("main.tf", &template)]), &[]));
     let (_, failed) = server.failed().await;
-    assert!(failed.error.contains("cannot be sent"), "{}", failed.error);
+    assert!(failed.error.contains("make the template smaller"), "{}", failed.error);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,7 +212,7 @@ async fn modules_kept_with_a_version_are_unpacked_before_init() {
     let template = "module \"m\" {\n  source  = \"registry.invalid/x/y/z\"\n  version = \"1.0.0\"\n}\n";
     let mut job = start(tar(&[("main.tf", template)]));
     let id = uuid::Uuid::new_v4().to_string();
-    crate::setup::edit_build(&mut job, |build| {
+    crate::fixture::edit_build(&mut job, |build| {
         build.metadata.as_mut().unwrap().template_version_modules_file = id;
     });
     let server = Server::new();
@@ -225,7 +225,7 @@ async fn modules_kept_with_a_version_are_unpacked_before_init() {
     assert_eq!(result.modules[0].key, "m");
     // They are cached for later builds of the version; missing and changed ones are downloaded.
     let over = |count: usize| {
-        move |record: &crate::server::Record| record.completed.len() + record.failed.len() == count
+        move |record: &crate::fake_server::Record| record.completed.len() + record.failed.len() == count
     };
     for _ in 0..3 {
         server.give(job.clone());

@@ -4,15 +4,15 @@ use coder_provisioner::{IsolationLevel, IsolationMode, JobLimits, RunError, Terr
 use coder_requirements::Requirement;
 use coder_wire::messages::provisionerd::completed_job::Type;
 
-use crate::server::Server;
-use crate::setup::{PLAIN, Running, import, runs_with, stand_in, start, tar, terraform};
+use crate::fake_server::Server;
+use crate::fixture::{PLAIN, Running, import, runs_with, stand_in, start, tar, terraform};
 
 /// Runs a script in an apply, and returns what it printed.
-pub(crate) async fn said(server: &Server, script: &str) -> Vec<String> {
+pub(crate) async fn output_of(server: &Server, script: &str) -> Vec<String> {
     let template = format!(
         "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = <<-EOT\n{script}\n    EOT\n  }}\n}}\n"
     );
-    let ended = |record: &crate::server::Record| record.completed.len() + record.failed.len();
+    let ended = |record: &crate::fake_server::Record| record.completed.len() + record.failed.len();
     let (before, lines) = (ended(&server.record()), server.record().lines().count());
     server.give(start(tar(&[("main.tf", &template)])));
     let record = server.wait_for("the end of the job", |record| ended(record) > before).await;
@@ -21,7 +21,7 @@ pub(crate) async fn said(server: &Server, script: &str) -> Vec<String> {
 
 /// The sleep time of a process that must not outlive its job. It is unique to this run, because processes of
 /// other runs may exist on the machine.
-fn nap(number: u32) -> String {
+fn sleep_seconds(number: u32) -> String {
     format!("{}.{}", 86_400 + number, std::process::id())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn has(lines: &[String], wanted: &str) -> bool {
 }
 
 /// What this kernel permits, probed by another program than ours: a daemon must reach it.
-pub(crate) fn offered() -> IsolationLevel {
+pub(crate) fn kernel_level() -> IsolationLevel {
     if !cfg!(target_os = "linux") {
         return IsolationLevel::None;
     }
@@ -51,9 +51,9 @@ pub(crate) fn offered() -> IsolationLevel {
 }
 
 /// The isolation level of a daemon, which must be all that the kernel permits; `None` without isolation.
-pub(crate) fn apart(running: &Running) -> Option<IsolationLevel> {
+pub(crate) fn isolation_level(running: &Running) -> Option<IsolationLevel> {
     let level = running.status.get().isolation;
-    assert_eq!(level, offered());
+    assert_eq!(level, kernel_level());
     if level == IsolationLevel::None {
         assert!(!coder_requirements::has(Requirement::Namespaces), "the kernel has namespaces");
         return None;
@@ -81,7 +81,7 @@ async fn looks_around() -> Option<IsolationLevel> {
         std::fs::create_dir_all(dir.join("cache/plugins")).unwrap();
         config.hidden = vec![config_dir];
     });
-    let level = apart(&running)?;
+    let level = isolation_level(&running)?;
     let cache = running.dir.path().join("cache");
     let dir = running.dir.path().display();
     let pid = std::process::id();
@@ -101,7 +101,7 @@ async fn looks_around() -> Option<IsolationLevel> {
          echo processes $(ls -d /proc/[0-9]* | wc -l)\n\
          echo end"
     );
-    let lines = said(&server, &script).await;
+    let lines = output_of(&server, &script).await;
     assert!(has(&lines, "end") && has(&lines, "own"), "{lines:#?}");
     for forbidden in ["SECRET-OF", "written", "unmounted", "environ"] {
         let found = lines.iter().find(|line| {
@@ -124,7 +124,7 @@ async fn looks_around() -> Option<IsolationLevel> {
 #[cfg(target_os = "linux")]
 mod restricted {
     use super::*;
-    use crate::kernel::{Without, without};
+    use crate::kernel_restrictions::{Without, without};
 
     const ALL: libc::c_int = libc::CLONE_NEWNS | libc::CLONE_NEWUSER | libc::CLONE_NEWPID;
 
@@ -146,14 +146,14 @@ mod restricted {
             // A process that left its group is identified by its marker alone.
             let server = Server::new();
             let _running = Running::start(&server);
-            let nap = nap(1);
+            let seconds = sleep_seconds(1);
             let script = format!(
-                "setsid sh -c '> left; exec sleep {nap}' >/dev/null 2>&1 &\n\
+                "setsid sh -c '> left; exec sleep {seconds}' >/dev/null 2>&1 &\n\
                  while [ ! -e left ]; do sleep 0.01; done\necho begun"
             );
-            let lines = said(&server, &script).await;
+            let lines = output_of(&server, &script).await;
             assert!(has(&lines, "begun"), "{lines:#?}");
-            assert!(!runs_with(&format!("sleep\u{0}{nap}")), "what a job left behind lives on");
+            assert!(!runs_with(&format!("sleep\u{0}{seconds}")), "what a job left behind lives on");
         });
     }
 
@@ -203,8 +203,11 @@ mod restricted {
         let name = "isolation::restricted::where_processes_have_no_descriptors_jobs_run_without_namespaces_of_processes";
         without(&[Without::Descriptors], name, async {
             // Without pidfds the first process of a namespace cannot be waited for.
-            let wanted =
-                if offered() == IsolationLevel::Full { IsolationLevel::Directories } else { offered() };
+            let wanted = if kernel_level() == IsolationLevel::Full {
+                IsolationLevel::Directories
+            } else {
+                kernel_level()
+            };
             runs_a_job(|level| level == wanted).await;
         });
     }
@@ -213,11 +216,11 @@ mod restricted {
     async fn reaches_no_setting_of_the_kernel() {
         let server = Server::new();
         let running = Running::start(&server);
-        if apart(&running).is_none() {
+        if isolation_level(&running).is_none() {
             return;
         }
         let script = "for file in /proc/sys/kernel/core_pattern /proc/sysrq-trigger; do\n                      if [ -w $file ]; then echo may write $file; fi\ndone\necho looked";
-        let lines = said(&server, script).await;
+        let lines = output_of(&server, script).await;
         let may = lines.iter().find(|line| line.contains("): may write"));
         assert!(has(&lines, "): looked") && may.is_none(), "{lines:#?}");
     }
@@ -242,7 +245,7 @@ mod restricted {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_nothing_of_theirs() {
     let real = coder_requirements::require!(program Terraform);
-    let (server, nap) = (Server::new(), nap(2));
+    let (server, seconds) = (Server::new(), sleep_seconds(2));
     let running = Running::with(&server, |config, dir| {
         let (other, kept) = (dir.join("cache/work/Session-other"), dir.join("cache/files/content"));
         for dir in [&other, &kept, &dir.join("cache/init/entry"), &dir.join("cache/installing/other")] {
@@ -263,12 +266,12 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_n
              touch {shown}/cache/plugins/forged 2>/dev/null && echo spied forged\n\
              echo spied installing $(ls {shown}/cache/installing | wc -l)\n\
              touch {shown}/cache/other 2>/dev/null && echo spied other\n\
-             setsid sleep {nap} & echo spied end\n\
+             setsid sleep {seconds} & echo spied end\n\
              fi\nexec \"$REAL\" \"$@\""
         );
         config.terraform = TerraformSource::File(stand_in(dir, &real, &script));
     });
-    let Some(level) = apart(&running) else { return };
+    let Some(level) = isolation_level(&running) else { return };
     server.give(start(tar(&[("main.tf", PLAIN)])));
     let (record, _) = server.completed().await;
     let lines: Vec<String> = record.lines().map(|line| line.output.clone()).collect();
@@ -280,7 +283,7 @@ async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_n
     let cache = running.dir.path().join("cache");
     assert!(!cache.join("plugins/filled").exists() && !cache.join("other").exists());
     if level == IsolationLevel::Full {
-        assert!(!runs_with(&format!("sleep\u{0}{nap}")), "what init left behind lives on");
+        assert!(!runs_with(&format!("sleep\u{0}{seconds}")), "what init left behind lives on");
     }
 }
 
@@ -322,7 +325,7 @@ async fn a_job_inherits_no_open_file_of_the_daemon() {
     for isolation in [IsolationMode::Auto, IsolationMode::None] {
         let server = Server::new();
         let _running = Running::with(&server, |config, _| config.isolation = isolation);
-        let lines = said(&server, "echo open $(ls -l /proc/self/fd)").await;
+        let lines = output_of(&server, "echo open $(ls -l /proc/self/fd)").await;
         assert!(has(&lines, "open total") && !has(&lines, "left-open"), "{lines:#?}");
     }
 }
@@ -333,14 +336,14 @@ async fn nothing_that_a_job_started_outlives_it() {
     coder_requirements::require!(Namespaces);
     let server = Server::new();
     let running = Running::start(&server);
-    assert_eq!(apart(&running), Some(IsolationLevel::Full));
+    assert_eq!(isolation_level(&running), Some(IsolationLevel::Full));
     // Outside its group and session, and without the marker in its environment.
     let stray = running.dir.path().join("alive").display().to_string();
     let script = format!(
         "env -i setsid sh -c 'while :; do date > {stray}; sleep 0.02; done' >/dev/null 2>&1 &\n\
          while [ ! -s {stray} ]; do sleep 0.01; done\necho started"
     );
-    let lines = said(&server, &script).await;
+    let lines = output_of(&server, &script).await;
     assert!(has(&lines, "started"));
     assert!(!runs_with(&stray), "a process of the job still writes");
 }
@@ -354,9 +357,11 @@ async fn without_isolation_jobs_run_like_the_daemon() {
         std::fs::create_dir_all(dir.join("cache/init/entry")).unwrap();
     });
     assert_eq!(running.status.get().isolation, IsolationLevel::None);
-    let lines =
-        said(&server, &format!("echo prepared $(ls {}/cache/init | wc -l)", running.dir.path().display()))
-            .await;
+    let lines = output_of(
+        &server,
+        &format!("echo prepared $(ls {}/cache/init | wc -l)", running.dir.path().display()),
+    )
+    .await;
     assert!(!has(&lines, "prepared 0") && has(&lines, "prepared "), "{lines:#?}");
 }
 
@@ -372,7 +377,7 @@ async fn a_job_has_no_more_than_it_may() {
     assert_eq!(limits.len(), 3, "{limits:?}");
     let script = "echo groups; cat /proc/self/cgroup; echo data $(ulimit -d)\n\
                   for i in $(seq 400); do sleep 1 & done 2>/dev/null; echo survived";
-    let lines = said(&server, script).await;
+    let lines = output_of(&server, script).await;
     if limits.iter().any(|words| words.starts_with("pids: control group")) {
         assert!(has(&lines, "coder-job-") && !has(&lines, "): survived"), "{lines:#?}");
     } else {

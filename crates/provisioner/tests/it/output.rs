@@ -1,7 +1,7 @@
 //! Unusual output of programs arrives readable and complete.
 
-use crate::server::Server;
-use crate::setup::{PLAIN, Running, start, tar};
+use crate::fake_server::Server;
+use crate::fixture::{PLAIN, Running, start, tar};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_bytes_and_endless_lines_arrive() {
@@ -53,7 +53,7 @@ exec "$REAL" "$@""#;
 
     let server = Server::new();
     let _running = Running::with_stand_in(&server, &real, script);
-    crate::setup::edit_build(&mut job, |build| build.log_level = "debug".to_owned());
+    crate::fixture::edit_build(&mut job, |build| build.log_level = "debug".to_owned());
     server.give(job);
     let (record, _) = server.completed().await;
     assert!(record.has_line("log level is JSON") && !record.has_line("tracing"));
@@ -72,16 +72,17 @@ async fn a_line_of_64_mb_and_much_output_take_bounded_memory() {
     let script = format!(
         "case \"$1\" in\napply)\n  head -c 64000000 /dev/zero | tr '\\000' 'x'; echo\n  yes 'a line of a chatty tool that has much to say' | head -c {more}000000; echo\n  ;;\nesac\nexec \"$REAL\" \"$@\""
     );
-    let terraform = crate::setup::stand_in(dir.path(), &real, &script);
+    let terraform = crate::fixture::stand_in(dir.path(), &real, &script);
     let server = Server::new();
     server.forget_lines();
     let socket = dir.path().join("s");
-    crate::child::listen(&server, &socket);
-    let variables = [(crate::child::TERRAFORM, terraform.as_path())];
-    let daemon = crate::child::Child::start(&socket, &dir.path().join("cache"), &variables);
+    crate::daemon_process::listen(&server, &socket);
+    let variables = [(crate::daemon_process::TERRAFORM, terraform.as_path())];
+    let daemon = crate::daemon_process::Child::start(&socket, &dir.path().join("cache"), &variables);
     let mut job = start(tar(&[("main.tf", PLAIN)]));
-    crate::setup::edit_build(&mut job, |build| {
-        build.variable_values = crate::setup::variables(&[("unused", "a secret that has to be looked for")]);
+    crate::fixture::edit_build(&mut job, |build| {
+        build.variable_values =
+            crate::fixture::variables(&[("unused", "a secret that has to be looked for")]);
     });
     server.give(job);
     // The long form takes longer than any other wait.

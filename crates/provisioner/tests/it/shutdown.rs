@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::server::Server;
-use crate::setup::{PLAIN, Running, start, tar};
+use crate::fake_server::Server;
+use crate::fixture::{PLAIN, Running, start, tar};
 
 const WAITING: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"echo waiting; sleep 1; echo finished\" }\n}\n";
 const ENDLESS: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"echo waiting; sleep 1000\" }\n}\n";

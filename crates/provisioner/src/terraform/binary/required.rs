@@ -270,7 +270,7 @@ mod tests {
                 && required.requirements[1].opentofu_only
                 && !required.requirements[0].opentofu_only
         );
-        assert!(required.to_string().ends_with("OpenTofu, as only it reads more.tofu"), "{required}");
+        assert!(required.to_string().ends_with("OpenTofu, because only it reads more.tofu"), "{required}");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use coder_provisioner::{Health, InstallConfig, TerraformSource};
 use coder_wire::extension::messages::HealthReport;
 use coder_wire::extension::{Extension, Extensions};
 
-use crate::remote::Remote;
-use crate::server::Server;
-use crate::setup::{PLAIN, Running, stand_in, start, tar};
+use crate::fake_server::Server;
+use crate::fixture::{PLAIN, Running, stand_in, start, tar};
+use crate::release_server::Remote;
 
 const SOON: Duration = Duration::from_millis(20);
 

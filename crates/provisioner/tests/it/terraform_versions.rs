@@ -10,8 +10,8 @@ use coder_wire::messages::provisioner::WorkspaceTransition;
 use coder_wire::messages::provisionerd as pb;
 use pb::completed_job::Type;
 
-use crate::server::Server;
-use crate::setup::{HELLO, PLAIN, Running, build, dry_run, import, start, tar, terraform};
+use crate::fake_server::Server;
+use crate::fixture::{HELLO, PLAIN, Running, build, dry_run, import, start, tar, terraform};
 
 /// The path of OpenTofu; without it the test is skipped.
 #[track_caller]
@@ -51,7 +51,7 @@ async fn a_template_gets_the_newest_version_that_it_accepts() {
     for (constraint, _) in cases.iter().chain(&cases[..1]) {
         server.give(start(tar(&[("main.tf", &block(constraint))])));
     }
-    let over = |record: &crate::server::Record| record.completed.len() + record.failed.len() == 5;
+    let over = |record: &crate::fake_server::Record| record.completed.len() + record.failed.len() == 5;
     let record = server.wait_for("all builds", over).await;
     assert!(record.failed.is_empty(), "{:?}", record.failed);
     for (_, version) in cases {
@@ -82,7 +82,7 @@ async fn opentofu_does_what_terraform_does() {
     let text = HELLO.replace("terraform {", "terraform {\n  required_version = \">= 1.0\"");
     let archive = tar(&[("main.tf", &text)]);
     let over = |count: usize| {
-        move |record: &crate::server::Record| record.completed.len() + record.failed.len() == count
+        move |record: &crate::fake_server::Record| record.completed.len() + record.failed.len() == count
     };
     server.give(import(archive.clone(), &[]));
     let record = server.wait_for("the import", over(1)).await;
@@ -162,8 +162,9 @@ async fn templates_of_opentofus_own_files_import_and_build() {
     let mixed = tar(&[("main.tf", broken), ("main.tofu", HELLO)]);
     for (count, archive) in (1..).zip([only, mixed]) {
         server.give(import(archive.clone(), &[]));
-        let over =
-            |record: &crate::server::Record| record.completed.len() + record.failed.len() == 2 * count - 1;
+        let over = |record: &crate::fake_server::Record| {
+            record.completed.len() + record.failed.len() == 2 * count - 1
+        };
         let record = server.wait_for("the import", over).await;
         assert!(record.failed.is_empty(), "{:?}", record.failed);
         let Some(Type::TemplateImport(imported)) = &record.completed[2 * count - 2].r#type else {
@@ -175,7 +176,8 @@ async fn templates_of_opentofus_own_files_import_and_build() {
         assert_eq!(update.template_variables[0].name, "greeting");
         assert!(update.workspace_tags.contains_key("fixed"), "{:?}", update.workspace_tags);
         server.give(start(archive));
-        let over = |record: &crate::server::Record| record.completed.len() + record.failed.len() == 2 * count;
+        let over =
+            |record: &crate::fake_server::Record| record.completed.len() + record.failed.len() == 2 * count;
         let record = server.wait_for("the build", over).await;
         assert!(record.failed.is_empty(), "{:?}", record.failed);
     }
@@ -192,7 +194,7 @@ async fn without_opentofu_its_files_are_the_named_cause_unless_terraform_has_its
     let record = server.wait_for("the failure", |record| !record.failed.is_empty()).await;
     let error = &record.failed[0].error;
     for wanted in
-        ["the template requires OpenTofu, as only it reads main.tofu", "Terraform ", "--terraform-path"]
+        ["the template requires OpenTofu, because only it reads main.tofu", "Terraform ", "--terraform-path"]
     {
         assert!(error.contains(wanted), "{error}");
     }

@@ -7,9 +7,9 @@ use coder_provisioner::{InstallConfig, TerraformSource};
 use coder_testkit::wait::eventually;
 use coder_wire::messages::provisionerd as pb;
 
-use crate::remote::{Fault, Remote};
-use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, start, tar};
+use crate::fake_server::{Record, Server};
+use crate::fixture::{PLAIN, Running, start, tar};
+use crate::release_server::{Fault, Remote};
 
 fn releases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/releases")
@@ -111,15 +111,15 @@ async fn nothing_is_installed_that_is_not_whole_and_genuine() {
             "index.json cannot be fetched: the server answers 404",
         ),
         ("terraform/index.json".to_owned(), Fault::Other(b"<html>".to_vec()), "is not an index of releases"),
-        ("terraform/index.json".to_owned(), Fault::Silence, "said nothing for 0.5 s"),
+        ("terraform/index.json".to_owned(), Fault::Silence, "sent nothing for 0.5 s"),
         (sums.clone(), Fault::Other(forged), "SHA256SUMS is not right: it does not match this file"),
-        (sums, Fault::Hang, "said nothing for 0.5 s"),
+        (sums, Fault::Hang, "sent nothing for 0.5 s"),
         (signature.clone(), Fault::Other(stranger), "which is not trusted"),
         (signature.clone(), Fault::Other(cut), "is not right: it is not OpenPGP: it is truncated"),
         (signature, Fault::Status(503), "the server answers 503"),
         (archive("1.9.8"), Fault::Other(another), "but its signed list says"),
         (archive("1.9.8"), Fault::Cut, "cannot be fetched"),
-        (archive("1.9.8"), Fault::Hang, "said nothing for 0.5 s"),
+        (archive("1.9.8"), Fault::Hang, "sent nothing for 0.5 s"),
         (archive("1.9.8"), Fault::Status(404), "the server answers 404"),
     ];
     let dir = tempfile::tempdir().unwrap();

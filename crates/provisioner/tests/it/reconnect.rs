@@ -8,8 +8,8 @@ use coder_wire::extension::messages::notification::Notification as Kind;
 use coder_wire::extension::messages::{Drain, JobCancel, JobRevoked, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};
 
-use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, start, tar};
+use crate::fake_server::{Record, Server};
+use crate::fixture::{PLAIN, Running, start, tar};
 
 /// Prints a line, waits for a file, and prints more lines.
 fn waiting(release: &Path) -> String {

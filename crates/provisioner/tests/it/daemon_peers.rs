@@ -5,9 +5,9 @@ use std::path::Path;
 use coder_provisioner::{IsolationMode, RunError};
 use coder_testkit::wait;
 
-use crate::isolation::{apart, has, said};
-use crate::server::Server;
-use crate::setup::{Running, start, tar, terraform};
+use crate::fake_server::Server;
+use crate::fixture::{Running, start, tar, terraform};
+use crate::isolation::{has, isolation_level, output_of};
 
 /// A daemon that isolates its jobs or does not start; its directory is `dir`.
 fn careful(server: &Server, registry: &Path, cache: Option<&Path>) -> Running {
@@ -25,7 +25,7 @@ fn careful(server: &Server, registry: &Path, cache: Option<&Path>) -> Running {
 
 /// Skips a test where jobs cannot be isolated.
 fn can_be_apart() -> bool {
-    terraform().is_some() && apart(&Running::start(&Server::new())).is_some()
+    terraform().is_some() && isolation_level(&Running::start(&Server::new())).is_some()
 }
 
 /// Runs a job of one daemon that attacks a directory of another, and returns what it printed.
@@ -53,7 +53,7 @@ async fn attacked(server: &Server, victim: &Path, dirs: &[&Path]) -> Vec<String>
         provider = provider.display(),
         victim = victim.display(),
     ));
-    let lines = said(server, &script).await;
+    let lines = output_of(server, &script).await;
     let of_script: Vec<String> = lines
         .into_iter()
         .filter_map(|line| line.split_once("local-exec): ").map(|(_, said)| said.to_owned()))
@@ -130,7 +130,8 @@ async fn job_reaches_no_cache_in_another_or_behind_a_link() {
     // A job of the nested daemon does not reach the outer one either.
     let around = attacker.dir.path().join("cache");
     let lines =
-        said(&elsewhere, &format!("echo around $(ls {} | tr '\\n' ' ')\necho end", around.display())).await;
+        output_of(&elsewhere, &format!("echo around $(ls {} | tr '\\n' ' ')\necho end", around.display()))
+            .await;
     assert!(lines.iter().any(|line| line.trim_end().ends_with("): around plugins")), "{lines:#?}");
 }
 

@@ -8,9 +8,9 @@ use coder_wire::extension::Extensions;
 use coder_wire::messages::provisionerd as pb;
 use serde::Deserialize;
 
-use crate::child::{Child, listen};
-use crate::server::{Record, Server};
-use crate::setup::{Running, processes_with, start, tar};
+use crate::daemon_process::{Child, listen};
+use crate::fake_server::{Record, Server};
+use crate::fixture::{Running, processes_with, start, tar};
 
 /// How often something is killed; 100 for the long form.
 fn rounds() -> u64 {

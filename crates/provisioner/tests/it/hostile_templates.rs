@@ -7,10 +7,10 @@ use coder_provisioner::IsolationLevel;
 use coder_wire::messages::provisionerd as pb;
 use pb::completed_job::Type;
 
-use crate::child::{Child, TERRAFORM, listen};
-use crate::mirrors::{PROGRAM, configuration, ended, platform};
-use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, import, stand_in, start, tar};
+use crate::daemon_process::{Child, TERRAFORM, listen};
+use crate::fake_server::{Record, Server};
+use crate::fixture::{PLAIN, Running, import, stand_in, start, tar};
+use crate::provider_mirrors::{PROGRAM, configuration, ended, platform};
 
 const SECRET: &str = "SECRET-OF-ANOTHER-JOB";
 
@@ -124,7 +124,7 @@ async fn a_template_that_is_moved_away_is_not_looked_for_elsewhere() {
     });
     server.give(import(tar(&[("main.tf", PLAIN)]), &[]));
     let (record, failed) = server.failed().await;
-    assert!(failed.error.contains("moved away"), "{}", failed.error);
+    assert!(failed.error.contains("directory was moved"), "{}", failed.error);
     let told = format!("{} {:?}", told(&record), record.updates);
     assert!(!told.contains(SECRET));
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use coder_provisioner::IsolationLevel;
 
-use crate::child::{self, Child, ISOLATION, JOB_HOME};
-use crate::isolation::{has, offered, said};
-use crate::server::Server;
-use crate::setup::terraform;
+use crate::daemon_process::{self, Child, ISOLATION, JOB_HOME};
+use crate::fake_server::Server;
+use crate::fixture::terraform;
+use crate::isolation::{has, kernel_level, output_of};
 
 /// A typical home directory.
 fn home() -> tempfile::TempDir {
@@ -29,7 +29,7 @@ fn home() -> tempfile::TempDir {
 async fn each_job_has_its_own(isolation: &str, level: IsolationLevel) {
     let (home, dir) = (home(), tempfile::tempdir().unwrap());
     let (socket, server) = (dir.path().join("socket"), Server::new());
-    child::listen(&server, &socket);
+    daemon_process::listen(&server, &socket);
     let kubeconfig = home.path().join(".kube/config");
     let variables: [(&str, &Path); 6] = [
         ("HOME", home.path()),
@@ -54,7 +54,7 @@ async fn each_job_has_its_own(isolation: &str, level: IsolationLevel) {
         )
     };
     for name in ["first", "second"] {
-        let lines = said(&server, &script(name)).await;
+        let lines = output_of(&server, &script(name)).await;
         let is_said = |words: &str| has(&lines, &format!("local-exec): {words}"));
         assert!(is_said("end") && is_said(&format!("{name} wrote")), "{lines:#?}");
         assert!(is_said("LISTED") && has(&lines, "NAMED-BY-A-VARIABLE"), "{lines:#?}");
@@ -78,7 +78,7 @@ async fn each_job_has_its_own(isolation: &str, level: IsolationLevel) {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_job_has_an_empty_home_of_its_own() {
     if terraform().is_some() {
-        each_job_has_its_own("auto", offered()).await;
+        each_job_has_its_own("auto", kernel_level()).await;
     }
 }
 

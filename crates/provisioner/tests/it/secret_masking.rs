@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coder_wire::messages::provisionerd as pb;
 
-use crate::server::Server;
-use crate::setup::{Running, edit_build, import, start, tar, variables};
+use crate::fake_server::Server;
+use crate::fixture::{Running, edit_build, import, start, tar, variables};
 
 const SECRET: &str = "correct horse/battery";
 
@@ -85,9 +85,9 @@ async fn a_trace_of_everything_has_no_secret_in_it() {
     coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let (socket, cache) = (dir.path().join("socket"), dir.path().join("cache"));
-    crate::child::listen(&server, &socket);
+    crate::daemon_process::listen(&server, &socket);
     let trace = std::path::Path::new("trace");
-    let _daemon = crate::child::Child::start(&socket, &cache, &[("TF_LOG", trace)]);
+    let _daemon = crate::daemon_process::Child::start(&socket, &cache, &[("TF_LOG", trace)]);
     let template = r#"
 terraform {
   required_providers {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use coder_provisioner::{ConnectError, RunError};
 
-use crate::server::{Answer, Server};
-use crate::setup::{PLAIN, Running, start, tar};
+use crate::fake_server::{Answer, Server};
+use crate::fixture::{PLAIN, Running, start, tar};
 
 fn slow_template(release: &std::path::Path) -> String {
     format!(

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use coder_wire::messages::provisionerd::completed_job::Type;
 
-use crate::child::{Child, SLOTS, listen};
-use crate::mirrors::ended;
-use crate::remote::{Fault, Remote, Tls};
-use crate::server::{Record, Server};
-use crate::setup::{PLAIN, Running, edit_build, import, start, tar};
+use crate::daemon_process::{Child, SLOTS, listen};
+use crate::fake_server::{Record, Server};
+use crate::fixture::{PLAIN, Running, edit_build, import, start, tar};
+use crate::provider_mirrors::ended;
+use crate::release_server::{Fault, Remote, Tls};
 
 fn zip(path: &Path, text: &str) {
     let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());

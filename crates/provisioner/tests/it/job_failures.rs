@@ -5,8 +5,8 @@ use coder_provisioner::TerraformSource;
 use coder_wire::messages::provisionerd as pb;
 use pb::acquired_job::Type;
 
-use crate::server::Server;
-use crate::setup::{PLAIN, Running, import, run_one, start, tar};
+use crate::fake_server::Server;
+use crate::fixture::{PLAIN, Running, import, run_one, start, tar};
 
 async fn error_of(job: pb::AcquiredJob) -> pb::FailedJob {
     let (server, _running) = run_one(job).await;
@@ -128,11 +128,11 @@ async fn init_alone_is_tried_again_and_only_when_a_remote_failed() {
         );
         let server = Server::new();
         let running = Running::with(&server, |config, dir| {
-            config.terraform = TerraformSource::File(crate::setup::stand_in(dir, &real, &script));
+            config.terraform = TerraformSource::File(crate::fixture::stand_in(dir, &real, &script));
             config.init_retry = std::time::Duration::from_millis(10);
         });
         server.give(start(tar(&[("main.tf", PLAIN)])));
-        let record = server.wait_for("the end of the job", crate::server::Record::is_over).await;
+        let record = server.wait_for("the end of the job", crate::fake_server::Record::is_over).await;
         assert_eq!(record.failed.is_empty(), succeeds, "{command} {error}: {:?}", record.failed);
         let attempts = std::fs::read_to_string(running.dir.path().join("count")).unwrap().lines().count();
         let wanted = match (command, error) {
@@ -151,7 +151,7 @@ async fn a_job_sees_only_what_was_named_of_the_environment() {
     let script = "case \"$1\" in apply) i=0; while test \"$(ulimit -c)\" != 0 && test $i -lt 100; do sleep 0.05; i=$((i+1)); done; echo \"core $(ulimit -c)\"; env | cut -d= -f1 | sed 's/^/has /';; esac; exec \"$REAL\" \"$@\"";
     let server = Server::new();
     let _running = Running::with(&server, |config, dir| {
-        config.terraform = TerraformSource::File(crate::setup::stand_in(dir, &real, script));
+        config.terraform = TerraformSource::File(crate::fixture::stand_in(dir, &real, script));
         config.job_environment = Some(vec!["CARGO_PKG_*".to_owned()]);
     });
     server.give(start(tar(&[("main.tf", PLAIN)])));

@@ -17,7 +17,7 @@ use coder_wire::messages::provisionerd as pb;
 use coder_wire::transfer::Transfer as _;
 use tokio::sync::watch;
 
-use crate::server::{Record, answer_with, request};
+use crate::fake_server::{Record, answer_with, request};
 
 /// A job as the server knows it.
 #[derive(Default)]

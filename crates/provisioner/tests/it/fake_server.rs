@@ -20,7 +20,7 @@ use coder_wire::messages::provisionerd as pb;
 use coder_wire::mux::{self, Session};
 use tokio::sync::{Notify, watch};
 
-use crate::extended::Extended;
+use crate::extensions::Extended;
 
 /// Everything that a daemon has sent.
 #[derive(Default, Clone)]

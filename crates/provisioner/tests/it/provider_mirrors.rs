@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::child::{Child, SLOTS, listen};
-use crate::hostile::{NEEDS_ONE, packed_mirror};
-use crate::remote::{Remote, Tls};
-use crate::server::{Record, Server};
-use crate::setup::{PLAIN, start, tar};
+use crate::daemon_process::{Child, SLOTS, listen};
+use crate::fake_server::{Record, Server};
+use crate::fixture::{PLAIN, start, tar};
+use crate::hostile_templates::{NEEDS_ONE, packed_mirror};
+use crate::release_server::{Remote, Tls};
 
 const PROVIDERS: [&str; 3] = ["one", "two", "three"];
 

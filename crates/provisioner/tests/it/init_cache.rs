@@ -4,8 +4,8 @@ use std::path::Path;
 
 use coder_provisioner::IsolationLevel;
 
-use crate::server::Server;
-use crate::setup::{HELLO, PLAIN, Running, import, stand_in, start, tar};
+use crate::fake_server::Server;
+use crate::fixture::{HELLO, PLAIN, Running, import, stand_in, start, tar};
 
 /// Records each command, then execs Terraform.
 const NOTED: &str = "echo \"$1\" >> \"$(dirname \"$0\")/commands\"; exec \"$REAL\" \"$@\"";
@@ -65,7 +65,7 @@ async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
         let server = Server::new();
         let running = Running::with_stand_in(&server, &real, noted);
         server.give(start(tar(&[("main.tf", &main), ("m/main.tf", PLAIN)])));
-        let record = server.wait_for("a build", crate::server::Record::is_over).await;
+        let record = server.wait_for("a build", crate::fake_server::Record::is_over).await;
         assert!(record.failed.is_empty(), "{main}: {:?}", record.failed);
         if running.status.get().isolation == IsolationLevel::Directories && main.contains("module") {
             // A fetched program may still run there, so providers are this template's own and come with the

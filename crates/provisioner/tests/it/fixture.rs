@@ -11,7 +11,7 @@ use coder_wire::messages::provisioner::{Metadata, RichParameterValue, VariableVa
 use coder_wire::messages::provisionerd as pb;
 use pb::acquired_job::Type;
 
-use crate::server::Server;
+use crate::fake_server::Server;
 
 /// Agent, app, parameter and a built-in resource: nothing has to be downloaded.
 pub(crate) const HELLO: &str = r#"
@@ -259,6 +259,6 @@ pub(crate) async fn run_one(job: pb::AcquiredJob) -> (Server, Running) {
     let server = Server::new();
     let running = Running::start(&server);
     server.give(job);
-    server.wait_for("the end of the job", crate::server::Record::is_over).await;
+    server.wait_for("the end of the job", crate::fake_server::Record::is_over).await;
     (server, running)
 }

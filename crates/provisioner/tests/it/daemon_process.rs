@@ -12,7 +12,7 @@ use coder_wire::bytes::BoxedStream;
 use coder_wire::extension::Extensions;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::server::Server;
+use crate::fake_server::Server;
 
 const SOCKET: &str = "CODER_TEST_CHILD_SOCKET";
 const CACHE: &str = "CODER_TEST_CHILD_CACHE";
@@ -104,7 +104,7 @@ impl Child {
 
     fn spawn(mut command: Command, socket: &Path, cache: &Path, variables: &[(&str, &Path)]) -> Self {
         command
-            .args(["--exact", "child::a_daemon_in_a_process_of_its_own"])
+            .args(["--exact", "daemon_process::a_daemon_in_a_process_of_its_own"])
             .env(SOCKET, socket)
             .env(CACHE, cache);
         command.envs(variables.iter().copied());

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use coder_provisioner::{IsolationLevel, IsolationMode};
 
-use crate::isolation::{offered, said};
-use crate::server::Server;
-use crate::setup::Running;
+use crate::fake_server::Server;
+use crate::fixture::Running;
+use crate::isolation::{kernel_level, output_of};
 
 /// What a job prints about itself, by name.
 async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, String>) {
@@ -20,7 +20,7 @@ async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, Str
                   echo about rights $(sed -n 's/^CapBnd:\\t*//p' /proc/self/status)\n\
                   cut -d ' ' -f 5,6 /proc/self/mountinfo | sed 's/^/about mount:/'\n\
                   echo about end 1\n";
-    let lines = said(&server, &format!("{script}{}", outside.script())).await;
+    let lines = output_of(&server, &format!("{script}{}", outside.script())).await;
     let facts = lines.iter().filter_map(|line| {
         let (name, value) = line.split_once("local-exec): about ")?.1.split_once(' ')?;
         Some((name.to_owned(), value.to_owned()))
@@ -129,30 +129,30 @@ async fn holds(isolation: IsolationMode, level: IsolationLevel) {
 #[tokio::test(flavor = "multi_thread")]
 async fn job_has_what_the_kernel_offers_unless_asked_otherwise() {
     coder_requirements::require!(Terraform);
-    holds(IsolationMode::Auto, offered()).await;
+    holds(IsolationMode::Auto, kernel_level()).await;
     holds(IsolationMode::None, IsolationLevel::None).await;
-    if offered() != IsolationLevel::None {
-        holds(IsolationMode::Required, offered()).await;
+    if kernel_level() != IsolationLevel::None {
+        holds(IsolationMode::Required, kernel_level()).await;
     }
 }
 
 #[test]
 fn job_without_namespaces_of_processes_has_the_rest() {
-    use crate::kernel::{Without, without};
+    use crate::kernel_restrictions::{Without, without};
     coder_requirements::require!(Terraform);
-    let name = "promises::job_without_namespaces_of_processes_has_the_rest";
+    let name = "isolation_guarantees::job_without_namespaces_of_processes_has_the_rest";
     without(&[Without::Namespaces(libc::CLONE_NEWPID)], name, async {
-        assert_ne!(offered(), IsolationLevel::Full);
-        holds(IsolationMode::Auto, offered()).await;
+        assert_ne!(kernel_level(), IsolationLevel::Full);
+        holds(IsolationMode::Auto, kernel_level()).await;
     });
 }
 
 #[test]
 fn job_of_who_must_not_administer_has_all_of_it() {
-    use crate::kernel::{Without, without};
+    use crate::kernel_restrictions::{Without, without};
     coder_requirements::require!(Terraform);
-    let name = "promises::job_of_who_must_not_administer_has_all_of_it";
+    let name = "isolation_guarantees::job_of_who_must_not_administer_has_all_of_it";
     without(&[Without::Administration], name, async {
-        holds(IsolationMode::Auto, offered()).await;
+        holds(IsolationMode::Auto, kernel_level()).await;
     });
 }
