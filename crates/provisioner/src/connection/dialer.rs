@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use coder_domain::protocol::{self, ApiVersion};
 use coder_wire::bytes::BoxedStream;
 use coder_wire::drpc;
@@ -12,11 +13,11 @@ use coder_wire::mux;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::Connection;
 use super::error::ConnectError;
 use super::held_jobs::HeldJobs;
 use super::notifications;
 use super::status_reports;
-use super::{Backoff, Connection};
 use crate::cancel::Shutdown;
 use crate::daemon::status::Status;
 
@@ -124,7 +125,7 @@ impl Dialer<'_> {
                     tracing::warn!(target: "provisioner", %error, "coderd client failed to dial");
                 }
             }
-            let delay = backoff.next();
+            let delay = backoff.next_delay();
             let busy = self.status.borrow().is_busy();
             tokio::time::sleep(if busy { delay.min(MAX_REDIAL_DELAY_BUSY) } else { delay }).await;
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use coder_domain::backoff::Backoff;
 use coder_domain::protocol::ApiVersion;
 use coder_wire::daemon::{self, Client};
 use coder_wire::drpc;
@@ -28,7 +29,6 @@ use crate::job::salvage::SalvagedState;
 
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(40);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-const GROWTH: f64 = 1.618;
 
 /// One attempt of a call that is retried until it succeeds; a server that takes longer may have lost it.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
@@ -97,30 +97,6 @@ pub(crate) struct RetryPolicy {
 impl RetryPolicy {
     /// Until the caller gives up.
     pub(crate) const UNLIMITED: Self = Self { connected: None, disconnected: None };
-}
-
-/// Delays that grow by the golden ratio, without jitter, as in the reference implementation.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    next: Duration,
-    first: Duration,
-    last: Duration,
-}
-
-impl Backoff {
-    pub(crate) fn new(first: Duration, last: Duration) -> Self {
-        Self { next: first, first, last }
-    }
-
-    pub(crate) fn next(&mut self) -> Duration {
-        let now = self.next;
-        self.next = now.mul_f64(GROWTH).min(self.last);
-        now
-    }
-
-    pub(crate) fn reset(&mut self) {
-        self.next = self.first;
-    }
 }
 
 /// One connection, and what was negotiated for it.
@@ -219,7 +195,7 @@ impl ConnectionHandle {
             match result {
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, "retrying a call");
-                    self.pause(backoff.next()).await;
+                    self.pause(backoff.next_delay()).await;
                 }
                 result => return result,
             }
@@ -475,19 +451,4 @@ async fn attempt<T>(
 ) -> Result<T, CallError> {
     let timed_out = |_| Err(CallError::Lost("no answer in time".to_owned()));
     tokio::time::timeout(limit, call).await.unwrap_or_else(timed_out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_grow_to_their_limit() {
-        let mut backoff = Backoff::new(Duration::from_millis(81), Duration::from_secs(10));
-        let delays: Vec<u128> = (0..12).map(|_| backoff.next().as_millis()).collect();
-        assert_eq!(delays[..4], [81, 131, 212, 343]);
-        assert_eq!(delays[11], 10_000);
-        backoff.reset();
-        assert_eq!(backoff.next().as_millis(), 81);
-    }
 }

@@ -4,11 +4,11 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use coder_wire::extension::{MAX_PROBLEM_DETAIL_SIZE, MAX_PROBLEM_SIZE};
 use tokio::sync::watch;
 
 use super::status::Status;
-use crate::connection::Backoff;
 use crate::terraform::binary::{BinaryError, Finder};
 use crate::terraform::command::environment::Environment;
 
@@ -105,7 +105,7 @@ pub(crate) async fn check_forever(
                         "unhealthy: no jobs are acquired until they can run"
                     );
                 }
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(backoff.next_delay()).await;
             }
         }
     }

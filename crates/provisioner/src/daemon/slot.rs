@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use coder_wire::daemon::Client;
 use coder_wire::messages::provisionerd::AcquiredJob;
 use tokio::sync::watch;
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 use super::health::Health;
 use super::status::Status;
 use crate::cancel::{Cancel, Shutdown, Stop};
-use crate::connection::{Backoff, CallError, ConnectionHandle};
+use crate::connection::{CallError, ConnectionHandle};
 use crate::job;
 use crate::job::JobContext;
 
@@ -53,7 +54,7 @@ impl Slot {
                 Err(error) => {
                     tracing::debug!(target: "provisioner", %error, "acquiring a job failed");
                     tokio::select! {
-                        () = tokio::time::sleep(backoff.next()) => {}
+                        () = tokio::time::sleep(backoff.next_delay()) => {}
                         () = self.shutdown.reached(Stop::Drain) => {}
                     }
                 }

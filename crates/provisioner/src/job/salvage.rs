@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use coder_domain::backoff::Backoff;
 use coder_wire::drpc;
 use coder_wire::extension::{Extension, Journal, MAX_STATE_SIZE};
 use serde::{Deserialize, Serialize};
 
-use crate::connection::{Backoff, ConnectionHandle};
+use crate::connection::ConnectionHandle;
 use crate::files::job_file::JobFile;
 use crate::terraform::journal::StateVersion;
 
@@ -103,7 +104,7 @@ async fn salvage(link: &ConnectionHandle, salvaged: &SalvagedState, journal: &Jo
             }
             Err(error) => {
                 tracing::debug!(%error, "retrying to hand over a state");
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(backoff.next_delay()).await;
             }
         }
     }
