@@ -280,7 +280,7 @@ async fn module_archives_are_what_was_announced_or_refused() {
                     header.file_size = i64::MAX
                 }
             },
-            "not taken",
+            "is refused",
         ),
         (
             |part| {
