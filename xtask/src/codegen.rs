@@ -77,7 +77,10 @@ fn settle(path: &Path, text: &str, check: bool) -> Result<()> {
 }
 
 fn descriptors() -> Result<FileDescriptorSet> {
-    let files = protox::compile(["provisionerd.proto", "provisionerext.proto", "tailnet.proto"], [root().join("proto")])?;
+    let files = protox::compile(
+        ["provisionerd.proto", "provisionerext.proto", "tailnet.proto"],
+        [root().join("proto")],
+    )?;
     Ok(FileDescriptorSet::decode(files.encode_to_vec().as_slice())?)
 }
 
@@ -93,7 +96,10 @@ fn rust(files: &FileDescriptorSet) -> Result<Vec<(String, String)>> {
         let path = name.trim_end_matches(".rs").replace('.', "/");
         Ok((format!("{path}.rs"), text))
     };
-    ["provisionerd.rs", "provisioner.rs", "provisionerext.v1.rs", "coder.tailnet.v2.rs"].map(read).into_iter().collect()
+    ["provisionerd.rs", "provisioner.rs", "provisionerext.v1.rs", "coder.tailnet.v2.rs"]
+        .map(read)
+        .into_iter()
+        .collect()
 }
 
 /// The official messages for Go: the extensions have no Go peer. Runs protoc-gen-go, which `interop/go.mod` pins, as protoc would.

@@ -112,10 +112,10 @@ async fn nothing_is_installed_that_is_not_whole_and_genuine() {
         ),
         ("terraform/index.json".to_owned(), Fault::Other(b"<html>".to_vec()), "is not an index of releases"),
         ("terraform/index.json".to_owned(), Fault::Silence, "sent nothing for 0.5 s"),
-        (sums.clone(), Fault::Other(forged), "SHA256SUMS is not right: it does not match this file"),
+        (sums.clone(), Fault::Other(forged), "SHA256SUMS is invalid: it does not match this file"),
         (sums, Fault::Hang, "sent nothing for 0.5 s"),
         (signature.clone(), Fault::Other(stranger), "which is not trusted"),
-        (signature.clone(), Fault::Other(cut), "is not right: it is not OpenPGP: it is truncated"),
+        (signature.clone(), Fault::Other(cut), "is invalid: it is not OpenPGP: it is truncated"),
         (signature, Fault::Status(503), "the server answers 503"),
         (archive("1.9.8"), Fault::Other(another), "but its signed list says"),
         (archive("1.9.8"), Fault::Cut, "cannot be fetched"),
@@ -180,7 +180,7 @@ async fn what_cannot_be_had_is_said_with_what_is_offered() {
     let status = running.status.wait_for(|status| status.health.problem().is_some()).await.unwrap();
     let problem = status.health.problem().unwrap();
     assert!(
-        problem.detail.contains("offers nothing") && problem.detail.contains("--terraform-install"),
+        problem.detail.contains("this daemon has nothing") && problem.detail.contains("--terraform-install"),
         "{problem:?}"
     );
 }

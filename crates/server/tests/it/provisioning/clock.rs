@@ -83,7 +83,11 @@ async fn a_cancel_that_an_official_daemon_never_hears_ends_the_job() {
         }
     };
     let ended = ended.await;
-    assert!(ended.error.starts_with("canceled while its provisioner daemon was disconnected"), "{}", ended.error);
+    assert!(
+        ended.error.starts_with("canceled while its provisioner daemon was disconnected"),
+        "{}",
+        ended.error
+    );
     assert_eq!(status(&job(&server, other).await), Status::Canceling, "its daemon is there");
     assert!(healthy.update(other, 0).await.unwrap().canceled);
     let back = Daemon::untagged(&server, "d").await;
