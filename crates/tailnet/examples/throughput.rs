@@ -68,6 +68,29 @@ async fn main() {
     let pong = user.wait_reachable(*to.ip(), Duration::from_secs(10)).await.unwrap();
     println!("ping {:?}", pong.latency);
 
+    // Before the transfer, whose memory would be used again.
+    let cost = |before: u64| resident().saturating_sub(before) / idle.max(1) as u64;
+    let before = resident();
+    let mut clients = Vec::new();
+    for _ in 0..idle {
+        let mut io = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        client::connect(&mut io, &NodePrivate::generate()).await.unwrap();
+        clients.push(io);
+    }
+    println!("idle connection of the relay: {} bytes (both ends)", cost(before));
+    let before = resident();
+    for _ in 0..idle {
+        let id = Uuid::new_v4();
+        agent.set_peer(PeerConfig {
+            id,
+            key: NodePrivate::generate().public(),
+            disco: DiscoPrivate::generate().public(),
+            region: 999,
+            addresses: vec![address::of(id)],
+        });
+    }
+    println!("idle peer of a node: {} bytes", cost(before));
+
     let mut port_80 = agent.listen(80).unwrap();
     let reading = tokio::spawn(async move {
         let mut stream = port_80.accept().await.unwrap();
@@ -89,30 +112,4 @@ async fn main() {
     let seconds = started.elapsed().as_secs_f64();
     println!("{} MiB in {seconds:.2} s: {:.0} Mbit/s", got >> 20, got as f64 * 8.0 / seconds / 1e6);
     println!("dropped by the relay: {}", relay.counts().dropped);
-    drop(stream);
-
-    let cost = |before: u64| resident().saturating_sub(before) / idle.max(1) as u64;
-    let before = resident();
-    let mut clients = Vec::new();
-    for _ in 0..idle {
-        let mut io = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        client::connect(&mut io, &NodePrivate::generate()).await.unwrap();
-        clients.push(io);
-    }
-    println!(
-        "idle connection of the relay: {} bytes (both ends)",
-        (resident() - before) / idle.max(1) as u64
-    );
-    let before = resident();
-    for _ in 0..idle {
-        let id = Uuid::new_v4();
-        agent.set_peer(PeerConfig {
-            id,
-            key: NodePrivate::generate().public(),
-            disco: DiscoPrivate::generate().public(),
-            region: 999,
-            addresses: vec![address::of(id)],
-        });
-    }
-    println!("idle peer of a node: {} bytes", cost(before));
 }

@@ -174,3 +174,36 @@ fn idle_connection_survives_an_hour_of_sleep() {
         exchange(near, far, 10_000).await;
     });
 }
+
+/// The clock of WireGuard is the machine's, so this runs in real time. `CODER_TEST_LONG` asks for the form in which keys grow old
+/// in use, and expire while nothing is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_outlives_its_keys() {
+    let is_long = std::env::var_os("CODER_TEST_LONG").is_some();
+    let (in_use, idle) = if is_long { (150, 200) } else { (1, 1) };
+    let network = Network::new();
+    let (agent, client) = pair(&network).await;
+    let (mut near, far) = connection(&agent, &client, 80).await;
+    let echo = tokio::spawn(async move {
+        let (mut reader, mut writer) = tokio::io::split(far);
+        tokio::io::copy(&mut reader, &mut writer).await.unwrap()
+    });
+    let started = tokio::time::Instant::now();
+    let mut talk = async |seconds: u64| {
+        let until = tokio::time::Instant::now() + Duration::from_secs(seconds);
+        while tokio::time::Instant::now() < until {
+            let mut got = [0; 1000];
+            near.write_all(&[7; 1000]).await.unwrap();
+            let read = tokio::time::timeout(LONG, near.read_exact(&mut got)).await;
+            assert!(read.is_ok_and(|read| read.is_ok()), "after {:?}", started.elapsed());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    talk(in_use).await;
+    let handshake = client.node.activity(AGENT).last_handshake.unwrap();
+    assert_eq!(handshake > started + Duration::from_secs(60), is_long, "new keys after two minutes");
+    tokio::time::sleep(Duration::from_secs(idle)).await;
+    talk(in_use).await;
+    drop(near);
+    echo.await.unwrap();
+}
