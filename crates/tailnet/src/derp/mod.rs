@@ -8,6 +8,7 @@ pub mod frame;
 pub mod handshake;
 pub mod map;
 mod queue;
+pub(crate) mod read;
 pub mod relay;
 pub mod upgrade;
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Shared;
 use crate::derp::client::{self, Error};
 use crate::derp::frame::{Decoder, Frame};
-use crate::derp::relay::read_some;
+use crate::derp::read::read_some;
 
 /// For connecting and for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);

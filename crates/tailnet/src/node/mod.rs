@@ -5,6 +5,7 @@
 //! coordinator.
 
 mod engine;
+mod inbound;
 mod ip;
 mod link;
 mod sequence;

@@ -61,7 +61,7 @@ struct Detached {
 }
 
 /// Where a peer's packets go.
-pub(super) struct Link<'a> {
+pub(super) struct Egress<'a> {
     pub(super) tunnel: &'a mut Tunnel,
     pub(super) out: &'a mut Outbox,
     pub(super) now: Instant,
@@ -78,8 +78,8 @@ struct Card<'a> {
 }
 
 impl<'a> Card<'a> {
-    fn new(link: &'a mut Link<'_>, sent: &'a mut SentSequences, incoming: Option<&'a [u8]>) -> Self {
-        Self { tunnel: link.tunnel, out: link.out, now: link.now, sent, incoming, is_blocked: false }
+    fn new(egress: &'a mut Egress<'_>, sent: &'a mut SentSequences, incoming: Option<&'a [u8]>) -> Self {
+        Self { tunnel: egress.tunnel, out: egress.out, now: egress.now, sent, incoming, is_blocked: false }
     }
 
     fn outgoing(&mut self) -> Outgoing<'_> {
@@ -157,14 +157,19 @@ fn endpoint(address: SocketAddrV6) -> IpEndpoint {
 }
 
 impl Stack {
-    pub(super) fn new(addresses: &[Ipv6Addr], buffer: usize, epoch: Instant, link: &mut Link<'_>) -> Self {
+    pub(super) fn new(
+        addresses: &[Ipv6Addr],
+        buffer: usize,
+        epoch: Instant,
+        egress: &mut Egress<'_>,
+    ) -> Self {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).expect("the operating system gives random bytes");
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = u64::from_le_bytes(seed);
-        let now = time(link.now, epoch);
+        let now = time(egress.now, epoch);
         let mut interface =
-            Interface::new(config, &mut Card::new(link, &mut SentSequences::default(), None), now);
+            Interface::new(config, &mut Card::new(egress, &mut SentSequences::default(), None), now);
         interface.update_ip_addrs(|list| {
             for address in addresses {
                 // The prefix covers everything, so that nothing needs a route.
@@ -275,21 +280,21 @@ impl Stack {
     }
 
     /// Takes an IP packet of the peer.
-    pub(super) fn receive(&mut self, packet: &[u8], epoch: Instant, link: &mut Link<'_>) {
-        let now = time(link.now, epoch);
-        let mut card = Card::new(link, &mut self.sent, Some(packet));
+    pub(super) fn receive(&mut self, packet: &[u8], epoch: Instant, egress: &mut Egress<'_>) {
+        let now = time(egress.now, epoch);
+        let mut card = Card::new(egress, &mut self.sent, Some(packet));
         self.interface.poll_ingress_single(now, &mut card, &mut self.sockets);
     }
 
     /// Sends what is due, as far as the relay takes it. When it must be called next.
-    pub(super) fn send(&mut self, epoch: Instant, link: &mut Link<'_>) -> Option<Instant> {
-        let now = time(link.now, epoch);
-        let mut card = Card::new(link, &mut self.sent, None);
+    pub(super) fn send(&mut self, epoch: Instant, egress: &mut Egress<'_>) -> Option<Instant> {
+        let now = time(egress.now, epoch);
+        let mut card = Card::new(egress, &mut self.sent, None);
         while self.interface.poll_egress(now, &mut card, &mut self.sockets) == PollResult::SocketStateChanged
             && !card.is_blocked
         {}
         self.is_blocked = card.is_blocked;
-        self.reap(link.now);
+        self.reap(egress.now);
         if self.is_blocked {
             // It goes on when the relay takes more.
             return self.linger();
@@ -297,7 +302,7 @@ impl Stack {
         let due = self.interface.poll_at(now, &self.sockets).map(|at| {
             let micros = u64::try_from(at.total_micros()).unwrap_or_default();
             // Everything that was due has been sent; a moment keeps an error in that from spinning.
-            (epoch + Duration::from_micros(micros)).max(link.now + MOMENT)
+            (epoch + Duration::from_micros(micros)).max(egress.now + MOMENT)
         });
         due.into_iter().chain(self.linger()).min()
     }

@@ -1,0 +1,112 @@
+//! The clients of a relay by key, and what waits for each of them.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{Inner, lock};
+use crate::derp::frame::GoneReason;
+use crate::derp::queue::FairQueue;
+use crate::key::NodePublic;
+
+/// Answers and notices that wait for one connection. Further ones are dropped.
+const NOTICES: usize = 64;
+
+/// A connection after its handshake, as the others see it.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) key: NodePublic,
+    /// Whether it is the connection of its key that receives.
+    pub(super) receives: AtomicBool,
+    pub(super) waiting: Mutex<Waiting>,
+    pub(super) wake: Notify,
+    /// Ended because its key connected too often.
+    pub(super) replaced: CancellationToken,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) packets: FairQueue,
+    pub(super) disco: FairQueue,
+    pub(super) notices: VecDeque<Notice>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    Gone(NodePublic, GoneReason),
+    Pong([u8; 8]),
+}
+
+/// A client in the table. Dropping it takes it out and tells those it sent to.
+pub(super) struct Registered<'a> {
+    inner: &'a Inner,
+    pub(super) client: Arc<Client>,
+    pub(super) destinations: Mutex<HashSet<NodePublic>>,
+}
+
+impl<'a> Registered<'a> {
+    pub(super) fn new(inner: &'a Inner, key: NodePublic) -> Self {
+        let config = &inner.config;
+        let queue = |divisor| FairQueue::new(config.queue_packets / divisor, config.queue_bytes / divisor);
+        let client = Arc::new(Client {
+            key,
+            receives: AtomicBool::new(true),
+            waiting: Mutex::new(Waiting { packets: queue(1), disco: queue(4), notices: VecDeque::new() }),
+            wake: Notify::new(),
+            replaced: CancellationToken::new(),
+        });
+        let mut clients = inner.clients.write().unwrap_or_else(PoisonError::into_inner);
+        let same = clients.entry(key).or_default();
+        for other in &*same {
+            other.receives.store(false, Ordering::Relaxed);
+        }
+        same.push(Arc::clone(&client));
+        if same.len() > config.connections_per_key {
+            same.remove(0).replaced.cancel();
+        }
+        Self { inner, client, destinations: Mutex::default() }
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        let key = self.client.key;
+        let mut clients = self.inner.clients.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = clients.get_mut(&key) {
+            same.retain(|client| !Arc::ptr_eq(client, &self.client));
+            if let Some(last) = same.last() {
+                last.receives.store(true, Ordering::Relaxed);
+            } else {
+                clients.remove(&key);
+            }
+        }
+        let mut waiting = lock(&self.client.waiting);
+        let left = waiting.packets.bytes() + waiting.disco.bytes();
+        self.inner.queued.fetch_sub(left, Ordering::Relaxed);
+        // Nobody may add to it any more.
+        waiting.packets = FairQueue::new(0, 0);
+        waiting.disco = FairQueue::new(0, 0);
+        drop(waiting);
+        if clients.contains_key(&key) {
+            return;
+        }
+        for destination in lock(&self.destinations).drain() {
+            for client in clients.get(&destination).into_iter().flatten() {
+                client.notice(Notice::Gone(key, GoneReason::Disconnected));
+            }
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn notice(&self, notice: Notice) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.notices.len() < NOTICES && !waiting.notices.contains(&notice) {
+            waiting.notices.push_back(notice);
+            self.wake.notify_one();
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! One connection of a client: the handshake, what it sends, and what it is sent.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
+
+use super::clients::{Client, Notice, Registered};
+use super::{Error, Inner, lock};
+use crate::derp::client::read_frame;
+use crate::derp::frame::{Decoder, Frame, GoneReason};
+use crate::derp::handshake::{self, ClientInfo, ServerInfo};
+use crate::derp::read::read_some;
+use crate::disco;
+use crate::key::NodePublic;
+
+/// Bytes that are written at once, unless one frame is longer.
+const WRITE: usize = 64 << 10;
+/// Peers of one connection that are told when it ends.
+const DESTINATIONS: usize = 1024;
+/// Notices that a destination is unknown: so many at once, and so many a second.
+const UNKNOWN_BURST: u32 = 3;
+
+impl Inner {
+    /// The client's key and what it says of itself; none when it closed the connection.
+    pub(super) async fn handshake(
+        &self,
+        io: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> Result<Option<(NodePublic, ClientInfo)>, Error> {
+        let limit = self.config.handshake_timeout;
+        let late = |_| Error::HandshakeTimeout;
+        let mut out = Vec::new();
+        Frame::ServerKey(self.private.public()).encode(&mut out);
+        tokio::time::timeout(limit, write(io, &out)).await.map_err(late)??;
+        let read = read_client_info(io);
+        let Some((key, sealed)) = tokio::time::timeout(limit, read).await.map_err(late)?? else {
+            return Ok(None);
+        };
+        let info = handshake::open_client(&self.private, &key, &sealed)?;
+        out.clear();
+        let server = handshake::seal(&self.private, &key, &ServerInfo { version: handshake::VERSION });
+        Frame::ServerInfo(&server).encode(&mut out);
+        tokio::time::timeout(limit, write(io, &out)).await.map_err(late)??;
+        Ok(Some((key, info)))
+    }
+
+    pub(super) async fn read(
+        &self,
+        mut reader: impl AsyncRead + Unpin,
+        registered: &Registered<'_>,
+        last_heard: &Mutex<Instant>,
+    ) -> Result<(), Error> {
+        let mut decoder = Decoder::default();
+        let mut unknown = UnknownLimit::new();
+        loop {
+            let ended = read_some(&mut reader, |bytes| {
+                *lock(last_heard) = Instant::now();
+                decoder.decode(bytes, |frame| self.receive(frame, registered, &mut unknown))
+            });
+            if ended.await? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn receive(
+        &self,
+        frame: Frame<'_>,
+        registered: &Registered<'_>,
+        unknown: &mut UnknownLimit,
+    ) -> Result<(), Error> {
+        match frame {
+            Frame::SendPacket { to, packet } => {
+                self.forward(registered, to, packet, unknown);
+                Ok(())
+            }
+            Frame::Ping(data) => {
+                registered.client.notice(Notice::Pong(data));
+                Ok(())
+            }
+            // The home region matters to nobody here; a pong has been noted as a sign of life.
+            Frame::NotePreferred(_) | Frame::Pong(_) | Frame::KeepAlive | Frame::Unknown(_) => Ok(()),
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    fn forward(
+        &self,
+        registered: &Registered<'_>,
+        to: NodePublic,
+        packet: &[u8],
+        unknown: &mut UnknownLimit,
+    ) {
+        let from = registered.client.key;
+        if !registered.client.receives.load(Ordering::Relaxed) {
+            self.make_receiver(&registered.client);
+        }
+        let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(destination) = clients.get(&to).and_then(|same| same.last()) else {
+            drop(clients);
+            self.unknown.fetch_add(1, Ordering::Relaxed);
+            if unknown.allows() {
+                registered.client.notice(Notice::Gone(to, GoneReason::NotHere));
+            }
+            return;
+        };
+        {
+            let mut destinations = lock(&registered.destinations);
+            if destinations.len() < DESTINATIONS {
+                destinations.insert(to);
+            }
+        }
+        if self.queued.load(Ordering::Relaxed) + packet.len() > self.config.total_queue_bytes {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(packet.len() as u64, Ordering::Relaxed);
+        let mut waiting = lock(&destination.waiting);
+        let queue = if packet.starts_with(&disco::MAGIC) { &mut waiting.disco } else { &mut waiting.packets };
+        let before = queue.bytes();
+        let dropped = queue.push(from, Bytes::copy_from_slice(packet));
+        let after = queue.bytes();
+        if after >= before {
+            self.queued.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.queued.fetch_sub(before - after, Ordering::Relaxed);
+        }
+        drop(waiting);
+        if dropped > 0 {
+            self.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+        }
+        destination.wake.notify_one();
+    }
+
+    /// The connection that sent last receives.
+    fn make_receiver(&self, client: &Arc<Client>) {
+        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(same) = clients.get_mut(&client.key) else { return };
+        let Some(at) = same.iter().position(|other| Arc::ptr_eq(other, client)) else { return };
+        for other in &*same {
+            other.receives.store(false, Ordering::Relaxed);
+        }
+        let client = same.remove(at);
+        client.receives.store(true, Ordering::Relaxed);
+        same.push(client);
+    }
+
+    pub(super) async fn write(
+        &self,
+        mut writer: impl AsyncWrite + Unpin,
+        client: &Client,
+        info: ClientInfo,
+        last_heard: &Mutex<Instant>,
+    ) -> Result<(), Error> {
+        let mut out = Vec::new();
+        let mut keep_alive = Instant::now() + self.keep_alive_after();
+        loop {
+            self.gather(client, &mut out);
+            if out.is_empty() {
+                // Idle: the buffer goes.
+                out = Vec::new();
+                tokio::select! {
+                    () = client.wake.notified() => continue,
+                    () = self.restart.cancelled() => {
+                        let (reconnect_in, try_for) = *lock(&self.restart_times);
+                        Frame::Restarting { reconnect_in, try_for }.encode(&mut out);
+                        let written = tokio::time::timeout(self.config.write_timeout, write(&mut writer, &out));
+                        written.await.map_err(|_| Error::Stalled)??;
+                        return Err(Error::Restarting);
+                    }
+                    () = tokio::time::sleep_until(keep_alive) => {
+                        if info.can_ack_pings && lock(last_heard).elapsed() > self.config.silence_limit {
+                            return Err(Error::Silent);
+                        }
+                        keep_alive = Instant::now() + self.keep_alive_after();
+                        Frame::KeepAlive.encode(&mut out);
+                        if info.can_ack_pings {
+                            Frame::Ping(random()).encode(&mut out);
+                        }
+                    }
+                }
+            }
+            let written = tokio::time::timeout(self.config.write_timeout, write(&mut writer, &out));
+            written.await.map_err(|_| Error::Stalled)??;
+            out.clear();
+        }
+    }
+
+    /// Moves what waits into `out`, as far as it is written at once.
+    fn gather(&self, client: &Client, out: &mut Vec<u8>) {
+        let mut taken = 0;
+        let mut waiting = lock(&client.waiting);
+        while let Some(notice) = waiting.notices.pop_front() {
+            match notice {
+                Notice::Gone(peer, reason) => Frame::PeerGone { peer, reason }.encode(out),
+                Notice::Pong(data) => Frame::Pong(data).encode(out),
+            }
+        }
+        while out.len() < WRITE {
+            let Some((from, packet)) = waiting.disco.pop().or_else(|| waiting.packets.pop()) else { break };
+            taken += packet.len();
+            Frame::RecvPacket { from, packet: &packet }.encode(out);
+        }
+        drop(waiting);
+        self.queued.fetch_sub(taken, Ordering::Relaxed);
+    }
+
+    /// Spread, so that the connections of a restart do not stay in step.
+    fn keep_alive_after(&self) -> Duration {
+        let [part, ..] = random();
+        self.config.keep_alive + self.config.keep_alive / 12 * u32::from(part) / 255
+    }
+}
+
+fn random() -> [u8; 8] {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+/// Limits notices about unknown destinations.
+struct UnknownLimit {
+    left: u32,
+    refilled: Instant,
+}
+
+impl UnknownLimit {
+    fn new() -> Self {
+        Self { left: UNKNOWN_BURST, refilled: Instant::now() }
+    }
+
+    fn allows(&mut self) -> bool {
+        if self.refilled.elapsed() >= Duration::from_secs(1) {
+            *self = Self::new();
+        }
+        let allows = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allows
+    }
+}
+
+async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    writer.write_all(bytes).await?;
+    writer.flush().await
+}
+
+/// The first frame of a client, and nothing behind it: further bytes stay in the stream.
+async fn read_client_info(io: &mut (impl AsyncRead + Unpin)) -> Result<Option<(NodePublic, Vec<u8>)>, Error> {
+    match read_frame::<Error>(io, handshake::LIMIT).await? {
+        None => Ok(None),
+        Some((kind, body)) => match Frame::parse(kind, &body)? {
+            Frame::ClientInfo { key, sealed } => Ok(Some((key, sealed.to_vec()))),
+            _ => Err(Error::Unexpected),
+        },
+    }
+}
