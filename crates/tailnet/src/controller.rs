@@ -15,8 +15,8 @@ use crate::peer::{Action, Peers, Role};
 /// Destinations that wait to be added or removed.
 const COMMANDS: usize = 64;
 /// How often lost peers are looked after.
-const LOOK: Duration = Duration::from_secs(60);
-/// What the coordinator says of a peer that went while it was greeted. The connection goes on.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// The error when a peer disconnected before READY_FOR_HANDSHAKE reached it. The stream goes on.
 const READY_ERROR: &str = "ready for handshake error";
 
 /// Why a stream to the coordinator ended.
@@ -126,7 +126,7 @@ impl Controller {
             let due = async {
                 match next {
                     // Connections that end in between make it earlier.
-                    Some(at) => tokio::time::sleep_until(at.min(Instant::now() + LOOK)).await,
+                    Some(at) => tokio::time::sleep_until(at.min(Instant::now() + CHECK_INTERVAL)).await,
                     None => std::future::pending().await,
                 }
             };
@@ -134,7 +134,7 @@ impl Controller {
                 response = responses.recv() => {
                     let response = response.ok_or(Error::Lost)?;
                     if response.error.starts_with(READY_ERROR) {
-                        tracing::debug!(error = response.error, "a peer went while it was greeted");
+                        tracing::debug!(error = response.error, "a peer disconnected before it was ready for a handshake");
                     } else if !response.error.is_empty() {
                         return Err(Error::Refused(response.error));
                     }
@@ -190,14 +190,14 @@ impl Controller {
             match action {
                 Action::Set(config) => self.node.set_peer(config),
                 Action::Remove(id) => self.node.remove_peer(id),
-                // Nobody can be told.
+                // There is no stream to send it to.
                 Action::ReadyForHandshake(_) => {}
             }
         }
         self.peers.next_tick(|id| node.activity(id))
     }
 
-    /// Leaves: partners are told at once that this peer is gone. Returns when the coordinator has ended the stream.
+    /// Disconnects: partners are sent at once that this peer is gone. Returns when the coordinator has ended the stream.
     pub async fn disconnect(
         &self,
         requests: &mpsc::Sender<CoordinateRequest>,

@@ -1,7 +1,7 @@
 //! Peers as the coordinator describes them, and when a node programs and forgets them. No I/O.
 //!
-//! An agent programs every peer at once and says that it is ready. A client programs a destination only when that said it is
-//! ready, or some time after its node arrived: packets before that are lost, and the handshake is repeated only after 5 s.
+//! An agent programs every peer at once and sends READY_FOR_HANDSHAKE. A client programs a destination only after
+//! that message, or some time after the destination's node arrived: packets before that are lost, and the handshake is repeated only after 5 s.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -252,7 +252,7 @@ impl Entry {
         let id = config.id;
         let has_key = |node: &Option<PeerConfig>| node.as_ref().is_some_and(|node| node.key == config.key);
         if self.node.is_some() && !has_key(&self.node) {
-            // It started again: the old greeting was for what it has forgotten.
+            // It was restarted: READY_FOR_HANDSHAKE was sent by the process before.
             self.ready = false;
         }
         self.ready |= role == Role::Agent || has_key(&self.programmed);
@@ -262,8 +262,8 @@ impl Entry {
         if !self.ready && (changed || self.ready_at.is_none()) {
             self.ready_at = Some(now + READY_TIMEOUT);
         }
-        let greeting = (role == Role::Agent).then_some(Action::ReadyForHandshake(id));
-        self.program().into_iter().chain(greeting).collect()
+        let ready = (role == Role::Agent).then_some(Action::ReadyForHandshake(id));
+        self.program().into_iter().chain(ready).collect()
     }
 
     /// The peer, if it is ready and not programmed with its newest node.

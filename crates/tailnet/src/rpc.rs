@@ -58,7 +58,7 @@ pub async fn serve_coordinate(
     let (connection, mut responses) = hub.connect(peer, authorization);
     loop {
         tokio::select! {
-            // What the coordinator says goes first: it may be why the stream ends.
+            // Responses go first: the last one may be the reason why the stream ends.
             biased;
             response = responses.recv() => match response {
                 Some(response) => {

@@ -1,6 +1,6 @@
-//! The coordinator for connections: a request goes in, responses come out of a bounded queue.
+//! Connects the coordinator with the streams of peers: requests go in, responses come out of a bounded queue.
 //!
-//! A connection whose queue is full is dropped: it would be told an old state.
+//! A connection whose queue is full is dropped: it would see an old state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

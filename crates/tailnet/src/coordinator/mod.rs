@@ -1,7 +1,7 @@
-//! The coordinator: which peers may know each other, and what each of them is told. `hub` serves it to connections.
+//! The coordinator: which peers may know each other, and what each of them is sent. `hub` connects it with streams.
 //!
-//! No I/O: a call says which responses go to which connections. A *tunnel* is the wish of one peer to reach another; while it
-//! exists, each of the two is told the other's node. Tunnels to peers that are not connected are remembered.
+//! No I/O: each call returns which responses go to which connections. A *tunnel* is the wish of one peer to reach another; while it
+//! exists, each of the two is sent the other's node. Tunnels to peers that are not connected are remembered.
 
 mod authorization;
 pub mod hub;
@@ -17,7 +17,7 @@ use crate::messages::{CoordinateRequest, CoordinateResponse, Node};
 
 /// Tunnels that one peer may open, unless it is the server.
 const TUNNELS: usize = 4096;
-/// What a connection is told whose peer connected again.
+/// The error of a connection whose peer connected again.
 const OVERWRITTEN: &str = "peer ID overwritten by new connection";
 
 /// One connection of a peer.
@@ -38,8 +38,8 @@ struct Peer {
     connection: ConnectionId,
     authorization: Authorization,
     node: Option<Node>,
-    /// The partners' nodes as it was told them.
-    told: HashMap<Uuid, Node>,
+    /// The nodes of its partners, as they were sent last.
+    sent_nodes: HashMap<Uuid, Node>,
 }
 
 /// See the module.
@@ -65,11 +65,11 @@ impl Coordinator {
         }
         self.next += 1;
         let connection = ConnectionId(self.next);
-        let mut peer = Peer { connection, authorization, node: None, told: HashMap::new() };
+        let mut peer = Peer { connection, authorization, node: None, sent_nodes: HashMap::new() };
         // Tunnels to it were kept: it meets its partners again.
         for partner in self.partners(id) {
             if let Some(node) = self.peers.get(&partner).and_then(|peer| peer.node.clone()) {
-                outputs.extend(peer.tell(partner, node));
+                outputs.extend(peer.send_node(partner, node));
             }
         }
         self.peers.insert(id, peer);
@@ -141,7 +141,7 @@ impl Coordinator {
         peer.node = Some(node.clone());
         for partner in self.partners(id) {
             if let Some(partner) = self.peers.get_mut(&partner) {
-                outputs.extend(partner.tell(id, node.clone()));
+                outputs.extend(partner.send_node(id, node.clone()));
             }
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Coordinator {
         for (about, receiver) in [(id, to), (to, id)] {
             let node = self.peers.get(&about).and_then(|peer| peer.node.clone());
             if let (Some(node), Some(receiver)) = (node, self.peers.get_mut(&receiver)) {
-                outputs.extend(receiver.tell(about, node));
+                outputs.extend(receiver.send_node(about, node));
             }
         }
         Ok(())
@@ -173,7 +173,7 @@ impl Coordinator {
         remove(&mut self.reached, to, id);
         if !self.has_tunnel(id, to) {
             for (about, receiver) in [(id, to), (to, id)] {
-                self.forget(receiver, about, Kind::Disconnected, "remove tunnel", outputs);
+                self.send_removed(receiver, about, Kind::Disconnected, "remove tunnel", outputs);
             }
         }
     }
@@ -213,14 +213,21 @@ impl Coordinator {
             remove(&mut self.reached, to, id);
         }
         for partner in partners {
-            self.forget(partner, id, kind, reason, outputs);
+            self.send_removed(partner, id, kind, reason, outputs);
         }
     }
 
-    /// Tells a peer that another is gone, if it was told of it.
-    fn forget(&mut self, receiver: Uuid, about: Uuid, kind: Kind, reason: &str, outputs: &mut Vec<Output>) {
+    /// Sends a peer that another is gone, if it was sent its node.
+    fn send_removed(
+        &mut self,
+        receiver: Uuid,
+        about: Uuid,
+        kind: Kind,
+        reason: &str,
+        outputs: &mut Vec<Output>,
+    ) {
         let Some(receiver) = self.peers.get_mut(&receiver) else { return };
-        if receiver.told.remove(&about).is_some() {
+        if receiver.sent_nodes.remove(&about).is_some() {
             let update = PeerUpdate {
                 id: about.as_bytes().to_vec(),
                 kind: kind.into(),
@@ -244,12 +251,12 @@ impl Coordinator {
 }
 
 impl Peer {
-    /// Tells it a partner's node, unless it knows exactly that.
-    fn tell(&mut self, about: Uuid, node: Node) -> Option<Output> {
-        if self.told.get(&about) == Some(&node) {
+    /// Sends it the node of a partner, unless the same was sent last.
+    fn send_node(&mut self, about: Uuid, node: Node) -> Option<Output> {
+        if self.sent_nodes.get(&about) == Some(&node) {
             return None;
         }
-        self.told.insert(about, node.clone());
+        self.sent_nodes.insert(about, node.clone());
         let update = PeerUpdate {
             id: about.as_bytes().to_vec(),
             node: Some(node),

@@ -11,7 +11,7 @@ pub const VERSION: u32 = 2;
 /// Longest body of a frame of the handshake, in bytes.
 pub const LIMIT: usize = 4096;
 
-/// What a client says of itself. Unknown fields are ignored.
+/// A client's description of itself. Unknown fields are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientInfo {
     /// [`VERSION`].
@@ -22,7 +22,7 @@ pub struct ClientInfo {
     pub can_ack_pings: bool,
 }
 
-/// What a relay says of itself. Unknown fields are ignored.
+/// A relay's description of itself. Unknown fields are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// [`VERSION`].
@@ -30,7 +30,7 @@ pub struct ServerInfo {
     pub version: u32,
 }
 
-/// The other end is not who it says, or speaks another protocol.
+/// The peer does not have the key that it names, or speaks another protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The box does not open.
@@ -54,7 +54,7 @@ pub fn seal(private: &NodePrivate, peer: &NodePublic, value: &impl Serialize) ->
     private.shared(peer).seal(&text)
 }
 
-/// Opens what a client says of itself, which proves its key.
+/// Opens a client's description of itself, which proves its key.
 ///
 /// # Errors
 /// [`Error`] when it does not.
@@ -63,7 +63,7 @@ pub fn open_client(private: &NodePrivate, client: &NodePublic, sealed: &[u8]) ->
     if info.version != VERSION { Err(Error::Version(info.version)) } else { Ok(info) }
 }
 
-/// Opens what a relay says of itself, which proves its key.
+/// Opens a relay's description of itself, which proves its key.
 ///
 /// # Errors
 /// [`Error`] when it does not.

@@ -102,7 +102,7 @@ impl Engine {
         let Some(stack) = self.peers.get_mut(&serial).and_then(|peer| peer.stack.as_mut()) else {
             return false;
         };
-        if stack.knows(flow) {
+        if stack.has_connection(flow) {
             return true;
         }
         // A full queue or too many connections: the other side asks again.

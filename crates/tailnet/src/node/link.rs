@@ -17,14 +17,14 @@ use crate::derp::read::read_some;
 /// For connecting and for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A relay sends something every 65 s.
-const SILENCE: Duration = Duration::from_secs(150);
+const READ_TIMEOUT: Duration = Duration::from_secs(150);
 /// How long the relay may take nothing.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first pause between two attempts; it doubles up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// Buffers up to this size are kept while nothing is sent.
-const KEPT: usize = 4 << 10;
+const KEPT_BUFFER: usize = 4 << 10;
 
 /// Keeps a connection until the future is dropped.
 pub(super) async fn run(shared: Arc<Shared>, region: i32, wake: Arc<Notify>) {
@@ -102,7 +102,7 @@ async fn read(shared: &Shared, region: i32, mut reader: impl AsyncRead + Unpin) 
             result
         });
         let silent = |_| Error::Io(io::ErrorKind::TimedOut.into());
-        if tokio::time::timeout(SILENCE, ended).await.map_err(silent)?? {
+        if tokio::time::timeout(READ_TIMEOUT, ended).await.map_err(silent)?? {
             return Err(Error::Closed);
         }
         if let Some(reconnect_in) = restart {
@@ -126,7 +126,7 @@ async fn write(
             std::mem::swap(&mut region.out.frames, &mut spare);
         }
         if spare.is_empty() {
-            if spare.capacity() > KEPT {
+            if spare.capacity() > KEPT_BUFFER {
                 spare = Vec::new();
             }
             wake.notified().await;

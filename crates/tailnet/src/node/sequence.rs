@@ -19,7 +19,7 @@ pub(super) struct SentSequences(HashMap<Flow, u32>);
 
 impl SentSequences {
     /// Notes what a packet sends, and mends it if it is a bare acknowledgement.
-    pub(super) fn mend(&mut self, bytes: &mut [u8]) {
+    pub(super) fn correct(&mut self, bytes: &mut [u8]) {
         let Some((flow, source, destination)) = flow(bytes) else { return };
         let Ok(mut packet) = TcpPacket::new_checked(&mut bytes[HEADER..]) else { return };
         let number = |packet: &TcpPacket<&mut [u8]>| packet.seq_number().0.cast_unsigned();
@@ -87,9 +87,9 @@ mod tests {
         Packet { source: ANN, destination: BOB, protocol: TCP, payload: &payload }.to_bytes().unwrap()
     }
 
-    fn mended(sequences: &mut SentSequences, sequence: u32, flags: u8, text: &[u8]) -> u32 {
+    fn corrected(sequences: &mut SentSequences, sequence: u32, flags: u8, text: &[u8]) -> u32 {
         let mut bytes = packet(sequence, flags, text);
-        sequences.mend(&mut bytes);
+        sequences.correct(&mut bytes);
         let tcp = TcpPacket::new_checked(&bytes[HEADER..]).unwrap();
         assert!(tcp.verify_checksum(&IpAddress::Ipv6(ANN), &IpAddress::Ipv6(BOB)));
         tcp.seq_number().0.cast_unsigned()
@@ -99,16 +99,20 @@ mod tests {
     fn bare_acknowledgement_carries_the_highest_number() {
         let mut sequences = SentSequences::default();
         let near_the_end = u32::MAX - 3;
-        assert_eq!(mended(&mut sequences, near_the_end, ACK, b""), near_the_end, "nothing was sent before");
-        assert_eq!(mended(&mut sequences, near_the_end, ACK, b"12345678"), near_the_end);
+        assert_eq!(
+            corrected(&mut sequences, near_the_end, ACK, b""),
+            near_the_end,
+            "nothing was sent before"
+        );
+        assert_eq!(corrected(&mut sequences, near_the_end, ACK, b"12345678"), near_the_end);
         // It sends the first bytes again.
-        assert_eq!(mended(&mut sequences, near_the_end, ACK, b"1234"), near_the_end);
-        assert_eq!(mended(&mut sequences, near_the_end, ACK, b""), 4);
-        assert_eq!(mended(&mut sequences, 4, ACK | FIN, b""), 4, "an end takes a number");
-        assert_eq!(mended(&mut sequences, near_the_end, ACK, b""), 5);
-        assert_eq!(mended(&mut sequences, 9, RST | ACK, b""), 9);
+        assert_eq!(corrected(&mut sequences, near_the_end, ACK, b"1234"), near_the_end);
+        assert_eq!(corrected(&mut sequences, near_the_end, ACK, b""), 4);
+        assert_eq!(corrected(&mut sequences, 4, ACK | FIN, b""), 4, "an end takes a number");
+        assert_eq!(corrected(&mut sequences, near_the_end, ACK, b""), 5);
+        assert_eq!(corrected(&mut sequences, 9, RST | ACK, b""), 9);
         let flow = flow(&packet(0, ACK, b"")).unwrap().0;
         sequences.forget(flow);
-        assert_eq!(mended(&mut sequences, near_the_end, ACK, b""), near_the_end);
+        assert_eq!(corrected(&mut sequences, near_the_end, ACK, b""), near_the_end);
     }
 }

@@ -22,11 +22,11 @@ pub(super) const MTU: usize = 1280;
 const CONNECTIONS: usize = 4096;
 /// How long a connection whose stream was dropped may make no progress: longer than the longest pause between two attempts to
 /// send again, of 60 s.
-const LINGER: Duration = Duration::from_secs(180);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(180);
 /// How long the other side may leave data unacknowledged. A laptop may sleep for an hour.
-const SILENCE: Duration = Duration::from_secs(2 * 60 * 60);
+const ACK_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
 /// The shortest time between two calls without a cause.
-const MOMENT: Duration = Duration::from_millis(1);
+const MIN_DELAY: Duration = Duration::from_millis(1);
 /// Ports that `connect` takes.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
@@ -107,7 +107,7 @@ impl TxToken for Outgoing<'_> {
         let mut space = [0; MTU];
         let packet = &mut space[..length];
         let result = write(packet);
-        self.sent.mend(packet);
+        self.sent.correct(packet);
         self.tunnel.send(packet, self.out, self.now);
         result
     }
@@ -204,7 +204,7 @@ impl Stack {
 
     /// Whether a packet that asks for a connection belongs to one that exists. One that only waits for late packets makes
     /// room for the new one.
-    pub(super) fn knows(&mut self, flow: Flow) -> bool {
+    pub(super) fn has_connection(&mut self, flow: Flow) -> bool {
         let Some(handle) = self.flows.get(&flow).copied() else { return false };
         let is_over = matches!(self.socket(handle).state(), State::TimeWait | State::Closed);
         if is_over && self.detached.iter().any(|detached| detached.handle == handle) {
@@ -226,7 +226,7 @@ impl Stack {
         let mut socket = tcp::Socket::new(buffer(), buffer());
         socket.set_congestion_control(tcp::CongestionControl::Cubic);
         socket.set_nagle_enabled(false);
-        socket.set_timeout(Some(smoltcp::time::Duration::from_secs(SILENCE.as_secs())));
+        socket.set_timeout(Some(smoltcp::time::Duration::from_secs(ACK_TIMEOUT.as_secs())));
         socket
     }
 
@@ -269,7 +269,7 @@ impl Stack {
             socket.close();
         }
         let unsent = socket.send_queue();
-        self.detached.push(Detached { handle, flow, until: now + LINGER, unsent });
+        self.detached.push(Detached { handle, flow, until: now + LINGER_TIMEOUT, unsent });
     }
 
     /// Ends every connection, so that their streams notice.
@@ -302,7 +302,7 @@ impl Stack {
         let due = self.interface.poll_at(now, &self.sockets).map(|at| {
             let micros = u64::try_from(at.total_micros()).unwrap_or_default();
             // Everything that was due has been sent; a moment keeps an error in that from spinning.
-            (epoch + Duration::from_micros(micros)).max(egress.now + MOMENT)
+            (epoch + Duration::from_micros(micros)).max(egress.now + MIN_DELAY)
         });
         due.into_iter().chain(self.linger()).min()
     }
@@ -322,7 +322,7 @@ impl Stack {
             let is_closed = socket.state() == State::Closed;
             if socket.send_queue() < detached.unsent {
                 detached.unsent = socket.send_queue();
-                detached.until = now + LINGER;
+                detached.until = now + LINGER_TIMEOUT;
             }
             if is_closed && (socket.remote_endpoint().is_none() || now >= detached.until) {
                 over.push((detached.handle, detached.flow));

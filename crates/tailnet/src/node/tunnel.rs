@@ -68,11 +68,11 @@ pub(super) struct Tunnel {
     tunn: Tunn,
     peer: NodePublic,
     /// When timers ran last.
-    ticked: Instant,
+    last_tick: Instant,
     /// When a packet came or went last.
-    used: Instant,
+    last_used: Instant,
     /// Whether packets wait in it for keys.
-    waits: bool,
+    has_queued_packets: bool,
     established: Option<Instant>,
     pub(super) received: u64,
     pub(super) sent: u64,
@@ -83,7 +83,16 @@ impl Tunnel {
         let public = boringtun::x25519::PublicKey::from(*peer.as_bytes());
         // The upper eight bits of an index are the session's.
         let tunn = Tunn::new(private.to_wireguard(), public, None, None, index & 0x00ff_ffff, None);
-        Self { tunn, peer, ticked: now, used: now, waits: false, established: None, received: 0, sent: 0 }
+        Self {
+            tunn,
+            peer,
+            last_tick: now,
+            last_used: now,
+            has_queued_packets: false,
+            established: None,
+            received: 0,
+            sent: 0,
+        }
     }
 
     /// When a handshake ended last.
@@ -97,7 +106,7 @@ impl Tunnel {
             return;
         }
         self.refresh(out, now);
-        self.used = now;
+        self.last_used = now;
         self.sent += packet.len() as u64;
         let mut sent = false;
         let size = (packet.len() + OVERHEAD).max(HANDSHAKE);
@@ -108,7 +117,7 @@ impl Tunnel {
             }
             _ => None,
         });
-        self.waits |= !sent;
+        self.has_queued_packets |= !sent;
     }
 
     /// Takes a datagram of the peer. The IP packet in it, if there is one; `space` is at least as long as the datagram.
@@ -121,13 +130,13 @@ impl Tunnel {
         now: Instant,
     ) -> Option<&'a [u8]> {
         self.refresh(out, now);
-        self.used = now;
+        self.last_used = now;
         let before = self.tunn.time_since_last_handshake();
         let mut inner = None;
         match self.tunn.decapsulate(source.map(Into::into), datagram, space) {
             TunnResult::WriteToNetwork(answer) => {
                 out.send(self.peer, answer);
-                self.waits = true;
+                self.has_queued_packets = true;
             }
             TunnResult::WriteToTunnelV6(packet, _) => {
                 self.received += packet.len() as u64;
@@ -143,15 +152,15 @@ impl Tunnel {
         if after.is_some() && (before.is_none() || after < before) {
             self.established = Some(now);
         }
-        if self.waits && after.is_some() {
-            self.send_waiting(out);
+        if self.has_queued_packets && after.is_some() {
+            self.send_queued(out);
         }
         inner.map(|length| &space[..length])
     }
 
     /// Sends what waited for keys.
-    fn send_waiting(&mut self, out: &mut Outbox) {
-        self.waits = false;
+    fn send_queued(&mut self, out: &mut Outbox) {
+        self.has_queued_packets = false;
         loop {
             let mut sent = false;
             out.put(self.peer, frame::BODY - LENGTH, |place| match self.tunn.decapsulate(None, &[], place) {
@@ -162,7 +171,7 @@ impl Tunnel {
                 _ => None,
             });
             if !sent {
-                self.waits = !out.has_room();
+                self.has_queued_packets = !out.has_room();
                 return;
             }
         }
@@ -171,7 +180,7 @@ impl Tunnel {
     /// Begins a handshake, whether or not there are keys.
     pub(super) fn rekey(&mut self, out: &mut Outbox, now: Instant) {
         self.refresh(out, now);
-        self.used = now;
+        self.last_used = now;
         out.put(self.peer, HANDSHAKE, |place| match self.tunn.format_handshake_initiation(place, true) {
             TunnResult::WriteToNetwork(datagram) => Some(datagram.len()),
             _ => None,
@@ -180,14 +189,14 @@ impl Tunnel {
 
     /// boringtun knows the time only from its timers.
     fn refresh(&mut self, out: &mut Outbox, now: Instant) {
-        if now.saturating_duration_since(self.ticked) >= TICK {
+        if now.saturating_duration_since(self.last_tick) >= TICK {
             self.tick(out, now);
         }
     }
 
     /// Runs the timers: handshakes again, new keys, keep-alives.
     pub(super) fn tick(&mut self, out: &mut Outbox, now: Instant) {
-        self.ticked = now;
+        self.last_tick = now;
         let mut result = None;
         out.put(self.peer, HANDSHAKE, |place| {
             // An attempt that is given up is no error of ours, but is logged as one.
@@ -202,14 +211,14 @@ impl Tunnel {
             }
         });
         if matches!(result, Some(WireGuardError::ConnectionExpired)) {
-            self.waits = false;
+            self.has_queued_packets = false;
         }
     }
 
     /// When timers must run next; none while nothing is under way.
     pub(super) fn next_tick(&self, now: Instant) -> Option<Instant> {
-        let is_active = now.saturating_duration_since(self.used) < ACTIVE;
-        is_active.then(|| self.ticked + TICK)
+        let is_active = now.saturating_duration_since(self.last_used) < ACTIVE;
+        is_active.then(|| self.last_tick + TICK)
     }
 }
 

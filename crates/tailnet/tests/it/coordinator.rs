@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a connection was told of each other peer.
+/// The nodes that a connection was sent.
 type View = BTreeMap<Uuid, Node>;
 
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl Model {
     fn deliver(&mut self, outputs: Vec<Output>) {
         for output in outputs {
             let Output::Send(to, response) = output else { continue };
-            // A connection that has just ended may be told why; nobody reads it.
+            // A connection that has just ended may be sent the reason; nobody reads it.
             let Some(view) = self.views.get_mut(&to) else { continue };
             assert_eq!(response.error, "");
             for update in response.peer_updates {
@@ -140,10 +140,10 @@ impl Model {
                 match update.kind() {
                     Kind::Node => {
                         let node = update.node.unwrap();
-                        assert_ne!(view.insert(about, node.clone()), Some(node), "it was told this before");
+                        assert_ne!(view.insert(about, node.clone()), Some(node), "it was sent this before");
                     }
                     Kind::Lost | Kind::Disconnected => {
-                        assert!(view.remove(&about).is_some(), "it was never told of {about}");
+                        assert!(view.remove(&about).is_some(), "it was never sent the node of {about}");
                     }
                     other => panic!("{other:?}"),
                 }
@@ -161,7 +161,7 @@ impl Model {
                     expected.insert(id(*other), node(*number));
                 }
             }
-            assert_eq!(self.views[connection], expected, "what {peer} was told");
+            assert_eq!(self.views[connection], expected, "what {peer} was sent");
         }
         assert_eq!(self.coordinator.peers(), self.connections.len());
     }
@@ -206,7 +206,7 @@ fn pair() -> (Coordinator, ConnectionId, ConnectionId) {
 }
 
 #[test]
-fn greeting_reaches_the_client() {
+fn ready_for_handshake_reaches_the_client() {
     let (mut coordinator, agent, client) = pair();
     coordinator.request(client, add(id(AGENT)));
     let outputs = coordinator.request(agent, ready(id(CLIENT)));
@@ -214,7 +214,7 @@ fn greeting_reaches_the_client() {
 }
 
 #[test]
-fn greeting_without_a_tunnel_is_an_error_and_the_connection_stays() {
+fn ready_for_handshake_without_a_tunnel_is_an_error_and_the_connection_stays() {
     let (mut coordinator, agent, _) = pair();
     let outputs = coordinator.request(agent, ready(id(CLIENT)));
     assert!(sent(&outputs, agent).1.starts_with("ready for handshake error"));
@@ -238,7 +238,7 @@ fn second_connection_of_an_agent_ends_the_first_and_meets_its_clients() {
 }
 
 #[test]
-fn goodbye_is_told_and_ends_the_stream() {
+fn disconnect_reaches_partners_and_ends_the_stream() {
     let (mut coordinator, agent, client) = pair();
     coordinator.request(client, add(id(AGENT)));
     let outputs = coordinator.request(client, disconnect());

@@ -1,4 +1,4 @@
-//! One function for each decoder of this crate: whatever the bytes, it ends, and what it says holds. `corpus` replays what
+//! One function for each decoder of this crate: for any bytes it returns, and its result is consistent. `corpus` replays what
 //! fuzzing found with them, and the targets of `fuzz/` call them.
 
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) fn derp(data: &[u8]) {
     assert_eq!(again.len(), whole.0.len());
 }
 
-/// A client of a relay that says these bytes after the handshake, or instead of it; everything ends.
+/// A client of a relay that sends these bytes after the handshake, or instead of it; everything ends.
 pub(crate) fn derp_session(data: &[u8]) {
     let Some((first, bytes)) = choice(data) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

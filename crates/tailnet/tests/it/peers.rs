@@ -47,19 +47,19 @@ fn idle(_: Uuid) -> Activity {
 }
 
 #[test]
-fn agent_programs_at_once_and_greets_every_node() {
+fn agent_programs_at_once_and_is_ready_for_every_node() {
     let (mut peers, now, node) = (Peers::new(Role::Agent), Instant::now(), node());
-    let greeting = Action::ReadyForHandshake(PEER);
+    let ready = Action::ReadyForHandshake(PEER);
     let first = peers.update(now, &update(Kind::Node, Some(&node)));
-    assert_eq!(first, [Action::Set(config(&node)), greeting.clone()]);
+    assert_eq!(first, [Action::Set(config(&node)), ready.clone()]);
     let again = peers.update(now, &update(Kind::Node, Some(&node)));
-    assert_eq!(again, [greeting], "nothing changed, but the client may have missed the greeting");
+    assert_eq!(again, [ready], "nothing changed, but the client may have missed the first message");
     assert_eq!(peers.update(now, &update(Kind::Disconnected, None)), [Action::Remove(PEER)]);
     assert_eq!(peers.update(now, &update(Kind::Disconnected, None)), []);
 }
 
 #[test]
-fn client_waits_for_the_greeting() {
+fn client_waits_for_ready_for_handshake() {
     let (mut peers, now, node) = (client(), Instant::now(), node());
     assert_eq!(peers.update(now, &update(Kind::Node, Some(&node))), []);
     assert_eq!(peers.update(now, &update(Kind::ReadyForHandshake, None)), [Action::Set(config(&node))]);
@@ -67,14 +67,14 @@ fn client_waits_for_the_greeting() {
 }
 
 #[test]
-fn greeting_may_come_before_the_node() {
+fn ready_for_handshake_may_come_before_the_node() {
     let (mut peers, now, node) = (client(), Instant::now(), node());
     assert_eq!(peers.update(now, &update(Kind::ReadyForHandshake, None)), []);
     assert_eq!(peers.update(now, &update(Kind::Node, Some(&node))), [Action::Set(config(&node))]);
 }
 
 #[test]
-fn client_gives_up_waiting_for_the_greeting() {
+fn client_stops_waiting_for_ready_for_handshake() {
     let (mut peers, now, node) = (client(), Instant::now(), node());
     peers.update(now, &update(Kind::Node, Some(&node)));
     assert_eq!(peers.next_tick(idle), Some(now + READY_TIMEOUT));
@@ -92,12 +92,16 @@ fn client_ignores_peers_that_it_did_not_ask_for() {
 }
 
 #[test]
-fn restarted_agent_is_programmed_after_its_own_greeting() {
+fn restarted_agent_is_programmed_after_its_own_message() {
     let (mut peers, now, old, new) = (client(), Instant::now(), node(), node());
     peers.update(now, &update(Kind::ReadyForHandshake, None));
     peers.update(now, &update(Kind::Node, Some(&old)));
     peers.update(now, &update(Kind::Lost, None));
-    assert_eq!(peers.update(now, &update(Kind::Node, Some(&new))), [], "the old greeting does not count");
+    assert_eq!(
+        peers.update(now, &update(Kind::Node, Some(&new))),
+        [],
+        "the message of the old process does not count"
+    );
     assert_eq!(peers.update(now, &update(Kind::ReadyForHandshake, None)), [Action::Set(config(&new))]);
 }
 

@@ -135,7 +135,7 @@ fn frames_of_a_relay_are_refused_and_unknown_ones_are_skipped() {
 }
 
 #[test]
-fn unknown_destination_is_told_at_a_limited_rate() {
+fn unknown_destination_is_reported_at_a_limited_rate() {
     paused(async {
         let relay = relay(Config::default());
         let mut ann = Client::new(&relay).await;
@@ -143,17 +143,17 @@ fn unknown_destination_is_told_at_a_limited_rate() {
             ann.packet(NodePublic::from_bytes([number; 32]), b"x").await;
         }
         ann.send(Frame::Ping([0; 8])).await;
-        let mut told = 0;
+        let mut notified = 0;
         while let Some(Owned::Gone(_, reason)) = ann.recv().await {
             assert_eq!(reason, GoneReason::NotHere);
-            told += 1;
+            notified += 1;
         }
-        assert_eq!((told, relay.counts().unknown), (3, 99));
+        assert_eq!((notified, relay.counts().unknown), (3, 99));
     });
 }
 
 #[test]
-fn those_it_sent_to_are_told_that_a_client_is_gone() {
+fn receivers_are_notified_that_a_client_is_gone() {
     paused(async {
         let relay = relay(Config::default());
         let (mut ann, mut bob) = (Client::new(&relay).await, Client::new(&relay).await);
@@ -164,7 +164,7 @@ fn those_it_sent_to_are_told_that_a_client_is_gone() {
         drop(ann);
         assert_eq!(bob.recv().await, Some(Owned::Gone(ann_key, GoneReason::Disconnected)));
         eve.send(Frame::Ping([1; 8])).await;
-        assert_eq!(eve.recv().await, Some(Owned::Pong([1; 8])), "others are told nothing");
+        assert_eq!(eve.recv().await, Some(Owned::Pong([1; 8])), "others are not notified");
         assert!(!relay.is_connected(&ann_key));
     });
 }

@@ -47,7 +47,7 @@ fn announce(id: i64) -> CoordinateRequest {
 }
 
 #[test]
-fn coordinate_reaches_both_peers_and_ends_with_a_goodbye() {
+fn coordinate_reaches_both_peers_and_ends_with_a_disconnect() {
     paused(async {
         let hub = Hub::default();
         let (agent, mut agent_responses, agent_call) = dial(&hub, AGENT, Authorization::Agent(AGENT));
@@ -55,12 +55,13 @@ fn coordinate_reaches_both_peers_and_ends_with_a_goodbye() {
         agent.send(announce(1)).await.unwrap();
         let tunnel = Some(Tunnel { id: AGENT.as_bytes().to_vec() });
         client.send(CoordinateRequest { add_tunnel: tunnel, ..announce(2) }).await.unwrap();
-        let told = client_responses.recv().await.unwrap();
-        assert_eq!(told.peer_updates[0].node.as_ref().unwrap().id, 1);
-        let told = agent_responses.recv().await.unwrap();
-        assert_eq!(told.peer_updates[0].node.as_ref().unwrap().id, 2);
-        let goodbye = CoordinateRequest { disconnect: Some(Disconnect {}), ..CoordinateRequest::default() };
-        client.send(goodbye).await.unwrap();
+        let response = client_responses.recv().await.unwrap();
+        assert_eq!(response.peer_updates[0].node.as_ref().unwrap().id, 1);
+        let response = agent_responses.recv().await.unwrap();
+        assert_eq!(response.peer_updates[0].node.as_ref().unwrap().id, 2);
+        let disconnect =
+            CoordinateRequest { disconnect: Some(Disconnect {}), ..CoordinateRequest::default() };
+        client.send(disconnect).await.unwrap();
         assert!(client_responses.recv().await.is_none());
         client_call.await.unwrap().unwrap();
         assert_eq!(agent_responses.recv().await.unwrap().peer_updates[0].kind(), Kind::Disconnected);
@@ -73,7 +74,7 @@ fn coordinate_reaches_both_peers_and_ends_with_a_goodbye() {
 }
 
 #[test]
-fn violation_is_told_before_the_stream_ends() {
+fn violation_is_sent_before_the_stream_ends() {
     paused(async {
         let hub = Hub::default();
         let (client, mut responses, call) = dial(&hub, CLIENT, Authorization::Client(AGENT));

@@ -74,13 +74,13 @@ fn tsmp_pong() {
 fn derp_session() {
     let (relay, client) = (private(1), private(2));
     let third = private(3).public();
-    let (mut client_says, mut relay_says) = (Vec::new(), Vec::new());
+    let (mut client_frames, mut relay_frames) = (Vec::new(), Vec::new());
     for (direction, bytes) in read("derp-session") {
         let mut decoder = Decoder::default();
         let decoded = decoder.decode::<Error>(&bytes, |frame| {
             let mut again = Vec::new();
             frame.encode(&mut again);
-            let says = if direction == '>' { &mut client_says } else { &mut relay_says };
+            let frames = if direction == '>' { &mut client_frames } else { &mut relay_frames };
             match frame {
                 Frame::ServerKey(key) => assert_eq!(key, relay.public()),
                 Frame::ClientInfo { key, sealed } => {
@@ -92,7 +92,7 @@ fn derp_session() {
                     let info = handshake::open_server(&client, &relay.public(), sealed);
                     assert_eq!(info, Ok(ServerInfo { version: 2 }));
                 }
-                other => says.push(format!("{other:?}")),
+                other => frames.push(format!("{other:?}")),
             }
             assert!(bytes.windows(again.len()).any(|window| window == again), "written as it was read");
             Ok(())
@@ -106,13 +106,13 @@ fn derp_session() {
         Frame::SendPacket { to: private(4).public(), packet: b"nobody" },
         Frame::Pong([8, 7, 6, 5, 4, 3, 2, 1]),
     ];
-    assert_eq!(client_says, expected.map(|frame| format!("{frame:?}")));
+    assert_eq!(client_frames, expected.map(|frame| format!("{frame:?}")));
     let expected = [
         Frame::RecvPacket { from: third, packet: b"answer" },
         Frame::Pong([1, 2, 3, 4, 5, 6, 7, 8]),
         Frame::PeerGone { peer: third, reason: GoneReason::Disconnected },
     ];
-    assert_eq!(relay_says, expected.map(|frame| format!("{frame:?}")));
+    assert_eq!(relay_frames, expected.map(|frame| format!("{frame:?}")));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::derp::frame::GoneReason;
 use crate::derp::queue::FairQueue;
 use crate::key::NodePublic;
 
-/// Answers and notices that wait for one connection. Further ones are dropped.
-const NOTICES: usize = 64;
+/// Answers and notifications that wait for one connection. Further ones are dropped.
+const NOTIFICATIONS: usize = 64;
 
 /// A connection after its handshake, as the others see it.
 #[derive(Debug)]
@@ -31,16 +31,16 @@ pub(super) struct Client {
 pub(super) struct Waiting {
     pub(super) packets: FairQueue,
     pub(super) disco: FairQueue,
-    pub(super) notices: VecDeque<Notice>,
+    pub(super) notifications: VecDeque<Notification>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum Notification {
     Gone(NodePublic, GoneReason),
     Pong([u8; 8]),
 }
 
-/// A client in the table. Dropping it takes it out and tells those it sent to.
+/// A client in the table. Dropping it removes it and notifies the clients that it sent packets to.
 pub(super) struct Registered<'a> {
     inner: &'a Inner,
     pub(super) client: Arc<Client>,
@@ -54,7 +54,11 @@ impl<'a> Registered<'a> {
         let client = Arc::new(Client {
             key,
             receives: AtomicBool::new(true),
-            waiting: Mutex::new(Waiting { packets: queue(1), disco: queue(4), notices: VecDeque::new() }),
+            waiting: Mutex::new(Waiting {
+                packets: queue(1),
+                disco: queue(4),
+                notifications: VecDeque::new(),
+            }),
             wake: Notify::new(),
             replaced: CancellationToken::new(),
         });
@@ -95,17 +99,17 @@ impl Drop for Registered<'_> {
         }
         for destination in lock(&self.destinations).drain() {
             for client in clients.get(&destination).into_iter().flatten() {
-                client.notice(Notice::Gone(key, GoneReason::Disconnected));
+                client.notify(Notification::Gone(key, GoneReason::Disconnected));
             }
         }
     }
 }
 
 impl Client {
-    pub(super) fn notice(&self, notice: Notice) {
+    pub(super) fn notify(&self, notification: Notification) {
         let mut waiting = lock(&self.waiting);
-        if waiting.notices.len() < NOTICES && !waiting.notices.contains(&notice) {
-            waiting.notices.push_back(notice);
+        if waiting.notifications.len() < NOTIFICATIONS && !waiting.notifications.contains(&notification) {
+            waiting.notifications.push_back(notification);
             self.wake.notify_one();
         }
     }

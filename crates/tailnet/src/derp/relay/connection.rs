@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 
-use super::clients::{Client, Notice, Registered};
+use super::clients::{Client, Notification, Registered};
 use super::{Error, Inner, lock};
 use crate::derp::client::read_frame;
 use crate::derp::frame::{Decoder, Frame, GoneReason};
@@ -19,13 +19,13 @@ use crate::key::NodePublic;
 
 /// Bytes that are written at once, unless one frame is longer.
 const WRITE: usize = 64 << 10;
-/// Peers of one connection that are told when it ends.
+/// Peers that are notified when one connection ends.
 const DESTINATIONS: usize = 1024;
-/// Notices that a destination is unknown: so many at once, and so many a second.
+/// Notifications that a destination is unknown: so many at once, and so many a second.
 const UNKNOWN_BURST: u32 = 3;
 
 impl Inner {
-    /// The client's key and what it says of itself; none when it closed the connection.
+    /// The client's key and its description of itself; none when it closed the connection.
     pub(super) async fn handshake(
         &self,
         io: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -78,7 +78,7 @@ impl Inner {
                 Ok(())
             }
             Frame::Ping(data) => {
-                registered.client.notice(Notice::Pong(data));
+                registered.client.notify(Notification::Pong(data));
                 Ok(())
             }
             // The home region matters to nobody here; a pong has been noted as a sign of life.
@@ -103,7 +103,7 @@ impl Inner {
             drop(clients);
             self.unknown.fetch_add(1, Ordering::Relaxed);
             if unknown.allows() {
-                registered.client.notice(Notice::Gone(to, GoneReason::NotHere));
+                registered.client.notify(Notification::Gone(to, GoneReason::NotHere));
             }
             return;
         };
@@ -194,10 +194,10 @@ impl Inner {
     fn gather(&self, client: &Client, out: &mut Vec<u8>) {
         let mut taken = 0;
         let mut waiting = lock(&client.waiting);
-        while let Some(notice) = waiting.notices.pop_front() {
-            match notice {
-                Notice::Gone(peer, reason) => Frame::PeerGone { peer, reason }.encode(out),
-                Notice::Pong(data) => Frame::Pong(data).encode(out),
+        while let Some(notification) = waiting.notifications.pop_front() {
+            match notification {
+                Notification::Gone(peer, reason) => Frame::PeerGone { peer, reason }.encode(out),
+                Notification::Pong(data) => Frame::Pong(data).encode(out),
             }
         }
         while out.len() < WRITE {
@@ -222,7 +222,7 @@ fn random() -> [u8; 8] {
     bytes
 }
 
-/// Limits notices about unknown destinations.
+/// Limits notifications about unknown destinations.
 struct UnknownLimit {
     left: u32,
     refilled: Instant,

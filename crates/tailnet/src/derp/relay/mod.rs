@@ -134,7 +134,7 @@ struct Inner {
     dropped: AtomicU64,
     unknown: AtomicU64,
     restart: CancellationToken,
-    /// When to connect again and how long to try, for the notice of a restart.
+    /// When to connect again and how long to try, for the notification of a restart.
     restart_times: Mutex<(Duration, Duration)>,
 }
 
@@ -184,7 +184,7 @@ impl Relay {
         self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
     }
 
-    /// Tells every client that the relay restarts, and ends all connections.
+    /// Notifies every client that the relay restarts, and ends all connections.
     pub fn restart(&self, reconnect_in: Duration, try_for: Duration) {
         *lock(&self.inner.restart_times) = (reconnect_in, try_for);
         self.inner.restart.cancel();
