@@ -8,7 +8,10 @@ use crate::daemons::MatchedProvisioners;
 use crate::jobs::ProvisionerJob;
 use crate::paths;
 use crate::resources::WorkspaceResource;
-use crate::templates::{CreateTemplateRequest, Template, UpdateActiveVersionRequest, UpdateTemplateRequest};
+use crate::templates::{
+    ArchiveVersionsRequest, ArchiveVersionsResponse, CreateTemplateRequest, Template,
+    UpdateActiveVersionRequest, UpdateTemplateRequest,
+};
 use crate::versions::{
     CreateDryRunRequest, CreateTemplateVersionRequest, Preset, TemplateVersion, TemplateVersionExternalAuth,
     TemplateVersionParameter, TemplateVersionVariable,
@@ -82,6 +85,26 @@ impl Client {
     ) -> Result<(), Error> {
         let request = UpdateActiveVersionRequest { id: Some(version) };
         self.tell(Method::PATCH, &paths::template_versions(template), &request).await
+    }
+
+    /// Hides a version that neither the template nor a workspace uses.
+    pub async fn archive_version(&self, version: TemplateVersionId) -> Result<(), Error> {
+        self.order(Method::POST, &paths::version_archive(version)).await
+    }
+
+    /// Shows an archived version again.
+    pub async fn unarchive_version(&self, version: TemplateVersionId) -> Result<(), Error> {
+        self.order(Method::POST, &paths::version_unarchive(version)).await
+    }
+
+    /// Archives the failed versions of a template, or with `all` every unused one.
+    pub async fn archive_versions(
+        &self,
+        template: TemplateId,
+        all: bool,
+    ) -> Result<ArchiveVersionsResponse, Error> {
+        let request = ArchiveVersionsRequest { all };
+        self.send(Method::POST, &paths::template_versions_archive(template), &request).await
     }
 
     /// Makes a version and starts its import.
