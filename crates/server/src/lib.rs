@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod owners;
 pub mod pages;
 pub mod provisioning;
+pub mod recovery;
 mod retry;
 pub mod router;
 pub mod routes;
