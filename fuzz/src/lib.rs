@@ -16,7 +16,7 @@ mod api;
 #[path = "../../crates/tailnet/tests/it/decoders.rs"]
 mod tailnet;
 mod terraform;
-#[path = "../../crates/coder/src/tfvars.rs"]
+#[path = "../../crates/coder/src/template/tfvars.rs"]
 mod tfvars;
 #[path = "../../crates/server/src/routes/files/archive.rs"]
 mod uploads;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::{env, table};
+use crate::env;
+use crate::terminal::table::{self, Listed};
 
 /// Flags of every command.
 #[derive(Clone, Debug, Args)]
@@ -46,9 +47,34 @@ pub(crate) struct Organization {
 
 /// Arguments of a list of what an organization has.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct List<T: Listed> {
     #[command(flatten)]
     pub(crate) organization: Organization,
     #[command(flatten)]
-    pub(crate) table: table::Options,
+    pub(crate) table: table::Options<T>,
+}
+
+impl Global {
+    /// The defaults, with a server and a session.
+    pub(crate) const fn of_environment(url: Option<String>, token: Option<String>) -> Self {
+        Self {
+            url,
+            token,
+            global_config: None,
+            header: Vec::new(),
+            header_command: None,
+            no_version_warning: true,
+            no_feature_warning: true,
+            verbose: false,
+        }
+    }
+}
+
+/// The words for yes and no that Go accepts.
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        other => Err(format!("{other:?} is neither true nor false")),
+    }
 }

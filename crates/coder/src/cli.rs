@@ -3,17 +3,16 @@
 use clap::builder::Resettable;
 use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
 
-use crate::args::Global;
-use crate::cmd;
+use crate::args::{Global, boolean};
+use crate::{cmd, completion, help, versions};
 
 /// Coder: templates become workspaces, built by provisioners.
 #[derive(Debug, Parser)]
-#[command(name = "coder", disable_version_flag = true, arg_required_else_help = true, max_term_width = 110)]
+#[command(name = "coder", version = versions::line(), arg_required_else_help = true, max_term_width = 110)]
 pub(crate) struct Cli {
     /// Flags of every command.
     #[command(flatten)]
     pub(crate) global: Global,
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -21,19 +20,22 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show a running workspace in one command: server, daemon, template and workspace on this machine.
+    /// Try it: server, daemon, template and workspace on this machine.
     #[cfg(feature = "server")]
     Quickstart(cmd::quickstart::Args),
     /// Start the server.
     #[cfg(feature = "server")]
     Server(Box<cmd::server::Args>),
+    /// Set a user's password on the server's database.
+    #[cfg(feature = "server")]
+    ResetPassword(cmd::reset_password::Args),
     /// Log in to a server; on a fresh one this makes the first user.
     Login(cmd::login::Args),
     /// Log out and forget the saved session.
     Logout(cmd::logout::Args),
     /// Show who is logged in, and where.
     Whoami(cmd::whoami::Args),
-    /// Run daemons that build workspaces, and manage their keys and jobs.
+    /// Run provisioner daemons; manage their keys and jobs.
     #[command(
         alias = "provisioners",
         alias = "provisionerd",
@@ -41,30 +43,26 @@ pub(crate) enum Command {
         arg_required_else_help = true
     )]
     Provisioner {
-        /// What to do.
         #[command(subcommand)]
         command: Box<cmd::provisioner::Command>,
     },
-    /// Use the Terraform provider that is part of this program with Terraform run by hand.
+    /// Use the built-in Terraform provider with Terraform run by hand.
     #[cfg(feature = "server")]
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Provider {
-        /// What to do.
         #[command(subcommand)]
         command: cmd::provider::Command,
     },
-    /// Commands for authors of templates and for tests; they may change.
+    /// For authors of templates and for tests; these may change.
     #[cfg(feature = "server")]
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Exp {
-        /// What to do.
         #[command(subcommand)]
         command: cmd::exp::Command,
     },
     /// Manage templates.
     #[command(alias = "template", subcommand_required = true, arg_required_else_help = true)]
     Templates {
-        /// What to do.
         #[command(subcommand)]
         command: cmd::templates::Command,
     },
@@ -89,41 +87,39 @@ pub(crate) enum Command {
     /// Read or replace a workspace's Terraform state.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     State {
-        /// What to do.
         #[command(subcommand)]
         command: cmd::state::Command,
     },
     /// Manage API tokens.
     #[command(alias = "token", subcommand_required = true, arg_required_else_help = true)]
     Tokens {
-        /// What to do.
         #[command(subcommand)]
         command: cmd::tokens::Command,
     },
     /// Manage users.
     #[command(alias = "user", subcommand_required = true, arg_required_else_help = true)]
     Users {
-        /// What to do.
         #[command(subcommand)]
         command: cmd::users::Command,
     },
     /// Manage organizations and their members.
     #[command(aliases = ["organization", "orgs", "org"], subcommand_required = true, arg_required_else_help = true)]
     Organizations {
-        /// What to do.
         #[command(subcommand)]
         command: cmd::organizations::Command,
     },
     /// Print the version.
     Version(cmd::version::Args),
-    /// Print a shell completion script.
+    /// Print a script for completion in a shell.
     Completion(cmd::completion::Args),
+    /// Print or write manual pages.
+    Man(cmd::man::Args),
 }
 
 /// The whole command line.
 #[must_use]
 pub fn command() -> clap::Command {
-    official_habits(Cli::command())
+    completion::attach(help::dress(official_habits(Cli::command())))
 }
 
 /// Changes what clap does otherwise than the official program: switches take `=true` or `=false`, also from variables,
@@ -147,15 +143,6 @@ fn official_habits(command: clap::Command) -> clap::Command {
             .value_parser(boolean)
     });
     command.mut_subcommands(official_habits)
-}
-
-/// The words for yes and no that Go accepts.
-fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        other => Err(format!("{other:?} is neither true nor false")),
-    }
 }
 
 #[cfg(test)]

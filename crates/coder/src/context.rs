@@ -8,8 +8,8 @@ use coder_domain::secret::Secret;
 use url::Url;
 
 use crate::args::Global;
-use crate::output::Printer;
 use crate::session::Directory;
+use crate::terminal::output::Printer;
 use crate::versions;
 
 /// The surroundings of a command. Strongest first: flags, variables (both in [`Global`]), files.
@@ -29,7 +29,7 @@ impl Context {
     /// Finds the configuration directory; nothing is read yet.
     pub(crate) fn new(global: Global) -> Self {
         let directory = Directory::locate(global.global_config.clone());
-        Self { printer: Printer::detect(), directory, global, client: OnceLock::new() }
+        Self { printer: Printer::detect(global.verbose), directory, global, client: OnceLock::new() }
     }
 
     /// The server to talk to.

@@ -84,6 +84,16 @@ fn decimal(nanos: u128, unit: u128) -> String {
     format!("{whole}.{}", digits.trim_end_matches('0'))
 }
 
+/// The greatest unit of a duration alone: `45s`, `12m`, `3h`, `5d`, as in a narrow table.
+pub(crate) fn coarse(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3_600 => format!("{}m", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{}h", seconds / 3_600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// A duration for people: `340ms`, `2.1s`, `3m12s`, `2h5m`, `4d`.
 pub(crate) fn short(duration: Duration) -> String {
     let seconds = duration.as_secs();

@@ -55,6 +55,10 @@ variables! {
     TERM = "TERM";
     /// Width of the output in columns, when it cannot be asked from the terminal.
     COLUMNS = "COLUMNS";
+    /// The shell that `coder completion` writes its script for.
+    SHELL = "SHELL";
+    /// Set by the scripts of `coder completion` when they ask what fits; the value is the shell's name.
+    COMPLETE = "CODER_COMPLETE";
     /// Where programs are looked for, among them `terraform`.
     PATH = "PATH";
 
@@ -68,6 +72,13 @@ variables! {
     FIRST_USER_PASSWORD = "CODER_FIRST_USER_PASSWORD";
     /// Whether the first user asks for a trial license; this server has none, so only `false` makes sense.
     FIRST_USER_TRIAL = "CODER_FIRST_USER_TRIAL";
+
+    /// User name of the account that `coder server create-admin-user` makes.
+    USERNAME = "CODER_USERNAME";
+    /// E-mail address of that account.
+    EMAIL = "CODER_EMAIL";
+    /// Password of that account.
+    PASSWORD = "CODER_PASSWORD";
 
     /// Provisioner key with which a daemon joins.
     PROVISIONER_DAEMON_KEY = "CODER_PROVISIONER_DAEMON_KEY";

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// How the process ends, as scripts see it.
+/// How the process ends, as scripts see it; `docs/reference/exit-codes.md` is made from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Everything asked for was done.
@@ -16,6 +16,31 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 4] = [Self::Success, Self::Failure, Self::Refused, Self::Interrupted];
+
+    /// What the page of exit codes says.
+    pub(crate) const fn about(self) -> &'static str {
+        match self {
+            Self::Success => {
+                "Everything asked for was done. Help, `--version`, and a command that only has commands below it end this \
+                 way, too. So do a server and a daemon that a signal stops in order."
+            }
+            Self::Failure => {
+                "Something failed, a question was answered with no, or the command line was wrong; the error on standard \
+                 error says which. A job that fails or is canceled fails the command that follows it. A daemon \
+                 that a second signal ends at once ends this way."
+            }
+            Self::Refused => {
+                "`coder provisioner start`: the server does not accept the key or token, so starting the daemon again with \
+                 it cannot help (EX_NOPERM of sysexits.h)."
+            }
+            Self::Interrupted => {
+                "Ctrl-C (SIGINT) ended the command. A build that it followed goes on; an import is canceled."
+            }
+        }
+    }
+
     /// The number.
     #[must_use]
     pub(crate) const fn code(self) -> u8 {

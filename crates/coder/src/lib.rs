@@ -2,43 +2,33 @@
 //!
 //! Nothing is started before the command is known: `coder version` opens neither a runtime nor TLS.
 
-mod accounts;
 mod args;
-mod building;
 mod cli;
 mod cmd;
+mod completion;
 mod context;
+#[cfg(feature = "server")]
+mod daemon_flags;
 mod duration;
 pub mod env;
-mod examples;
+mod error_report;
 mod exit;
-mod flat_yaml;
-mod follow;
-#[cfg(feature = "server")]
-mod job_flags;
-mod lockfile;
+mod external_auth;
+mod help;
+mod job;
 #[cfg(feature = "server")]
 mod logging;
-mod output;
-mod pack;
 mod parameters;
-#[cfg(feature = "server")]
-mod progress;
-mod prompt;
 pub mod reference;
 mod remote;
-mod resources;
 mod runtime;
 mod session;
 #[cfg(feature = "server")]
 mod signals;
-mod table;
-#[cfg(feature = "server")]
-mod terraform;
-mod tfvars;
-mod variables;
+mod suggest;
+mod template;
+mod terminal;
 pub mod versions;
-mod waiting;
 
 use std::process::ExitCode;
 
@@ -48,8 +38,9 @@ use clap::error::ErrorKind;
 pub use cli::command;
 use cli::{Cli, Command};
 use context::Context;
+use error_report::Facts;
 use exit::Exit;
-use output::Printer;
+use terminal::output::Printer;
 
 /// Runs the program on the process's arguments.
 #[must_use]
@@ -58,30 +49,47 @@ pub fn main() -> ExitCode {
     if cmd::provider::plugin::is_meant() {
         return cmd::provider::plugin::main().into();
     }
+    clap_complete::CompleteEnv::with_factory(command).var(env::COMPLETE).complete();
     let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),
     };
+    let facts = Facts::new(&cli.global);
     let exit = match run(cli) {
         Ok(()) => Exit::Success,
         Err(error) => {
-            let hint = error.chain().find_map(|cause| cause.downcast_ref::<coder_api::client::Error>());
-            Printer::detect().error(&error, hint.and_then(coder_api::client::Error::hint).as_deref());
+            Printer::detect(false).error(&error_report::report(&error, &facts));
             exit::of(&error)
         }
     };
     exit.into()
 }
 
-/// Help goes to standard output and is no failure; a wrong command line is failure 1, as in the official program.
+/// Help and the version go to standard output and are no failure; a wrong command line is failure 1, as in the official
+/// program.
 fn usage(error: &clap::Error) -> Exit {
-    // Nothing can be done about a closed stream.
-    drop(error.print());
-    match error.kind() {
+    let exit = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
+        // A command that only has commands below it is no dead end.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            let words = std::env::args_os().chain(["--help".into()]);
+            if let Err(help) = command().try_get_matches_from(words) {
+                // Nothing can be done about a closed stream.
+                drop(help.print());
+            }
+            return Exit::Success;
+        }
         _ => Exit::Failure,
+    };
+    drop(error.print());
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let words: Vec<_> = std::env::args().skip(1).collect();
+        if let Some(hint) = help::misplaced_name(&command(), &words) {
+            Printer::detect(false).hint(&hint);
+        }
     }
+    exit
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
@@ -89,6 +97,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match command {
         Command::Version(args) => cmd::version::run(&args),
         Command::Completion(args) => cmd::completion::run(&args),
+        Command::Man(args) => cmd::man::run(&args),
         #[cfg(feature = "server")]
         Command::Provider { command } => cmd::provider::run(&command),
         #[cfg(feature = "server")]
@@ -100,19 +109,23 @@ fn run(cli: Cli) -> anyhow::Result<()> {
                 Command::Quickstart(args) => cmd::quickstart::run(&ctx, args),
                 #[cfg(feature = "server")]
                 Command::Server(args) => cmd::server::run(&ctx, *args),
+                #[cfg(feature = "server")]
+                Command::ResetPassword(args) => {
+                    runtime::small()?.block_on(cmd::reset_password::run(&ctx, args))
+                }
                 Command::Provisioner { command } => match *command {
                     #[cfg(feature = "server")]
                     cmd::provisioner::Command::Start(args) => cmd::provisioner::start::run(&ctx, *args),
-                    command => asking(&ctx, cmd::provisioner::run(&ctx, command)),
+                    command => with_warnings(&ctx, cmd::provisioner::run(&ctx, command)),
                 },
-                command => asking(&ctx, client(&ctx, command)),
+                command => with_warnings(&ctx, client(&ctx, command)),
             }
         }
     }
 }
 
 /// Runs a command that asks a server, and warns about the server's version whatever came of it.
-fn asking(ctx: &Context, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn with_warnings(ctx: &Context, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let result = runtime::small()?.block_on(work);
     ctx.warn_version();
     ctx.warn_features();
@@ -139,10 +152,14 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::Users { command } => cmd::users::run(ctx, command).await,
         Command::Organizations { command } => cmd::organizations::run(ctx, command).await,
         #[cfg(feature = "server")]
-        Command::Quickstart(_) | Command::Server(_) | Command::Provider { .. } | Command::Exp { .. } => {
+        Command::Quickstart(_)
+        | Command::Server(_)
+        | Command::ResetPassword(_)
+        | Command::Provider { .. }
+        | Command::Exp { .. } => {
             unreachable!("dispatched by run")
         }
-        Command::Provisioner { .. } | Command::Version(_) | Command::Completion(_) => {
+        Command::Provisioner { .. } | Command::Version(_) | Command::Completion(_) | Command::Man(_) => {
             unreachable!("dispatched by run")
         }
     }

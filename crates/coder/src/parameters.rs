@@ -7,12 +7,14 @@ use std::sync::OnceLock;
 use anyhow::bail;
 use clap::Args;
 use coder_api::json::NameValue;
-use coder_api::versions::TemplateVersionParameter;
+use coder_api::versions::{TemplateVersionParameter, TemplateVersionParameterOption};
 use coder_domain::parameter::{Definition, validate};
 
-use crate::env;
-use crate::output::{Look, Printer};
-use crate::{prompt, variables};
+use crate::template::variables;
+use crate::terminal::menu::{self, Choice};
+use crate::terminal::output::{Printer, Style};
+use crate::terminal::prompt;
+use crate::{env, suggest};
 
 /// Flags of commands that build.
 #[derive(Clone, Debug, Default, Args)]
@@ -119,7 +121,7 @@ fn fields(line: &str) -> Vec<String> {
 
 /// How values are found that were not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
+pub(crate) enum PromptMode {
     /// The first build: each parameter is asked for when somebody is there, else its default is taken.
     New,
     /// A later build: only what has no value yet.
@@ -134,10 +136,17 @@ pub(crate) fn resolve(
     flags: &Flags,
     parameters: &[TemplateVersionParameter],
     earlier: &[NameValue],
-    asking: Asking,
+    mode: PromptMode,
     may_ask: bool,
 ) -> anyhow::Result<Vec<NameValue>> {
     let mut given = flags.given()?;
+    if let Some(name) = given.keys().find(|name| parameters.iter().all(|parameter| parameter.name != **name))
+    {
+        let known: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        let near = suggest::did_you_mean(name, known.iter().copied());
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        bail!("the template has no parameter {name:?}: {near}it has: {known}");
+    }
     for name in flags.lasting(parameters)? {
         printer.warn(&format!(
             "parameter {name:?} is not ephemeral: later builds keep the value, as with --parameter"
@@ -151,8 +160,8 @@ pub(crate) fn resolve(
             continue;
         }
         let last = earlier.iter().find(|pair| pair.name == parameter.name);
-        let known = last.is_some() && (asking == Asking::Missing || !parameter.mutable);
-        let optional_later = asking == Asking::Missing && !parameter.required;
+        let known = last.is_some() && (mode == PromptMode::Missing || !parameter.mutable);
+        let optional_later = mode == PromptMode::Missing && !parameter.required;
         if known || parameter.ephemeral || optional_later {
             continue;
         }
@@ -178,13 +187,6 @@ pub(crate) fn resolve(
             ),
         }
     }
-    if let Some(name) = given.keys().next() {
-        let known: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        bail!(
-            "the template has no parameter {name:?}, it has: {}",
-            if known.is_empty() { "none".to_owned() } else { known.join(", ") }
-        );
-    }
     Ok(values)
 }
 
@@ -196,15 +198,7 @@ fn ask(
 ) -> anyhow::Result<String> {
     let label = if parameter.display_name.is_empty() { &parameter.name } else { &parameter.display_name };
     if !parameter.description_plaintext.is_empty() {
-        printer.note(&printer.paint(Look::Faint, &parameter.description_plaintext));
-    }
-    for option in &parameter.options {
-        let about = if option.description.is_empty() { &option.name } else { &option.description };
-        printer.note(&format!(
-            "  {} {}",
-            printer.paint(Look::Bold, &option.value),
-            printer.paint(Look::Faint, about)
-        ));
+        printer.note(&printer.paint(Style::Faint, &parameter.description_plaintext));
     }
     // The server would say it, too, but then every answer would be lost.
     let definition = definition(parameter);
@@ -218,7 +212,23 @@ fn ask(
         validate(&definition, answer, last)
     };
     let instead = format!("pass --parameter {}=VALUE", parameter.name);
-    prompt::text(printer, label, default.as_deref(), &instead, check)
+    let choice = |option: &TemplateVersionParameterOption| {
+        let about = if option.description.is_empty() { &option.name } else { &option.description };
+        Choice::new(&option.value, about)
+    };
+    let mut choices: Vec<_> = parameter.options.iter().map(choice).collect();
+    // The value of a list is several options as JSON, which people type.
+    if choices.is_empty() || parameter.kind.as_str() == "list(string)" {
+        for Choice { value, about } in &choices {
+            let about = printer.paint(Style::Faint, about);
+            printer.note(&format!("  {} {about}", printer.paint(Style::Bold, value)));
+        }
+        return prompt::text(printer, label, default.as_deref(), &instead, check);
+    }
+    if definition.may_stay_unset() {
+        choices.insert(0, Choice::new("", "no value"));
+    }
+    menu::choose(printer, label, &choices, default.as_deref(), &instead)
 }
 
 /// What the rules of values want to know.
@@ -242,8 +252,6 @@ fn definition(parameter: &TemplateVersionParameter) -> Definition {
 
 #[cfg(test)]
 mod tests {
-    use coder_api::versions::TemplateVersionParameterOption;
-
     use super::*;
 
     fn parameter(name: &str, default: Option<&str>) -> TemplateVersionParameter {
@@ -256,22 +264,25 @@ mod tests {
         }
     }
 
-    fn run(flags: &[&str], earlier: &[(&str, &str)], asking: Asking) -> anyhow::Result<String> {
+    fn run(flags: &[&str], earlier: &[(&str, &str)], mode: PromptMode) -> anyhow::Result<String> {
         let flags =
             Flags { parameters: flags.iter().map(|text| (*text).to_owned()).collect(), ..Flags::default() };
         let earlier: Vec<_> = earlier.iter().map(|(name, value)| NameValue::new(*name, *value)).collect();
         let parameters = [parameter("size", None), parameter("zone", Some("eu"))];
-        let values = resolve(&Printer::plain(), &flags, &parameters, &earlier, asking, false)?;
+        let values = resolve(&Printer::plain(), &flags, &parameters, &earlier, mode, false)?;
         Ok(values.iter().map(|pair| format!("{}={} ", pair.name, pair.value)).collect())
     }
 
     #[test]
     fn a_first_build_sends_all_values() {
-        assert_eq!(run(&["size=2"], &[], Asking::New).unwrap(), "size=2 zone=eu ");
-        assert_eq!(run(&["size=2", "zone=us"], &[], Asking::New).unwrap(), "size=2 zone=us ");
-        assert!(run(&[], &[], Asking::New).unwrap_err().to_string().contains("--parameter size=VALUE"));
+        assert_eq!(run(&["size=2"], &[], PromptMode::New).unwrap(), "size=2 zone=eu ");
+        assert_eq!(run(&["size=2", "zone=us"], &[], PromptMode::New).unwrap(), "size=2 zone=us ");
+        assert!(run(&[], &[], PromptMode::New).unwrap_err().to_string().contains("--parameter size=VALUE"));
         assert!(
-            run(&["size=2", "x=1"], &[], Asking::New).unwrap_err().to_string().contains("no parameter \"x\"")
+            run(&["size=2", "x=1"], &[], PromptMode::New)
+                .unwrap_err()
+                .to_string()
+                .contains("no parameter \"x\"")
         );
     }
 
@@ -289,7 +300,7 @@ mod tests {
         let run = |list: &[&str]| {
             let list = list.iter().map(|text| (*text).to_owned()).collect();
             let flags = Flags { parameters: list, ..Flags::default() };
-            resolve(&Printer::plain(), &flags, &all, &[], Asking::New, false).unwrap()
+            resolve(&Printer::plain(), &flags, &all, &[], PromptMode::New, false).unwrap()
         };
         assert_eq!(run(&[]), [NameValue::new("text", "")], "an empty default is a value");
         assert_eq!(run(&["region=eu"]), [NameValue::new("region", "eu"), NameValue::new("text", "")]);
@@ -309,7 +320,7 @@ mod tests {
         ] {
             assert_eq!(fields(line), wanted, "{line}");
         }
-        assert_eq!(run(&["size=2,zone=us"], &[], Asking::New).unwrap(), "size=2 zone=us ");
+        assert_eq!(run(&["size=2,zone=us"], &[], PromptMode::New).unwrap(), "size=2 zone=us ");
     }
 
     #[test]
@@ -318,7 +329,7 @@ mod tests {
         let mut flags = Flags { parameters: list, ..Flags::default() };
         assert_eq!(flags.drop_all(["size", "other"].into_iter()).unwrap(), ["size"]);
         let open = [parameter("zone", None)];
-        let values = resolve(&Printer::plain(), &flags, &open, &[], Asking::New, false).unwrap();
+        let values = resolve(&Printer::plain(), &flags, &open, &[], PromptMode::New, false).unwrap();
         assert_eq!(values, [NameValue::new("zone", "us")]);
     }
 
@@ -331,7 +342,7 @@ mod tests {
         // As of a pipe, nothing is left of it.
         drop(file);
         let open = [parameter("size", None)];
-        let values = resolve(&Printer::plain(), &flags, &open, &[], Asking::New, false).unwrap();
+        let values = resolve(&Printer::plain(), &flags, &open, &[], PromptMode::New, false).unwrap();
         assert_eq!(values, [NameValue::new("size", "2")]);
     }
 
@@ -346,8 +357,8 @@ mod tests {
 
     #[test]
     fn a_later_build_sends_only_what_changes_or_is_missing() {
-        assert_eq!(run(&[], &[("size", "1"), ("zone", "us")], Asking::Missing).unwrap(), "");
-        assert_eq!(run(&["zone=eu"], &[("size", "1")], Asking::Missing).unwrap(), "zone=eu ");
-        assert!(run(&[], &[], Asking::Missing).is_err());
+        assert_eq!(run(&[], &[("size", "1"), ("zone", "us")], PromptMode::Missing).unwrap(), "");
+        assert_eq!(run(&["zone=eu"], &[("size", "1")], PromptMode::Missing).unwrap(), "zone=eu ");
+        assert!(run(&[], &[], PromptMode::Missing).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! `docs/reference/cli.md` and `docs/reference/environment.md`, written from the command line itself.
+//! The pages of `docs/reference/`, written from the command line itself.
 //!
 //! A test compares them with the files; `UPDATE_REFERENCE=1` rewrites these.
 
@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command, Id};
 
+use crate::exit::Exit;
 use crate::{cli, env};
 
 /// The page of all commands.
@@ -30,6 +31,22 @@ pub fn environment() -> String {
     for variable in env::ALL {
         line(&mut page, &[&format!("`{}`", variable.name), variable.about.trim()]);
     }
+    page
+}
+
+/// The page of all exit codes.
+#[must_use]
+pub fn exit_codes() -> String {
+    let mut page =
+        "# Exit codes\n\nGenerated from `crates/coder/src/exit.rs`.\n\n| Code | Meaning |\n| --- | --- |\n"
+            .to_owned();
+    for exit in Exit::ALL {
+        line(&mut page, &[&exit.code().to_string(), exit.about()]);
+    }
+    page.push_str(
+        "\nA signal that ends the program without its doing gives 128 and the number of the signal, as shells report it: 137 \
+         for SIGKILL, 143 for SIGTERM.\n",
+    );
     page
 }
 

@@ -3,15 +3,18 @@
 use anyhow::{Context as _, bail};
 use coder_api::builds::WorkspaceBuild;
 use coder_api::client::{Client, Error, Options};
+use coder_api::error::ErrorBody;
 use coder_api::organizations::Organization;
 use coder_api::paths;
 use coder_api::templates::Template;
+use coder_api::users::User;
+use coder_api::versions::TemplateVersion;
 use coder_api::workspaces::Workspace;
 use coder_domain::secret::Secret;
 use url::Url;
 
 use crate::context::Context;
-use crate::versions;
+use crate::{suggest, versions};
 
 /// The server with the saved or given session; an error when nobody is logged in.
 pub(crate) fn connect(ctx: &Context) -> anyhow::Result<Client> {
@@ -58,7 +61,11 @@ pub(crate) async fn organization(
     };
     match own.iter().position(is_it) {
         Some(index) => Ok(own.swap_remove(index)),
-        None => bail!("you are in no organization {wanted:?}, choose from: {}", list(&own)),
+        None => {
+            let near =
+                suggest::did_you_mean(&wanted, own.iter().map(|organization| organization.name.as_str()));
+            bail!("you are in no organization {wanted:?}: {near}yours are: {}", list(&own))
+        }
     }
 }
 
@@ -70,7 +77,49 @@ fn list(organizations: &[Organization]) -> String {
 pub(crate) async fn workspace(client: &Client, text: &str) -> anyhow::Result<Workspace> {
     let (owner, name) = split_owner(text);
     match client.workspace_by_name(owner, name).await {
-        Err(error) if error.is_not_found() => bail!("there is no workspace {text:?}: see `coder list`"),
+        Err(error) if error.is_not_found() => {
+            let query = format!("owner:{owner}");
+            // The list only serves to help.
+            let all = client.workspaces(&query).await.map(|found| found.workspaces).unwrap_or_default();
+            let names = all.iter().map(|workspace| workspace.name.as_str());
+            bail!("there is no workspace {text:?}: {}", suggest::instead(name, names, "coder list"))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// A user by name or id, or `me`.
+pub(crate) async fn user(client: &Client, name: &str) -> anyhow::Result<User> {
+    match client.user(name).await {
+        Err(error) if is_unknown_user(&error) => {
+            let all = client.users("").await.unwrap_or_default();
+            let names = all.iter().map(|user| user.username.as_str());
+            bail!("there is no user {name:?}: {}", suggest::instead(name, names, "coder users list"))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Servers answer 400 for a user that does not exist (http-api 2.1).
+fn is_unknown_user(error: &Error) -> bool {
+    let says_so = |body: &ErrorBody| body.message.starts_with("Username or ID not found");
+    error.is_not_found() || error.body().is_some_and(says_so)
+}
+
+/// Says which provisioner key does not exist; other errors stay as they are.
+pub(crate) async fn known_key<T>(
+    client: &Client,
+    organization: &Organization,
+    name: &str,
+    result: Result<T, Error>,
+) -> anyhow::Result<T> {
+    match result {
+        Err(error) if error.is_not_found() => {
+            let all = client.provisioner_keys(organization.id).await.unwrap_or_default();
+            let names = all.iter().map(|key| key.name.as_str());
+            let instead = suggest::instead(name, names, "coder provisioner keys list");
+            bail!("there is no provisioner key {name:?} in organization {}: {instead}", organization.name)
+        }
         other => Ok(other?),
     }
 }
@@ -95,12 +144,35 @@ pub(crate) async fn template(
     organization: &Organization,
     name: &str,
 ) -> anyhow::Result<Template> {
-    found(client.template_by_name(organization.id, name).await)?.with_context(|| {
-        format!(
-            "there is no template {name:?} in organization {}: see `coder templates list`",
-            organization.name
-        )
-    })
+    if let Some(template) = found(client.template_by_name(organization.id, name).await)? {
+        return Ok(template);
+    }
+    bail!(
+        "there is no template {name:?} in organization {}: {}",
+        organization.name,
+        near_templates(client, name).await
+    )
+}
+
+/// What may have been meant by the name of a template that does not exist.
+pub(crate) async fn near_templates(client: &Client, name: &str) -> String {
+    let all = client.templates("").await.unwrap_or_default();
+    suggest::instead(name, all.iter().map(|template| template.name.as_str()), "coder templates list")
+}
+
+/// A version of a template.
+pub(crate) async fn version(
+    client: &Client,
+    template: &Template,
+    name: &str,
+) -> anyhow::Result<TemplateVersion> {
+    if let Some(version) = found(client.version_by_name(template.id, name).await)? {
+        return Ok(version);
+    }
+    let all = client.template_versions(template.id, true).await.unwrap_or_default();
+    let names = all.iter().map(|version| version.name.as_str());
+    let list = format!("coder templates versions list {}", template.name);
+    bail!("template {} has no version {name:?}: {}", template.name, suggest::instead(name, names, &list))
 }
 
 /// A build of a workspace by its number.

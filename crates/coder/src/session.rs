@@ -59,10 +59,10 @@ impl Directory {
         self.write(SESSION, token.expose())
     }
 
-    /// Forgets the log-in; absent files are fine.
+    /// Forgets the log-in; absent files are fine. The URL stays, so that `coder login` alone logs in there again.
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
         let Some(directory) = &self.path else { return Ok(()) };
-        for name in [URL, SESSION, ORGANIZATION] {
+        for name in [SESSION, ORGANIZATION] {
             let path = directory.join(name);
             match fs::remove_file(&path) {
                 Ok(()) => {}

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// One wish to stop often arrives twice: a terminal or a container's runtime signals the whole process group, and whoever
 /// started the process passes the signal on. Nobody asks again so soon.
-const ECHO: Duration = Duration::from_millis(200);
+const REPEAT_WINDOW: Duration = Duration::from_millis(200);
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Signals {
     terminate: Signal,
     hangup: Signal,
     interrupt: Signal,
-    echoes: Echoes,
+    repeats: RepeatFilter,
     /// Never awaited. A write beyond the limit on the length of files is an error like that of a full disk, not the end.
     _too_long: Signal,
 }
@@ -37,7 +37,7 @@ impl Signals {
             terminate: open(SignalKind::terminate())?,
             hangup: open(SignalKind::hangup())?,
             interrupt: open(SignalKind::interrupt())?,
-            echoes: Echoes::default(),
+            repeats: RepeatFilter::default(),
             _too_long: open(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
@@ -50,7 +50,7 @@ impl Signals {
                 _ = self.hangup.recv() => Request::Drain,
                 _ = self.interrupt.recv() => Request::Cancel,
             };
-            if self.echoes.is_fresh(Instant::now()) {
+            if self.repeats.counts(Instant::now()) {
                 return request;
             }
         }
@@ -59,16 +59,16 @@ impl Signals {
 
 /// When a signal last counted.
 #[derive(Debug, Default)]
-struct Echoes(Option<Instant>);
+struct RepeatFilter(Option<Instant>);
 
-impl Echoes {
+impl RepeatFilter {
     /// Whether a signal at `now` counts. The time runs from the last one that did, so that nobody is put off for long.
-    fn is_fresh(&mut self, now: Instant) -> bool {
-        let is_fresh = self.0.is_none_or(|last| now.duration_since(last) >= ECHO);
-        if is_fresh {
+    fn counts(&mut self, now: Instant) -> bool {
+        let counts = self.0.is_none_or(|last| now.duration_since(last) >= REPEAT_WINDOW);
+        if counts {
             self.0 = Some(now);
         }
-        is_fresh
+        counts
     }
 }
 
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn what_comes_at_once_is_an_echo_and_what_comes_later_counts() {
-        let (mut echoes, start) = (Echoes::default(), Instant::now());
+        let (mut repeats, start) = (RepeatFilter::default(), Instant::now());
         let counted: Vec<_> =
-            (0..1000).filter(|millis| echoes.is_fresh(start + Duration::from_millis(*millis))).collect();
+            (0..1000).filter(|millis| repeats.counts(start + Duration::from_millis(*millis))).collect();
         assert_eq!(counted, [0, 200, 400, 600, 800]);
     }
 }

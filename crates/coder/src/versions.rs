@@ -1,5 +1,7 @@
 //! What we say about our version: our own, and the one we are compatible with.
 
+use std::sync::LazyLock;
+
 /// Our own version.
 pub const PRODUCT: &str = env!("CARGO_PKG_VERSION");
 
@@ -17,4 +19,11 @@ const BUILD: &str = match option_env!("CODER_BUILD_REVISION") {
 pub fn compatible() -> String {
     let revision: String = BUILD.chars().take(7).collect();
     format!("{COMPATIBLE}+{revision}")
+}
+
+/// What `coder --version` says behind the program's name.
+pub(crate) fn line() -> &'static str {
+    static LINE: LazyLock<String> =
+        LazyLock::new(|| format!("{PRODUCT} (compatible with Coder {})", compatible()));
+    &LINE
 }

@@ -5,7 +5,7 @@ use coder_api::client::{Client, Error, JobLogTarget};
 use coder_domain::ids::WorkspaceId;
 
 use crate::context::Context;
-use crate::follow;
+use crate::job::follow;
 
 /// Flags of commands that build.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]

@@ -1,10 +1,12 @@
-//! `coder completion`: the script on standard output, for `source <(coder completion bash)` or a file.
+//! `coder completion`: a short script on standard output, for `source <(coder completion bash)` or a file. The shell asks
+//! this program for what fits, so the script need not change with it.
 
-use clap_complete::Shell;
+use clap::ValueEnum;
+use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};
 
-use crate::output::Printer;
+use crate::env;
+use crate::terminal::output::Printer;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Shell to complete for; default the one in SHELL.
@@ -12,13 +14,38 @@ pub(crate) struct Args {
     shell: Option<Shell>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+}
+
+impl Shell {
+    fn of_environment() -> Option<Self> {
+        let path = env::get(env::SHELL)?;
+        Self::from_str(path.rsplit('/').next()?, true).ok()
+    }
+
+    const fn script(self) -> &'static dyn EnvCompleter {
+        match self {
+            Self::Bash => &Bash,
+            Self::Elvish => &Elvish,
+            Self::Fish => &Fish,
+            Self::Powershell => &Powershell,
+            Self::Zsh => &Zsh,
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let shell = args.shell.or_else(Shell::from_env);
-    let Some(shell) = shell else {
+    let Some(shell) = args.shell.or_else(Shell::of_environment) else {
         anyhow::bail!("your shell is not known: name it, for example `coder completion bash`");
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut crate::command(), "coder", &mut script);
-    Printer::detect().raw(&script)?;
+    shell.script().write_registration(env::COMPLETE, "coder", "coder", "coder", &mut script)?;
+    Printer::detect(false).raw(&script)?;
     Ok(())
 }

@@ -15,17 +15,18 @@ use coder_domain::names;
 
 use super::build;
 use crate::context::Context;
-use crate::follow;
-use crate::output::Look;
-use crate::parameters::{self, Asking};
-use crate::{accounts, args, duration, env, prompt, remote, resources};
+use crate::job::follow;
+use crate::parameters::{self, PromptMode};
+use crate::terminal::menu::{self, Choice};
+use crate::terminal::output::{Style, strip_control};
+use crate::terminal::{prompt, resource_tree};
+use crate::{args, duration, env, external_auth, remote, suggest};
 
 /// How long `--no-wait` looks whether a daemon takes the plan.
-const MOMENT: Duration = Duration::from_millis(1500);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Time between two looks.
-const AGAIN: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name of the workspace, or owner/name.
@@ -43,8 +44,8 @@ pub(crate) struct Args {
     #[arg(long, env = env::WORKSPACE_STOP_AFTER, value_parser = duration::parse, value_name = "DURATION")]
     stop_after: Option<Duration>,
     /// Whether each start takes the template's active version: always or never.
-    #[arg(long, env = env::WORKSPACE_AUTOMATIC_UPDATES, default_value = "never", value_name = "WHEN")]
-    automatic_updates: String,
+    #[arg(long, env = env::WORKSPACE_AUTOMATIC_UPDATES, default_value = "never", hide_possible_values = true, value_name = "WHEN")]
+    automatic_updates: Updates,
     /// Return as soon as the build is asked for; it is planned before only if a daemon is free.
     #[arg(long)]
     no_wait: bool,
@@ -55,6 +56,13 @@ pub(crate) struct Args {
     parameters: parameters::Flags,
     #[command(flatten)]
     organization: args::Organization,
+}
+
+/// `--automatic-updates`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Updates {
+    Always,
+    Never,
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
@@ -71,7 +79,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let preset = preset(ctx, &client, version, args.preset.as_deref()).await?;
     let version = client.version(version).await?;
     let declared = client.rich_parameters(version.id).await?;
-    accounts::connect(ctx, &client, version.id).await?;
+    external_auth::connect(ctx, &client, version.id).await?;
     let values = values(ctx, &args, &declared, preset.as_ref(), may_ask)?;
     dry_run(ctx, &client, version.id, &name, &values, args.no_wait).await?;
     if !args.yes {
@@ -84,7 +92,10 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         autostart_schedule: None,
         ttl_ms: args.stop_after.map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX)),
         rich_parameter_values: values,
-        automatic_updates: Some(AutomaticUpdates::from(args.automatic_updates.as_str())),
+        automatic_updates: Some(match args.automatic_updates {
+            Updates::Always => AutomaticUpdates::Always,
+            Updates::Never => AutomaticUpdates::Never,
+        }),
         template_version_preset_id: preset.map(|preset| preset.id),
     };
     let workspace = client.create_workspace(&owner, &request).await?;
@@ -95,7 +106,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         return Ok(());
     }
     build::finish(ctx, &client, first).await?;
-    let bold = ctx.printer.paint(Look::Bold, &name);
+    let bold = ctx.printer.paint(Style::Bold, &name);
     ctx.printer.note(&format!("The workspace {bold} has been created. Look at it with: coder show {name}"));
     Ok(())
 }
@@ -130,7 +141,7 @@ async fn template(ctx: &Context, client: &Client, args: &Args, may_ask: bool) ->
         found.retain(in_it);
     }
     match found.len() {
-        0 => bail!("there is no template {name:?}: see `coder templates list`"),
+        0 => bail!("there is no template {name:?}: {}", remote::near_templates(client, &name).await),
         1 => found.pop().context("one was counted"),
         _ => bail!("several organizations have a template {name:?}: choose one with --org"),
     }
@@ -141,15 +152,11 @@ async fn choose(ctx: &Context, client: &Client) -> anyhow::Result<String> {
     if templates.is_empty() {
         bail!("there are no templates yet: make one with `coder templates init` and `coder templates push`");
     }
-    for template in &templates {
-        let about = ctx.printer.paint(Look::Faint, &template.description);
-        ctx.printer.note(&format!("  {} {about}", ctx.printer.paint(Look::Bold, &template.name)));
-    }
-    let first = templates.first().map(|template| template.name.as_str());
-    prompt::text(&ctx.printer, "Template:", first, "pass --template NAME", |answer| {
-        let known = templates.iter().any(|template| template.name.eq_ignore_ascii_case(answer));
-        if known { Ok(()) } else { Err(format!("{answer:?} is not in the list")) }
-    })
+    let choices: Vec<_> = templates
+        .iter()
+        .map(|template| Choice::new(&template.name, strip_control(&template.description)))
+        .collect();
+    menu::choose(&ctx.printer, "Template:", &choices, None, "pass --template NAME")
 }
 
 async fn version(
@@ -158,12 +165,7 @@ async fn version(
     wanted: Option<&str>,
 ) -> anyhow::Result<TemplateVersionId> {
     let Some(name) = wanted else { return Ok(template.active_version_id) };
-    let found = remote::found(client.version_by_name(template.id, name).await)?;
-    let found = found.with_context(|| {
-        let template = &template.name;
-        format!("template {template} has no version {name:?}: see `coder templates versions list {template}`")
-    })?;
-    Ok(found.id)
+    Ok(remote::version(client, template, name).await?.id)
 }
 
 async fn preset(
@@ -178,9 +180,10 @@ async fn preset(
         Some(name) => {
             let names: Vec<_> = presets.iter().map(|preset| preset.name.clone()).collect();
             let found = presets.into_iter().find(|preset| preset.name.eq_ignore_ascii_case(name));
-            found
-                .map(Some)
-                .with_context(|| format!("there is no preset {name:?}, choose from: {}", names.join(", ")))
+            found.map(Some).with_context(|| {
+                let near = suggest::did_you_mean(name, names.iter().map(String::as_str));
+                format!("there is no preset {name:?}: {near}choose from: {}", names.join(", "))
+            })
         }
         None => {
             let default = presets.into_iter().find(|preset| preset.default);
@@ -208,7 +211,7 @@ fn values(
     for name in flags.drop_all(fixed.iter().map(|p| p.name.as_str()))? {
         ctx.printer.note(&format!("The preset sets {name:?}; the value given for it is not used."));
     }
-    let mut values = parameters::resolve(&ctx.printer, &flags, &open, &[], Asking::New, may_ask)?;
+    let mut values = parameters::resolve(&ctx.printer, &flags, &open, &[], PromptMode::New, may_ask)?;
     values.extend(set);
     Ok(values)
 }
@@ -237,29 +240,29 @@ async fn dry_run(
     let job = client.create_dry_run(version, &request).await?;
     let matched = client.dry_run_matched(version, job.id).await?;
     follow::warn_unmatched(&ctx.printer, &job, &matched);
-    if no_wait && !is_taken_soon(client, version, job.id).await? {
+    if no_wait && !is_acquired_soon(client, version, job.id).await? {
         return skip(ctx, client, version, &job).await;
     }
     let job = follow::follow(client, &ctx.printer, JobLogTarget::DryRun(version, job.id)).await?;
     follow::outcome(&job, "the plan")?;
     let planned = client.dry_run_resources(version, job.id).await?;
-    for line in resources::lines(&ctx.printer, &planned, None, false) {
+    for line in resource_tree::lines(&ctx.printer, &planned, None, false) {
         ctx.printer.note(&line);
     }
     Ok(())
 }
 
 /// Whether a daemon takes a plan within a moment.
-async fn is_taken_soon(client: &Client, version: TemplateVersionId, job: JobId) -> anyhow::Result<bool> {
+async fn is_acquired_soon(client: &Client, version: TemplateVersionId, job: JobId) -> anyhow::Result<bool> {
     let start = Instant::now();
     loop {
         if client.dry_run(version, job).await?.status != Status::Pending {
             return Ok(true);
         }
-        if start.elapsed() >= MOMENT {
+        if start.elapsed() >= ACQUIRE_TIMEOUT {
             return Ok(false);
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -5,9 +5,8 @@ use coder_api::workspaces::Workspace;
 
 use crate::context::Context;
 use crate::remote;
-use crate::table::{self, Column};
+use crate::terminal::table::{self, Column, Listed};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// All workspaces, not only your own.
@@ -17,22 +16,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QUERY")]
     search: Option<String>,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<Workspace>,
 }
 
-const COLUMNS: &[Column<Workspace>] = &[
-    Column { name: "workspace", shown: true, cell: |w| format!("{}/{}", w.owner_name, w.name) },
-    Column { name: "template", shown: true, cell: |w| w.template_name.clone() },
-    Column { name: "status", shown: true, cell: |w| capital(w.latest_build.status.as_str()) },
-    Column { name: "healthy", shown: true, cell: healthy },
-    Column { name: "last built", shown: true, cell: |w| table::ago(w.latest_build.created_at) },
-    Column { name: "current version", shown: true, cell: |w| w.latest_build.template_version_name.clone() },
-    Column { name: "outdated", shown: true, cell: |w| w.outdated.to_string() },
-    Column { name: "starts at", shown: false, cell: |w| w.autostart_schedule.clone().unwrap_or_default() },
-    Column { name: "stops after", shown: false, cell: stops_after },
-    Column { name: "organization name", shown: false, cell: |w| w.organization_name.clone() },
-    Column { name: "id", shown: false, cell: |w| w.id.to_string() },
-];
+impl Listed for Workspace {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("workspace", true, |w| format!("{}/{}", w.owner_name, w.name)),
+        Column::text("template", true, |w| w.template_name.clone()),
+        Column::text("status", true, |w| capital(w.latest_build.status.as_str())),
+        Column::optional(Column::text("healthy", true, healthy)),
+        Column::text("last built", true, |w| table::relative(w.latest_build.created_at)),
+        Column::optional(Column::text("current version", true, |w| {
+            w.latest_build.template_version_name.clone()
+        })),
+        Column::optional(Column::text("outdated", true, |w| w.outdated.to_string())),
+        Column::text("starts at", false, |w| w.autostart_schedule.clone().unwrap_or_default()),
+        Column::text("stops after", false, stops_after),
+        Column::text("organization name", false, |w| w.organization_name.clone()),
+        Column::text("id", false, |w| w.id.to_string()),
+    ];
+}
 
 fn capital(word: &str) -> String {
     let mut characters = word.chars();
@@ -60,5 +63,5 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     };
     let found = client.workspaces(&query).await?;
     let empty = "There are no workspaces. Make one with: coder create <name>";
-    table::print(&ctx.printer, &args.table, COLUMNS, &found.workspaces, empty)
+    table::print(&ctx.printer, &args.table, &found.workspaces, empty)
 }

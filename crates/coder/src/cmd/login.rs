@@ -4,15 +4,15 @@ use anyhow::{Context as _, bail};
 use coder_api::client::Client;
 use coder_api::paths;
 use coder_api::users::CreateFirstUserRequest;
-use coder_domain::names;
 use coder_domain::secret::Secret;
+use coder_domain::{names, password};
 
 use crate::context::{Context, server_url};
 use crate::env;
-use crate::output::Look;
-use crate::{prompt, remote};
+use crate::remote;
+use crate::terminal::output::{Style, strip_control};
+use crate::terminal::prompt;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// URL of the server; default the one used before.
@@ -41,7 +41,11 @@ pub(crate) struct Args {
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let url = match &args.server {
         Some(text) => server_url(text)?,
-        None => ctx.url().context("name the server: coder login <url>")?,
+        None => {
+            let url = ctx.url().context("name the server: coder login <url>")?;
+            ctx.printer.note(&format!("Logging in to {}", url.as_str().trim_end_matches('/')));
+            url
+        }
     };
     let client = remote::open(ctx, &url, None)?;
     let has_users = client.has_first_user().await?;
@@ -49,75 +53,91 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         if has_users { existing(ctx, &args, &client).await? } else { first(ctx, &args, &client).await? };
     let me = client.with_token(Some(token.clone())).user(paths::ME).await?;
     ctx.directory.save(url.as_str().trim_end_matches('/'), &token)?;
-    let bold = |text: &str| ctx.printer.paint(Look::Bold, text);
+    let bold = |text: &str| ctx.printer.paint(Style::Bold, text);
     ctx.printer.note(&format!("You are logged in as {}.", bold(&me.username)));
+    if env::get(env::SESSION_TOKEN).is_some() {
+        ctx.printer.warn(
+            "CODER_SESSION_TOKEN is set and is stronger than this session: unset it, or other commands use its token",
+        );
+    }
     if !has_users {
         ctx.printer.note(&format!(
             "Next, make a template: {}",
-            ctx.printer.paint(Look::Code, "coder templates init")
+            ctx.printer.paint(Style::Code, "coder templates init")
         ));
     }
     Ok(())
 }
 
+fn check_name(text: &str) -> Result<(), String> {
+    names::name(text).map_err(|error| error.to_string())
+}
+
+fn check_email(text: &str) -> Result<(), String> {
+    if names::email(text) { Ok(()) } else { Err("must be an e-mail address".to_owned()) }
+}
+
 async fn first(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result<Secret> {
-    let ctx_printer = &ctx.printer;
+    let printer = &ctx.printer;
     let complete = args.first_user_username.is_some()
         && args.first_user_email.is_some()
         && args.first_user_password.is_some();
     if !complete {
-        ctx_printer.note("This server has no users yet. The first one becomes its owner.");
+        printer.note("This server has no users yet. The first one becomes its owner.");
+    }
+    if let Some(password) = &args.first_user_password {
+        // Before anything is asked: no answer is lost for it.
+        password::validate(password).map_err(|error| anyhow::anyhow!("--first-user-password: {error}"))?;
     }
     let checked = |given: &Option<String>,
                    question: &str,
-                   default: Option<&str>,
                    flag: &str,
                    check: fn(&str) -> Result<(), String>| {
         if let Some(text) = given {
             return check(text).map(|()| text.clone()).map_err(|reason| anyhow::anyhow!("--{flag} {reason}"));
         }
-        prompt::text(ctx_printer, question, default, &format!("pass --{flag}"), check)
+        prompt::text(printer, question, None, &format!("pass --{flag}"), check)
     };
-    let username = checked(&args.first_user_username, "User name:", None, "first-user-username", |text| {
-        names::name(text).map_err(|error| error.to_string())
-    })?;
+    let username = checked(&args.first_user_username, "User name:", "first-user-username", check_name)?;
     let name = match (&args.first_user_full_name, complete) {
         (Some(name), _) => name.clone(),
         (None, true) => String::new(),
         (None, false) => {
-            prompt::text(ctx_printer, "Full name:", Some(""), "pass --first-user-full-name", |text| {
+            prompt::text(printer, "Full name:", Some(""), "pass --first-user-full-name", |text| {
                 names::real_name(text).map_err(|error| error.to_string())
             })?
         }
     };
-    let email = checked(&args.first_user_email, "E-mail address:", None, "first-user-email", |text| {
-        if names::email(text) { Ok(()) } else { Err("must be an e-mail address".to_owned()) }
-    })?;
-    let password = match &args.first_user_password {
-        Some(password) => Secret::new(password),
-        None => new_password(ctx)?,
-    };
-    let request = CreateFirstUserRequest {
+    let email = checked(&args.first_user_email, "E-mail address:", "first-user-email", check_email)?;
+    let mut request = CreateFirstUserRequest {
         email: email.clone(),
         username,
         name,
-        password: password.clone(),
+        password: Secret::new(""),
         trial: args.first_user_trial,
     };
-    client.create_first_user(&request).await?;
-    Ok(client.login(&email, password).await?)
+    loop {
+        let password = match &args.first_user_password {
+            Some(password) => Secret::new(password),
+            None => prompt::new_password(printer, "Password:", "set CODER_FIRST_USER_PASSWORD")?,
+        };
+        request.password = password.clone();
+        match client.create_first_user(&request).await {
+            Ok(_) => return Ok(client.login(&email, password).await?),
+            // Its rules may be stricter than ours.
+            Err(error) if args.first_user_password.is_none() && prompt::is_interactive() => {
+                let Some(reason) = about_password(&error) else { return Err(error.into()) };
+                printer.note(&printer.paint(Style::Bad, &reason));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
-fn new_password(ctx: &Context) -> anyhow::Result<Secret> {
-    const INSTEAD: &str = "set CODER_FIRST_USER_PASSWORD";
-    loop {
-        let password = prompt::hidden(&ctx.printer, "Password:", INSTEAD)?;
-        if !prompt::is_interactive() || prompt::hidden(&ctx.printer, "The same again:", INSTEAD)? == password
-        {
-            return Ok(password);
-        }
-        ctx.printer.note("The passwords differ.");
-    }
+/// What a server has against a password.
+fn about_password(error: &coder_api::client::Error) -> Option<String> {
+    let field = error.body()?.validations.iter().find(|validation| validation.field == "password")?;
+    Some(strip_control(&field.detail).into_owned())
 }
 
 async fn existing(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result<Secret> {
@@ -139,9 +159,7 @@ async fn existing(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result
         if !prompt::is_interactive() {
             bail!("no token was given: pass --token, or set CODER_SESSION_TOKEN");
         }
-        let email = prompt::text(&ctx.printer, "E-mail address:", None, "pass --token", |text| {
-            if names::email(text) { Ok(()) } else { Err("must be an e-mail address".to_owned()) }
-        })?;
+        let email = prompt::text(&ctx.printer, "E-mail address:", None, "pass --token", check_email)?;
         let password = prompt::hidden(&ctx.printer, "Password:", "pass --token")?;
         return Ok(client.login(&email, password).await?);
     }

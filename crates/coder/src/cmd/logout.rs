@@ -1,9 +1,9 @@
 //! `coder logout`
 
 use crate::context::Context;
-use crate::{prompt, remote};
+use crate::remote;
+use crate::terminal::prompt;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Do not ask.
@@ -16,10 +16,17 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if !args.yes {
         prompt::confirm(&ctx.printer, "Log out?", "pass --yes")?;
     }
-    // The files go even when the server cannot be told: whoever logs out wants them gone.
-    let told = client.logout().await;
+    // The files go even when the server cannot be reached: whoever logs out wants them gone.
+    let ended = client.logout().await;
     ctx.directory.forget()?;
-    if let Err(error) = told {
+    // A session that has ended already needs no ending.
+    let ended =
+        ended.or_else(
+            |error| {
+                if error.status().is_some_and(|status| status == 401) { Ok(()) } else { Err(error) }
+            },
+        );
+    if let Err(error) = ended {
         ctx.printer.warn(&format!("the server did not end the session: {error}"));
         anyhow::bail!("the saved session is removed, but it may still be valid until it expires");
     }

@@ -4,10 +4,10 @@ use coder_api::client::JobLogTarget;
 use coder_api::jobs::ProvisionerJobLog;
 
 use crate::context::Context;
-use crate::output::{Look, Printer, tame};
-use crate::{follow, remote};
+use crate::job::follow;
+use crate::remote;
+use crate::terminal::output::{Printer, Style, strip_control};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Workspace, as name or owner/name.
@@ -53,13 +53,13 @@ struct Lines {
 impl Lines {
     fn print(&mut self, line: &ProvisionerJobLog) {
         let at = line.created_at.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string();
-        let at = self.printer.paint(Look::Faint, &at);
+        let at = self.printer.paint(Style::Faint, &at);
         if !line.stage.is_empty() && line.stage != self.stage {
             self.stage.clone_from(&line.stage);
-            self.printer.data(&format!("{at} [{}] === {}", line.log_level, tame(&line.stage)));
+            self.printer.data(&format!("{at} [{}] === {}", line.log_level, strip_control(&line.stage)));
         }
         if !line.output.is_empty() {
-            self.printer.data(&format!("{at} [{}] {}", line.log_level, tame(&line.output)));
+            self.printer.data(&format!("{at} [{}] {}", line.log_level, strip_control(&line.output)));
         }
     }
 }

@@ -9,12 +9,15 @@ pub(crate) mod list;
 pub(crate) mod login;
 pub(crate) mod logout;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod organizations;
 #[cfg(feature = "server")]
 pub(crate) mod provider;
 pub(crate) mod provisioner;
 #[cfg(feature = "server")]
 pub(crate) mod quickstart;
+#[cfg(feature = "server")]
+pub(crate) mod reset_password;
 pub(crate) mod restart;
 #[cfg(feature = "server")]
 pub(crate) mod server;

@@ -3,12 +3,12 @@
 use coder_api::jobs::Status;
 
 use crate::context::Context;
-use crate::output::tame;
-use crate::resources::Persistent;
-use crate::table::Format;
-use crate::{remote, resources};
+use crate::remote;
+use crate::terminal::output::strip_control;
+use crate::terminal::resource_tree;
+use crate::terminal::resource_tree::Persistent;
+use crate::terminal::table::Format;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Workspace, as name or owner/name.
@@ -40,7 +40,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         ctx.printer.data(&format!("Built with {program}"));
     }
     if build.job.status == Status::Failed && !build.job.error.is_empty() {
-        ctx.printer.data(&format!("Failed: {}", tame(&build.job.error)));
+        ctx.printer.data(&format!("Failed: {}", strip_control(&build.job.error)));
     }
     if build.resources.is_empty() {
         ctx.printer.note(&without_resources(build.job.status, &workspace.name));
@@ -48,7 +48,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     // What an import found may be gone; then nothing is said about what stays.
     let found = client.version_resources(build.template_version_id).await.ok();
     let persistent = found.as_deref().map(Persistent::of);
-    for line in resources::lines(&ctx.printer, &build.resources, persistent.as_ref(), true) {
+    for line in resource_tree::lines(&ctx.printer, &build.resources, persistent.as_ref(), true) {
         ctx.printer.data(&line);
     }
     Ok(())

@@ -8,10 +8,10 @@ use coder_domain::ids::TemplateVersionId;
 
 use super::build;
 use crate::context::Context;
-use crate::parameters::{self, Asking};
-use crate::{accounts, env, prompt, remote};
+use crate::parameters::{self, PromptMode};
+use crate::terminal::prompt;
+use crate::{env, external_auth, remote};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Workspace, as name or owner/name.
@@ -99,11 +99,11 @@ async fn chosen(
     let earlier = client.build_parameters(latest.id).await?;
     let version = client.version(version).await?;
     let parameters = client.rich_parameters(version.id).await?;
-    accounts::connect(ctx, client, version.id).await?;
-    let asking = if values.always_prompt { Asking::All } else { Asking::Missing };
+    external_auth::connect(ctx, client, version.id).await?;
+    let mode = if values.always_prompt { PromptMode::All } else { PromptMode::Missing };
     let mut flags = values.flags.clone();
     flags.ephemeral.extend(values.build_options.iter().cloned());
-    parameters::resolve(&ctx.printer, &flags, &parameters, &earlier, asking, prompt::is_interactive() && !yes)
+    parameters::resolve(&ctx.printer, &flags, &parameters, &earlier, mode, prompt::is_interactive() && !yes)
 }
 
 /// Asks for the build; a template that insists on its active version gets it (http-api 1.6).

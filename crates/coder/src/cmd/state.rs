@@ -19,7 +19,6 @@ use crate::remote;
 /// Largest state that is read from a file or standard input.
 const LARGEST: u64 = 64 << 20;
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Write a workspace's Terraform state to a file or standard output.
@@ -28,7 +27,6 @@ pub(crate) enum Command {
     Push(PushArgs),
 }
 
-/// Arguments of `pull`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PullArgs {
     /// Workspace, as name or owner/name.
@@ -39,7 +37,6 @@ pub(crate) struct PullArgs {
     build: Number,
 }
 
-/// Arguments of `push`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PushArgs {
     /// Workspace, as name or owner/name.

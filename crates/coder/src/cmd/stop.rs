@@ -4,9 +4,9 @@ use coder_api::builds::{CreateWorkspaceBuildRequest, Transition};
 
 use super::build;
 use crate::context::Context;
-use crate::{prompt, remote};
+use crate::remote;
+use crate::terminal::prompt;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Workspace, as name or owner/name.

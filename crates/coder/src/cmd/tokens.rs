@@ -6,10 +6,9 @@ use coder_api::paths;
 use coder_api::tokens::{ApiKeyWithOwner, CreateTokenRequest};
 
 use crate::context::Context;
-use crate::table::{self, Column, Format};
+use crate::terminal::table::{self, Column, Format, Listed};
 use crate::{duration, env, remote};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Make a token and print it, this once.
@@ -25,7 +24,6 @@ pub(crate) enum Command {
     Remove(RemoveArgs),
 }
 
-/// Arguments of `create`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     /// How long it is valid, for example 720h; default the longest allowed.
@@ -45,27 +43,24 @@ pub(crate) struct CreateArgs {
     allow: Vec<String>,
 }
 
-/// Arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Tokens of all users; owners only.
     #[arg(short, long)]
     all: bool,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<ApiKeyWithOwner>,
 }
 
-/// Arguments of `view`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ViewArgs {
     /// Name or id.
     #[arg(value_name = "TOKEN")]
     wanted: String,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<ApiKeyWithOwner>,
 }
 
-/// Arguments of `remove`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// Name or id.
@@ -73,16 +68,18 @@ pub(crate) struct RemoveArgs {
     wanted: String,
 }
 
-const COLUMNS: &[Column<ApiKeyWithOwner>] = &[
-    Column { name: "id", shown: true, cell: |row| row.key.id.clone() },
-    Column { name: "name", shown: true, cell: |row| row.key.token_name.clone() },
-    Column { name: "scopes", shown: true, cell: |row| row.key.scopes.join(",") },
-    Column { name: "allow list", shown: true, cell: |row| row.key.allow_list.join(",") },
-    Column { name: "last used", shown: true, cell: |row| table::time_or(row.key.last_used, "never") },
-    Column { name: "expires at", shown: true, cell: |row| table::time(row.key.expires_at) },
-    Column { name: "created at", shown: true, cell: |row| table::time(row.key.created_at) },
-    Column { name: "owner", shown: false, cell: |row| row.username.clone() },
-];
+impl Listed for ApiKeyWithOwner {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("id", true, |row| row.key.id.clone()),
+        Column::text("name", true, |row| row.key.token_name.clone()),
+        Column::text("scopes", true, |row| row.key.scopes.join(",")),
+        Column::optional(Column::text("allow list", true, |row| row.key.allow_list.join(","))),
+        Column::time("last used", true, |row| row.key.last_used, "never"),
+        Column::time("expires at", true, |row| Some(row.key.expires_at), ""),
+        Column::optional(Column::time("created at", true, |row| Some(row.key.created_at), "")),
+        Column::text("owner", false, |row| row.username.clone()),
+    ];
+}
 
 pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
     match command {
@@ -97,7 +94,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
                 return Ok(());
             }
             let options = with_owner(args.table, true);
-            table::print(&ctx.printer, &options, COLUMNS, &[row], "")
+            table::print(&ctx.printer, &options, &[row], "")
         }
         Command::Remove(args) => {
             let client = remote::connect(ctx)?;
@@ -128,9 +125,12 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
 }
 
 /// The usual columns and the owner, unless columns were chosen.
-fn with_owner(mut options: table::Options, is_shown: bool) -> table::Options {
+fn with_owner(
+    mut options: table::Options<ApiKeyWithOwner>,
+    is_shown: bool,
+) -> table::Options<ApiKeyWithOwner> {
     if is_shown && options.columns.is_empty() {
-        options.columns = COLUMNS.iter().map(|column| column.name.to_owned()).collect();
+        options.columns = ApiKeyWithOwner::COLUMNS.iter().map(|column| column.name.to_owned()).collect();
     }
     options
 }
@@ -139,9 +139,9 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let mut keys = client.tokens(args.all).await?;
     let options = with_owner(args.table, args.all);
-    if options.format == Format::Table {
+    if options.format != Format::Json {
         keys.sort_by(|one, other| one.key.id.cmp(&other.key.id));
     }
     let empty = "There are no tokens. Make one with: coder tokens create";
-    table::print(&ctx.printer, &options, COLUMNS, &keys, empty)
+    table::print(&ctx.printer, &options, &keys, empty)
 }

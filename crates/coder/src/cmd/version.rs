@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use crate::output::Printer;
+use crate::terminal::output::Printer;
 use crate::versions;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Output format.
@@ -31,7 +30,7 @@ struct Version {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let printer = Printer::detect();
+    let printer = Printer::detect(false);
     let version = Version {
         version: versions::compatible(),
         product: versions::PRODUCT,
@@ -43,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match args.output {
         Format::Json => printer.data(&serde_json::to_string_pretty(&version)?),
         Format::Text => {
-            printer.data(&format!("coder {} (compatible with Coder {})", version.product, version.version));
+            printer.data(&format!("coder {}", versions::line()));
             printer.data("Full build, supports the server subcommand.");
         }
     }

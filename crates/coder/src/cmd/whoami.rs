@@ -6,14 +6,13 @@ use coder_api::paths;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::output::Look;
 use crate::remote;
-use crate::table::{self, Column};
+use crate::terminal::output::Style;
+use crate::terminal::table::{self, Column, Listed};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Columns to show, separated by commas.
+    /// Columns to show, separated by commas: url, username, id, orgs, roles.
     #[arg(short = 'c', long = "column", value_delimiter = ',', value_name = "NAMES")]
     columns: Vec<String>,
     /// Output format.
@@ -38,13 +37,15 @@ struct Row {
     roles: BTreeMap<String, Vec<String>>,
 }
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { name: "url", shown: true, cell: |row| row.url.clone() },
-    Column { name: "username", shown: true, cell: |row| row.username.clone() },
-    Column { name: "id", shown: true, cell: |row| row.user_id.clone() },
-    Column { name: "orgs", shown: false, cell: |row| row.organization_ids.join(",") },
-    Column { name: "roles", shown: false, cell: roles },
-];
+impl Listed for Row {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("url", true, |row| row.url.clone()),
+        Column::text("username", true, |row| row.username.clone()),
+        Column::text("id", true, |row| row.user_id.clone()),
+        Column::text("orgs", false, |row| row.organization_ids.join(",")),
+        Column::text("roles", false, roles),
+    ];
+}
 
 fn roles(row: &Row) -> String {
     let pair = |(organization, name): (&String, &String)| format!("{organization}:{name}");
@@ -71,13 +72,13 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     };
     match args.output {
         Format::Text => {
-            let bold = |text: &str| ctx.printer.paint(Look::Bold, text);
+            let bold = |text: &str| ctx.printer.paint(Style::Bold, text);
             ctx.printer.data(&format!("Logged in to {} as {}", bold(&row.url), bold(&row.username)));
             Ok(())
         }
         Format::Table => {
-            let options = table::Options { columns: args.columns, format: table::Format::Table };
-            table::print(&ctx.printer, &options, COLUMNS, &[row], "")
+            let options = table::Options::new(args.columns, table::Format::Table);
+            table::print(&ctx.printer, &options, &[row], "")
         }
         Format::Json => {
             ctx.printer.data(&serde_json::to_string_pretty(&[row])?);

@@ -6,6 +6,9 @@ use tracing::{Level, Metadata};
 use super::Error;
 use super::entry::Entry;
 
+/// What an audit entry in the log is called (scheduling-and-auth 5.4).
+const AUDIT_MESSAGE: &str = "audit_log";
+
 /// Level and patterns.
 #[derive(Debug)]
 pub(crate) struct Filter {
@@ -33,9 +36,23 @@ impl Filter {
     }
 
     pub(super) fn shows(&self, entry: &Entry<'_>) -> bool {
+        entry.level <= Level::INFO || self.verbose || self.matches(entry)
+    }
+
+    /// Whether people see it, too. An audit entry is long and repeats what an event beside it says in a few words; the
+    /// logs for programs, and the database, have them all.
+    pub(super) fn shows_to_people(&self, entry: &Entry<'_>) -> bool {
+        entry.fields.message != AUDIT_MESSAGE || self.verbose || self.matches(entry)
+    }
+
+    fn matches(&self, entry: &Entry<'_>) -> bool {
         let matches =
             |pattern: &Regex| pattern.is_match(entry.logger) || pattern.is_match(&entry.fields.message);
-        entry.level <= Level::INFO || self.verbose || self.patterns.iter().any(matches)
+        self.patterns.iter().any(matches)
+    }
+
+    pub(super) const fn is_verbose(&self) -> bool {
+        self.verbose
     }
 
     const fn wants_debug(&self) -> bool {
@@ -48,4 +65,25 @@ fn is_ours(target: &str) -> bool {
     target.starts_with("coder")
         || matches!(target, "provisioner" | "provisionerd")
         || target.starts_with("ext-provisionerd")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Fields;
+    use super::*;
+
+    #[test]
+    fn people_see_audit_entries_when_they_ask_for_them() {
+        let fields = Fields { message: AUDIT_MESSAGE.to_owned(), pairs: Vec::new() };
+        let at = "2026-11-21T12:00:00Z".parse().unwrap();
+        let entry = Entry { at, level: Level::INFO, logger: "coderd", fields, file: "", line: 0, module: "" };
+        let shows = |patterns: &[&str], verbose| {
+            let patterns: Vec<_> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+            let filter = Filter::new(&patterns, verbose).unwrap();
+            assert!(filter.shows(&entry), "logs for programs have it");
+            filter.shows_to_people(&entry)
+        };
+        assert!(!shows(&[], false) && !shows(&["database"], false));
+        assert!(shows(&[], true) && shows(&["audit"], false));
+    }
 }

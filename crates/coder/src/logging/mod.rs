@@ -60,20 +60,24 @@ pub(crate) enum Error {
     },
 }
 
-type Render = fn(&Entry<'_>) -> String;
+/// Who reads a sink.
+enum Form {
+    People,
+    Programs(fn(&Entry<'_>) -> String),
+}
 
 /// Installs the log for the rest of the process.
 pub(crate) fn install(settings: &Settings) -> Result<(), Error> {
-    let forms: [(&str, Render); 3] = [
-        (&settings.human, human::render),
-        (&settings.json, json::render),
-        (&settings.stackdriver, stackdriver::render),
+    let forms: [(&str, Form); 3] = [
+        (&settings.human, Form::People),
+        (&settings.json, Form::Programs(json::render)),
+        (&settings.stackdriver, Form::Programs(stackdriver::render)),
     ];
     let mut sinks = Vec::new();
-    for (path, render) in forms {
+    for (path, form) in forms {
         if !path.is_empty() {
             let sink = Sink::open(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
-            sinks.push((sink, render));
+            sinks.push((sink, form));
         }
     }
     if sinks.is_empty() {
@@ -87,7 +91,7 @@ pub(crate) fn install(settings: &Settings) -> Result<(), Error> {
 }
 
 struct Log {
-    sinks: Vec<(Sink, Render)>,
+    sinks: Vec<(Sink, Form)>,
     filter: Filter,
 }
 
@@ -126,9 +130,20 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
         }
         event.record(&mut fields);
         let entry = Entry::new(event.metadata(), fields);
-        if self.filter.shows(&entry) {
-            for (sink, render) in &self.sinks {
-                sink.line(&render(&entry));
+        if !self.filter.shows(&entry) {
+            return;
+        }
+        for (sink, form) in &self.sinks {
+            match form {
+                Form::Programs(render) => sink.line(&render(&entry)),
+                Form::People if !self.filter.shows_to_people(&entry) => {}
+                Form::People => match sink.terminal() {
+                    // With --verbose people want all there is.
+                    Some(is_coloured) if !self.filter.is_verbose() => {
+                        sink.line(&human::render_short(&entry, is_coloured));
+                    }
+                    _ => sink.line(&human::render(&entry)),
+                },
             }
         }
     }

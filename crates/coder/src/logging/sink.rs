@@ -6,13 +6,20 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::terminal::output;
+
 /// Size at which a file is rotated.
 const LARGEST: u64 = 5_000_000;
 
 pub(super) enum Sink {
-    Out,
-    Err,
-    File { path: PathBuf, open: Mutex<Open> },
+    /// Standard output; whether it is a terminal with colours, if it is one.
+    Out(Option<bool>),
+    /// Standard error, in the same way.
+    Err(Option<bool>),
+    File {
+        path: PathBuf,
+        open: Mutex<Open>,
+    },
 }
 
 pub(super) struct Open {
@@ -23,18 +30,26 @@ pub(super) struct Open {
 impl Sink {
     pub(super) fn open(path: &str) -> io::Result<Self> {
         Ok(match path {
-            "/dev/stdout" => Self::Out,
-            "/dev/stderr" => Self::Err,
+            "/dev/stdout" => Self::Out(output::terminal(&io::stdout())),
+            "/dev/stderr" => Self::Err(output::terminal(&io::stderr())),
             path => Self::File { path: path.into(), open: Mutex::new(append(Path::new(path))?) },
         })
+    }
+
+    /// Whether it is a terminal, and then whether it shows colours.
+    pub(super) const fn terminal(&self) -> Option<bool> {
+        match self {
+            Self::Out(terminal) | Self::Err(terminal) => *terminal,
+            Self::File { .. } => None,
+        }
     }
 
     /// Writes one line. A log that cannot be written must not stop the work, so errors are dropped.
     pub(super) fn line(&self, text: &str) {
         let bytes = format!("{text}\n");
         drop(match self {
-            Self::Out => io::stdout().lock().write_all(bytes.as_bytes()),
-            Self::Err => io::stderr().lock().write_all(bytes.as_bytes()),
+            Self::Out(_) => io::stdout().lock().write_all(bytes.as_bytes()),
+            Self::Err(_) => io::stderr().lock().write_all(bytes.as_bytes()),
             Self::File { path, open } => {
                 let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
                 open.write(path, bytes.as_bytes())

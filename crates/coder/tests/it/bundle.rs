@@ -6,8 +6,8 @@ use std::process::Command;
 
 use coder_requirements::Requirement;
 
+use crate::processes::{EMAIL, PASSWORD, USER, has_terraform};
 use crate::program::{Home, binary, finish};
-use crate::stack::{EMAIL, PASSWORD, USER, has_terraform};
 
 /// Two providers, ours and one that has to be fetched, and a module that has to be fetched too.
 const TEMPLATE: &str = r#"
@@ -93,7 +93,7 @@ impl Maker {
     fn bundle(&self, flags: &[&str]) -> PathBuf {
         let file = self.home.path().join("bundle.tar");
         let args = [&["templates", "bundle", "template", "-o", "bundle.tar"], flags].concat();
-        let outcome = self.home.run(&args).good();
+        let outcome = self.home.run(&args).success();
         assert!(outcome.err.contains("example.com/acme/second 1.2.0"), "{}", outcome.err);
         file
     }

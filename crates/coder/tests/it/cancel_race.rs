@@ -15,11 +15,11 @@ use coder_testkit::random::{Random, count};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::faults::{Api, SMALL};
-use crate::killed::archive;
+use crate::crash_recovery::{Api, SMALL};
+use crate::durability::archive;
+use crate::fault_fixture::{on_postgres, on_sqlite};
+use crate::processes::Server;
 use crate::program::Home;
-use crate::rig::{on_postgres, on_sqlite};
-use crate::stack::Server;
 
 /// Fewer than clients, so that jobs wait.
 const DAEMONS: usize = 2;
@@ -139,7 +139,7 @@ fn cancel(home: Home) {
     assert_eq!(api.run(async |client| client.jobs(organization, &left).await).unwrap(), []);
     eprintln!("{} races: {ends:?}", raced.len());
     assert!(ends.while_waiting > 0 && ends.while_waiting < raced.len(), "both sides win at times: {ends:?}");
-    server.home().run(&["server", "check"]).good();
+    server.home().run(&["server", "check"]).success();
 }
 
 #[test]

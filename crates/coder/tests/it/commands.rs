@@ -1,7 +1,7 @@
 //! Commands against a real server that need no daemon.
 
-use crate::program::Home;
-use crate::stack::{Server, USER};
+use crate::processes::{Server, USER};
+use crate::program::{Home, finish};
 
 #[test]
 fn a_new_key_ends_with_its_token_alone() {
@@ -9,7 +9,7 @@ fn a_new_key_ends_with_its_token_alone() {
     let home = server.first_user();
     let args =
         ["provisioner", "keys", "create", "My-Key", "--org", "default", "--tag", "environment=kubernetes"];
-    let out = home.run(&args).good().out;
+    let out = home.run(&args).success().out;
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines.len(), 3, "{out}");
     assert!(lines[0].contains("my-key") && lines[0].contains("not be shown again"), "{out}");
@@ -17,54 +17,88 @@ fn a_new_key_ends_with_its_token_alone() {
     assert!(lines[2].len() == 43 && lines[2].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{out}");
     assert!(out.ends_with(&format!("{}\n", lines[2])));
 
-    let list = home.run(&["provisioner", "keys", "list"]).good().out;
+    let list = home.run(&["provisioner", "keys", "list"]).success().out;
     assert!(
         list.starts_with("CREATED AT") && list.contains("my-key") && list.contains("environment=kubernetes"),
         "{list}"
     );
-    let json = home.run(&["provisioner", "keys", "list", "-o", "json"]).good().out;
+    let json = home.run(&["provisioner", "keys", "list", "-o", "json"]).success().out;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["tags"]["environment"], "kubernetes");
-    assert_eq!(home.run(&["provisioner", "keys", "ls", "-c", "name"]).good().out, "NAME\nmy-key\n");
+    assert_eq!(home.run(&["provisioner", "keys", "ls", "-c", "name"]).success().out, "NAME\nmy-key\n");
     home.run(&["provisioner", "keys", "ls", "-c", "colour"]).refused("created at, name, tags");
 
-    home.run(&args).refused("409");
-    home.run(&["provisioner", "keys", "create", "psk"]).refused("400");
+    home.run(&args).refused("already");
+    home.run(&["provisioner", "keys", "create", "psk"]).refused("reserved");
     home.run(&["provisioner", "keys", "create", "k", "--tag", "nonsense"]).refused("nonsense");
     home.run(&["provisioner", "keys", "create", "k", "--org", "other"]).refused("no organization \"other\"");
     home.run(&["provisioner", "keys", "delete", "my-key"]).refused("pass --yes");
-    home.run(&["provisioner", "keys", "delete", "my-key", "-y"]).good();
-    home.run(&["provisioner", "keys", "delete", "my-key", "-y"]).refused("404");
+    home.run(&["provisioner", "keys", "delete", "my-key", "-y"]).success();
+    home.run(&["provisioner", "keys", "delete", "my-key", "-y"])
+        .refused("there is no provisioner key \"my-key\"");
+}
+
+#[test]
+fn a_shell_completes_names_of_the_server() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    home.run(&["provisioner", "keys", "create", "build-farm"]).success();
+    // As the script of `coder completion bash` asks.
+    let complete = |words: &[&str]| {
+        let mut command = home.command(&[&["--", "coder"], words].concat());
+        command.env("CODER_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        command
+            .env("_CLAP_IFS", "\n")
+            .env("_CLAP_COMPLETE_COMP_TYPE", "9")
+            .env("_CLAP_COMPLETE_SPACE", "true");
+        finish(command, b"").success().out
+    };
+    assert_eq!(complete(&["templates", "pu"]).lines().collect::<Vec<_>>(), ["push", "pull"]);
+    let keys = complete(&["provisioner", "keys", "delete", ""]);
+    assert!(keys.lines().any(|line| line == "build-farm"), "{keys}");
+    assert_eq!(complete(&["users", "show", "ad"]).trim(), USER);
+    assert_eq!(complete(&["--url", "http://127.0.0.1:1", "start", ""]).matches("build").count(), 0);
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let home = Home::new();
+    let page = home.run(&["man"]).success().out;
+    assert!(page.contains(".TH coder 1"), "{page}");
+    home.run(&["man", "pages"]).success();
+    for name in ["coder.1", "coder-templates-push.1", "coder-provisioner-keys-create.1"] {
+        assert!(home.path().join("pages").join(name).exists(), "{name}");
+    }
 }
 
 #[test]
 fn tokens() {
     let server = Server::start(&[]);
     let home = server.first_user();
-    let token = home.run(&["tokens", "create", "--name", "ci", "--lifetime", "24h"]).good().out;
+    let token = home.run(&["tokens", "create", "--name", "ci", "--lifetime", "24h"]).success().out;
     assert_eq!(token.trim().len(), 33);
-    home.run(&["whoami", "--token", token.trim()]).good();
-    assert!(home.run(&["tokens", "list"]).good().out.contains("ci"));
-    let shown = home.run(&["tokens", "view", "ci"]).good().out;
+    home.run(&["whoami", "--token", token.trim()]).success();
+    assert!(home.run(&["tokens", "list"]).success().out.contains("ci"));
+    let shown = home.run(&["tokens", "view", "ci"]).success().out;
     assert!(shown.starts_with("ID ") && shown.contains("ALLOW LIST") && shown.contains("OWNER"), "{shown}");
     let json: serde_json::Value =
-        serde_json::from_str(&home.run(&["tokens", "view", "ci", "-o", "json"]).good().out).unwrap();
+        serde_json::from_str(&home.run(&["tokens", "view", "ci", "-o", "json"]).success().out).unwrap();
     assert_eq!((json.as_array().unwrap().len(), json[0]["token_name"].as_str()), (1, Some("ci")));
     home.run(&["tokens", "create", "--lifetime", "1000h"]).refused("at most 168h0m0s");
-    home.run(&["tokens", "remove", "ci"]).good();
-    home.run(&["whoami", "--token", token.trim()]).refused("401");
+    home.run(&["tokens", "remove", "ci"]).success();
+    home.run(&["whoami", "--token", token.trim()]).refused("does not accept the token of --token");
 }
 
 #[test]
 fn organizations_and_users() {
     let server = Server::start(&[]);
     let home = server.first_user();
-    let shown = home.run(&["organizations", "show"]).good().out;
+    let shown = home.run(&["organizations", "show"]).success().out;
     assert!(shown.contains("coder") && shown.contains("true"), "{shown}");
-    let id = home.run(&["organizations", "show", "--only-id"]).good().out;
-    assert_eq!(home.run(&["org", "show", "default", "--only-id"]).good().out, id);
-    assert_eq!(home.run(&["org", "show", "me", "--only-id"]).good().out, id);
-    let user = home.run(&["users", "show", "me"]).good().out;
+    let id = home.run(&["organizations", "show", "--only-id"]).success().out;
+    assert_eq!(home.run(&["org", "show", "default", "--only-id"]).success().out, id);
+    assert_eq!(home.run(&["org", "show", "me", "--only-id"]).success().out, id);
+    let user = home.run(&["users", "show", "me"]).success().out;
     assert!(user.contains(USER) && user.contains("owner"), "{user}");
 }
 
@@ -80,11 +114,11 @@ fn empty_lists_say_so_on_standard_error() {
         &["provisioner", "jobs", "list"],
     ];
     for args in lists {
-        let outcome = home.run(args).good();
+        let outcome = home.run(args).success();
         assert_eq!(outcome.out, "", "{args:?}");
         assert!(outcome.err.starts_with("There are no "), "{args:?}: {}", outcome.err);
         let json = [args, &["-o", "json"]].concat();
-        assert_eq!(home.run(&json).good().out, "[]\n", "{args:?}");
+        assert_eq!(home.run(&json).success().out, "[]\n", "{args:?}");
     }
 }
 
@@ -109,7 +143,7 @@ fn what_does_not_exist_is_said_plainly() {
 fn an_untouched_database_is_sound() {
     let server = Server::start(&[]);
     server.first_user();
-    let outcome = server.home().run(&["server", "check"]).good();
+    let outcome = server.home().run(&["server", "check"]).success();
     assert!(outcome.err.contains("keeps all its rules"), "{}", outcome.err);
 }
 
@@ -149,7 +183,7 @@ fn a_data_directory_has_one_server_at_a_time() {
     let pid = server.process.id();
     let second = home.run(&["server", "--http-address", "127.0.0.1:0"]).refused("uses the data directory");
     assert!(second.err.contains(&format!("process {pid},")), "{}", second.err);
-    home.run(&["server", "check"]).good();
+    home.run(&["server", "check"]).success();
     let key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
     let decrypt = ["server", "states", "decrypt", "--state-encryption-keys", key];
     home.run(&decrypt).refused(&format!("process {pid},"));
@@ -178,7 +212,7 @@ fn a_server_says_at_its_start_which_key_it_lacks() {
         } else {
             command.env("CODER_STATE_ENCRYPTION_KEYS", keys);
         }
-        let refused = crate::program::finish(command, b"").refused("are encrypted with the key");
+        let refused = finish(command, b"").refused("are encrypted with the key");
         assert!(refused.err.contains("--state-encryption-keys"), "{}", refused.err);
     }
     server.restart("127.0.0.1:0");

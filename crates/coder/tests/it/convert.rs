@@ -14,7 +14,7 @@ fn captured_plans_and_states_become_the_captured_results() {
             let (shown, graph) = (file(format!("tf{source}.json")), file(format!("tf{source}.dot")));
             let args =
                 ["exp", "terraform", "convert", "--json", &shown, "--graph", &graph, "--source", source];
-            let out = home.run(&args).good().out;
+            let out = home.run(&args).success().out;
             let ours: serde_json::Value = serde_json::from_str(&out).unwrap();
             let golden = std::fs::read(file(format!("{source}.golden"))).unwrap();
             let golden: serde_json::Value = serde_json::from_slice(&golden).unwrap();

@@ -15,11 +15,11 @@ use coder_wire::messages::provisionerd::{CompletedJob, Log, LogSource, UpdateJob
 use coder_wire::mux::{Config, Session};
 use coder_wire::ws::Socket;
 
-use crate::faults::{ANSWER, Api, SMALL, appears, becomes_of, order_as, refused};
-use crate::flow::{json, write};
-use crate::killed::archive;
+use crate::crash_recovery::{ANSWER, Api, SMALL, order_as, refused, wait_for_file, wait_for_status_of};
+use crate::durability::archive;
+use crate::end_to_end::{json, write};
+use crate::processes::Server;
 use crate::program::{Home, until};
-use crate::stack::Server;
 
 /// A small file system of its own.
 struct Tmpfs {
@@ -122,7 +122,7 @@ fn a_limit_of_file_sizes() {
 
     let address = server.url.strip_prefix("http://").unwrap().to_owned();
     let server = server.restart(&address);
-    server.home().run(&["server", "check"]).good();
+    server.home().run(&["server", "check"]).success();
     for file in &kept {
         api.run(async |client| client.download(*file, false).await).unwrap();
     }
@@ -146,11 +146,11 @@ fn a_daemon_that_reports_to_a_server_with_a_full_disk() {
         at("said").display()
     );
     order_as(&home, "w", &script);
-    appears(&at("applying"));
+    wait_for_file(&at("applying"));
     let mut kept = Vec::new();
     fill(&disk, &api, &mut kept);
     std::fs::write(at("full"), "").unwrap();
-    appears(&at("said"));
+    wait_for_file(&at("said"));
     // The job has ended over there, and stays the daemon's while nothing can be stored.
     for number in 0..6 {
         refused(api.new_key(&format!("not-{number}")), 507, "The disk is full");
@@ -161,21 +161,21 @@ fn a_daemon_that_reports_to_a_server_with_a_full_disk() {
     home.run(&["provisioner", "keys", "create", "no"]).refused("The disk is full");
 
     disk.make_room();
-    becomes_of(&home, "w", "running");
-    let logs = home.run(&["logs", "-f", "w"]).good().out;
+    wait_for_status_of(&home, "w", "running");
+    let logs = home.run(&["logs", "-f", "w"]).success().out;
     for number in 1..=300 {
         let line = format!("line {number}. of");
         assert_eq!(logs.matches(&line).count(), 1, "{line:?} once in:\n{logs}");
     }
-    assert!(home.run(&["state", "pull", "w"]).good().out.contains("terraform_data"));
+    assert!(home.run(&["state", "pull", "w"]).success().out.contains("terraform_data"));
     is_kept(&api, &kept);
     api.new_key("room").unwrap();
-    server.home().run(&["server", "check"]).good();
-    home.run(&["stop", "w", "-y"]).good();
-    home.run(&["delete", "w", "-y"]).good();
+    server.home().run(&["server", "check"]).success();
+    home.run(&["stop", "w", "-y"]).success();
+    home.run(&["delete", "w", "-y"]).success();
     let address = server.url.strip_prefix("http://").unwrap().to_owned();
     let server = server.restart(&address);
-    server.home().run(&["server", "check"]).good();
+    server.home().run(&["server", "check"]).success();
     is_kept(&api, &kept);
     drop(daemon);
 }
@@ -269,10 +269,10 @@ fn a_result_with_a_large_state_reaches_a_server_with_a_full_disk() {
     assert_eq!((ended.job.error.as_str(), ended.job.completed_at.is_some()), ("", true));
     let stored = api.run(async |client| client.build_state(build.id).await).unwrap();
     assert!(stored.0 == state, "the state is whole");
-    let logs = home.run(&["logs", "-f", "w"]).good().out;
+    let logs = home.run(&["logs", "-f", "w"]).success().out;
     assert!((1..=500).all(|number| logs.matches(&format!("line {number}. ")).count() == 1), "each line once");
     is_kept(&api, &kept);
-    server.home().run(&["server", "check"]).good();
+    server.home().run(&["server", "check"]).success();
 }
 
 #[test]
@@ -307,18 +307,18 @@ resource "terraform_data" "big" {
 }
 "#;
     let directory = write(&home, "big", text);
-    home.run(&["templates", "push", "-y", "-d", &directory]).good();
-    home.run(&["create", "w", "--template", "big", "-y", "--no-wait"]).good();
-    let build = becomes_of(&home, "w", "failed");
+    home.run(&["templates", "push", "-y", "-d", &directory]).success();
+    home.run(&["create", "w", "--template", "big", "-y", "--no-wait"]).success();
+    let build = wait_for_status_of(&home, "w", "failed");
     let error = build["job"]["error"].as_str().unwrap();
     assert!(error.to_lowercase().contains("no space left on device"), "{error}");
     assert!(error.contains("--cache-dir"), "it says what to do: {error}");
-    home.run(&["delete", "w", "-y"]).good();
+    home.run(&["delete", "w", "-y"]).success();
     let left = until(ANSWER, || {
         let entries = std::fs::read_dir(cache.join("work")).unwrap().flatten();
         entries.filter(|entry| entry.path().is_dir()).count().eq(&0).then_some(())
     });
     assert!(left.is_some(), "directories of ended jobs are removed");
-    server.home().run(&["server", "check"]).good();
+    server.home().run(&["server", "check"]).success();
     drop(daemon);
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 use coder_api::client::JobLogTarget;
 use coder_store::testing;
 
-use crate::faults::Api;
-use crate::killed::runtime;
+use crate::crash_recovery::Api;
+use crate::durability::runtime;
+use crate::fault_fixture::FaultFixture;
+use crate::log_template::LogTemplate;
+use crate::processes::{PATIENCE, Server};
 use crate::program::{Home, until};
-use crate::rig::Rig;
-use crate::stack::{PATIENCE, Server};
-use crate::talk::Talk;
 
 /// One look a second, and what a machine with other things to do may add. Signs of life come every 20 seconds.
 const LAG: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ fn follow(variable: Option<(&str, &str)>) {
         home
     });
     let [home, beside] = homes;
-    let mut rig = Rig::new(home, Talk::new(1, LINES, PAUSE));
+    let mut rig = FaultFixture::new(home, LogTemplate::new(1, LINES, PAUSE));
     let other = Server::in_home(beside, "127.0.0.1:0", &[]);
     let there = Api::new(&other, &rig.home);
     let _daemon = rig.daemon();

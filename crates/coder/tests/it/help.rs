@@ -13,7 +13,7 @@ fn help_of_every_command() {
     while let Some((path, command)) = open.pop() {
         let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
         args.push("--help");
-        let outcome = home.run(&args).good();
+        let outcome = home.run(&args).success();
         assert_eq!(outcome.err, "");
         page.push_str(&format!("$ coder {}\n{}\n", args.join(" "), outcome.out));
         let mut subs: Vec<_> =
@@ -30,25 +30,41 @@ fn help_of_every_command() {
 
 #[test]
 fn exit_codes_are_zero_and_one() {
-    let home = Home::new();
-    home.run(&["version"]).good();
-    home.run(&["--help"]).good();
+    let mut home = Home::new();
+    home.run(&["version"]).success();
+    home.run(&["--help"]).success();
+    // No command is a dead end, whatever the environment says.
+    for group in [&[][..], &["templates"], &["provisioner", "keys"], &["users"]] {
+        for url in ["", "http://127.0.0.1:1"] {
+            home.set("CODER_URL", url);
+            let outcome = home.run(group).success();
+            assert!(
+                outcome.out.contains("Usage: coder") && outcome.err.is_empty(),
+                "{group:?}: {}",
+                outcome.err
+            );
+            assert_eq!(outcome.out, home.run(&[group, &["--help"]].concat()).success().out);
+        }
+    }
     home.run(&["no-such-command"]).refused("no-such-command");
     home.run(&["version", "--no-such-flag"]).refused("--no-such-flag");
-    home.run(&["provisioner"]).refused("Usage: coder provisioner");
-    assert_eq!(home.run(&[]).status.code(), Some(1));
+    let misplaced = home.run(&["templates", "my-template", "push"]).refused("my-template");
+    assert!(misplaced.err.contains("hint: names come behind the command: coder templates push my-template"));
 }
 
 #[test]
 fn version_says_what_it_is_compatible_with() {
     let home = Home::new();
-    let text = home.run(&["version"]).good().out;
+    let text = home.run(&["version"]).success().out;
     assert!(
         text.starts_with(&format!("coder {} (compatible with Coder v2.30.0+", env!("CARGO_PKG_VERSION"))),
         "{text}"
     );
+    for flag in ["--version", "-V"] {
+        assert_eq!(home.run(&[flag]).success().out.lines().next(), text.lines().next(), "{flag}");
+    }
     let json: serde_json::Value =
-        serde_json::from_str(&home.run(&["version", "-o", "json"]).good().out).unwrap();
+        serde_json::from_str(&home.run(&["version", "-o", "json"]).success().out).unwrap();
     let version = json["version"].as_str().unwrap();
     let hex = version.strip_prefix("v2.30.0+").unwrap();
     assert!(hex.len() == 7 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()), "{version}");
@@ -58,8 +74,8 @@ fn version_says_what_it_is_compatible_with() {
 fn completion_for_the_usual_shells() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish"] {
-        let script = home.run(&["completion", shell]).good().out;
-        assert!(script.contains("provisioner") && script.contains("coder"), "{shell}");
+        let script = home.run(&["completion", shell]).success().out;
+        assert!(script.contains("CODER_COMPLETE") && script.len() < 4096, "{shell}: {script}");
     }
     home.run(&["completion"]).refused("name it");
 }
@@ -68,7 +84,7 @@ fn completion_for_the_usual_shells() {
 fn older_names_lead_to_the_same_commands() {
     let home = Home::new();
     let same = |left: &[&str], right: &[&str]| {
-        let usage = |args: &[&str]| home.run(args).good().out;
+        let usage = |args: &[&str]| home.run(args).success().out;
         assert_eq!(usage(left), usage(right), "{left:?}");
     };
     same(&["provisionerd", "start", "--help"], &["provisioner", "start", "--help"]);

@@ -2,8 +2,8 @@
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
+use crate::processes::Server;
 use crate::program::Home;
-use crate::stack::Server;
 
 #[test]
 fn a_private_authority() {
@@ -32,7 +32,7 @@ fn a_private_authority() {
     trusted.set("SSL_CERT_FILE", file.display().to_string());
     let home = server.first_user_from(trusted);
     let mut daemon = server.daemon(&home, "secure", &[]);
-    let list = home.run(&["provisioner", "list"]).good().out;
+    let list = home.run(&["provisioner", "list"]).success().out;
     assert!(list.contains("secure"), "{list}");
     daemon.signal("TERM");
     assert!(daemon.end().success());
@@ -62,7 +62,7 @@ fn a_self_signed_certificate_of_an_authority() {
     trusted.set("SSL_CERT_FILE", file.display().to_string());
     let home = server.first_user_from(trusted);
     let mut daemon = server.daemon(&home, "secure", &[]);
-    assert!(home.run(&["provisioner", "list"]).good().out.contains("secure"));
+    assert!(home.run(&["provisioner", "list"]).success().out.contains("secure"));
     daemon.signal("TERM");
     assert!(daemon.end().success());
 }

@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Insists on success.
     #[track_caller]
-    pub(crate) fn good(self) -> Self {
+    pub(crate) fn success(self) -> Self {
         assert!(self.status.success(), "{}\nout: {}\nerr: {}", self.status, self.out, self.err);
         self
     }

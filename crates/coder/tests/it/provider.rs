@@ -4,8 +4,8 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::processes::{PATIENCE, has_terraform};
 use crate::program::{Home, binary, finish, until, wait};
-use crate::stack::{PATIENCE, has_terraform};
 
 const TEMPLATE: &str = r#"
 terraform {
@@ -51,7 +51,7 @@ impl Mirror {
             return None;
         }
         let home = Home::new();
-        let outcome = home.run(&["provider", "install", "mirror"]).good();
+        let outcome = home.run(&["provider", "install", "mirror"]).success();
         std::fs::write(home.path().join("terraform.rc"), outcome.out).unwrap();
         let sockets = home.path().join("s");
         std::fs::create_dir(&sockets).unwrap();
@@ -74,7 +74,7 @@ impl Mirror {
 
     #[track_caller]
     fn run(&self, args: &[&str], variables: &[(&str, &str)]) -> String {
-        finish(self.terraform(args, variables), b"").good().out
+        finish(self.terraform(args, variables), b"").success().out
     }
 
     /// Whether a plugin is left.
@@ -97,7 +97,7 @@ fn a_mirror_has_both_addresses_and_every_version_asked_for() {
     let install =
         ["provider", "install", "m", "--provider-version", "2.13.1", "--provider-version", "2.19.0"];
     for _ in 0..2 {
-        let outcome = home.run(&install).good();
+        let outcome = home.run(&install).success();
         assert!(outcome.out.starts_with("provider_installation {\n"), "{}", outcome.out);
         assert!(outcome.out.contains(&format!("{:?}", home.path().join("m"))), "{}", outcome.out);
         assert!(outcome.err.contains("2.13.1, 2.19.0") && outcome.err.contains(".terraformrc"));

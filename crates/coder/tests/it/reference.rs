@@ -25,6 +25,11 @@ fn environment() {
     check("environment.md", &coder::reference::environment());
 }
 
+#[test]
+fn exit_codes() {
+    check("exit-codes.md", &coder::reference::exit_codes());
+}
+
 /// A flag that can be set by a variable must name one of the documented ones.
 #[test]
 fn every_flags_variable_is_documented() {

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use crate::processes::{EMAIL, PASSWORD, Server, USER};
 use crate::program::Home;
-use crate::stack::{EMAIL, PASSWORD, Server, USER};
 
 fn mode(path: &std::path::Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -20,7 +20,7 @@ fn a_log_in_leaves_two_private_files_without_line_ends() {
     assert_eq!(mode(&config.join("url")), 0o600);
     assert_eq!(mode(&config.join("session")), 0o600);
     assert_eq!(mode(&config) & 0o777, 0o750);
-    assert!(home.run(&["whoami"]).good().out.contains(USER));
+    assert!(home.run(&["whoami"]).success().out.contains(USER));
 }
 
 #[test]
@@ -30,10 +30,13 @@ fn flags_beat_variables_and_variables_beat_files() {
     let token = std::fs::read_to_string(home.config().join("session")).unwrap();
     home.set("CODER_URL", "http://127.0.0.1:1");
     home.run(&["whoami"]).refused("127.0.0.1:1");
-    home.run(&["whoami", "--url", &server.url]).good();
+    home.run(&["whoami", "--url", &server.url]).success();
     home.set("CODER_SESSION_TOKEN", "0123456789-0123456789012345678901");
-    home.run(&["whoami", "--url", &server.url]).refused("401");
-    home.run(&["whoami", "--url", &server.url, "--token", &token]).good();
+    let expired = home
+        .run(&["whoami", "--url", &server.url])
+        .refused("does not accept the token in CODER_SESSION_TOKEN");
+    assert!(expired.err.contains("hint: unset CODER_SESSION_TOKEN"), "{}", expired.err);
+    home.run(&["whoami", "--url", &server.url, "--token", &token]).success();
 }
 
 #[test]
@@ -43,13 +46,13 @@ fn variables_alone_are_enough() {
     let mut home = Home::new();
     home.set("CODER_URL", format!("{}/", server.url)).set("CODER_SESSION_TOKEN", token);
     let json: serde_json::Value =
-        serde_json::from_str(&home.run(&["whoami", "-o", "json"]).good().out).unwrap();
+        serde_json::from_str(&home.run(&["whoami", "-o", "json"]).success().out).unwrap();
     assert_eq!(json[0]["username"], USER);
     assert_eq!(json[0]["url"], server.url);
     assert_eq!(json[0]["roles"], serde_json::json!({ "*": ["Owner"] }));
     assert_eq!(json[0]["organization_ids"].as_array().unwrap().len(), 1);
     let heads = |out: String| out.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(heads(home.run(&["whoami", "-o", "table"]).good().out), "URL USERNAME ID");
+    assert_eq!(heads(home.run(&["whoami", "-o", "table"]).success().out), "URL USERNAME ID");
     assert!(!home.config().exists());
 }
 
@@ -57,20 +60,20 @@ fn variables_alone_are_enough() {
 fn later_log_ins() {
     let server = Server::start(&[]);
     let first = server.first_user();
-    let token = first.run(&["tokens", "create", "--name", "ci"]).good().out;
+    let token = first.run(&["tokens", "create", "--name", "ci"]).success().out;
     let token = token.trim();
     let session = |home: &Home| std::fs::read_to_string(home.config().join("session")).unwrap();
 
     // A given token makes a session of its own, unless told otherwise.
     let home = Home::new();
-    home.run(&["login", &server.url, "--token", token]).good();
+    home.run(&["login", &server.url, "--token", token]).success();
     assert_ne!(session(&home), token);
-    home.run(&["login", &server.url, "--token", token, "--use-token-as-session"]).good();
+    home.run(&["login", &server.url, "--token", token, "--use-token-as-session"]).success();
     assert_eq!(session(&home), token);
 
     // A pasted one is kept as it is.
     let home = Home::new();
-    let outcome = home.answer(&["login", &server.url], &format!("{token}\n")).good();
+    let outcome = home.answer(&["login", &server.url], &format!("{token}\n")).success();
     assert!(outcome.err.contains("/cli-auth"), "{}", outcome.err);
     assert_eq!(session(&home), token);
 
@@ -88,8 +91,8 @@ fn the_first_user_needs_all_answers() {
     home.run(&["login", &server.url, "--first-user-username", "bad name"])
         .refused("--first-user-username must consist of");
     let answers = format!("{USER}\n\n{EMAIL}\n{PASSWORD}\n");
-    home.answer(&["login", &server.url], &answers).good();
-    home.run(&["whoami"]).good();
+    home.answer(&["login", &server.url], &answers).success();
+    home.run(&["whoami"]).success();
 }
 
 #[test]
@@ -98,7 +101,11 @@ fn log_out_ends_the_session_and_removes_the_files() {
     let home = server.first_user();
     let token = std::fs::read_to_string(home.config().join("session")).unwrap();
     home.run(&["logout"]).refused("pass --yes");
-    home.run(&["logout", "-y"]).good();
-    assert!(!home.config().join("session").exists() && !home.config().join("url").exists());
-    home.run(&["whoami", "--url", &server.url, "--token", &token]).refused("401");
+    home.run(&["logout", "-y"]).success();
+    assert!(!home.config().join("session").exists() && home.config().join("url").exists());
+    home.run(&["whoami", "--url", &server.url, "--token", &token])
+        .refused("does not accept the token of --token");
+    // The server is known, so that no URL is needed to log in again.
+    let again = home.answer(&["login"], &format!("{token}\n")).refused("not valid");
+    assert!(again.err.contains(&format!("Logging in to {}", server.url)), "{}", again.err);
 }

@@ -6,11 +6,11 @@ use std::process::Command;
 use coder_api::jobs::Status;
 use coder_api::versions::TemplateVersion;
 
-use crate::faults::{Api, SMALL, appears, becomes_of, order_as, processes_of_jobs};
-use crate::flow::json;
-use crate::killed::archive;
+use crate::crash_recovery::{Api, SMALL, order_as, processes_of_jobs, wait_for_file, wait_for_status_of};
+use crate::durability::archive;
+use crate::end_to_end::json;
+use crate::processes::{PATIENCE, Process, Server};
 use crate::program::{Home, until};
-use crate::stack::{PATIENCE, Process, Server};
 
 /// A server, and a daemon that runs a build whose script waits for a file.
 struct Busy {
@@ -36,10 +36,10 @@ impl Busy {
         // So that it can be signalled as a terminal does it.
         command.process_group(0);
         let mut daemon = Process::spawn(&home, command, "daemon.log");
-        daemon.says("successfully connected to coderd");
+        daemon.wait_for_log("successfully connected to coderd");
         let busy = Self { daemon, server, home };
         busy.order("w");
-        appears(&busy.at("applying"));
+        wait_for_file(&busy.at("applying"));
         busy
     }
 
@@ -75,9 +75,9 @@ impl Busy {
     fn finishes(&mut self) {
         self.open();
         assert_eq!(self.daemon.end().code(), Some(0), "{}", self.daemon.log());
-        let build = becomes_of(&self.home, "w", "running");
+        let build = wait_for_status_of(&self.home, "w", "running");
         assert_eq!(build["job"]["status"], Status::Succeeded.as_str());
-        assert!(self.home.run(&["logs", "-f", "w"]).good().out.contains("through the gate"));
+        assert!(self.home.run(&["logs", "-f", "w"]).success().out.contains("through the gate"));
         assert_eq!(self.heard(), "", "no signal reached Terraform's processes");
     }
 
@@ -98,7 +98,7 @@ fn hangup_and_termination_of_the_whole_group_finish_the_job() {
     for signal in ["HUP", "TERM"] {
         let mut busy = Busy::new(&[]);
         busy.signal_group(signal);
-        busy.daemon.says("attempting graceful shutdown");
+        busy.daemon.wait_for_log("attempting graceful shutdown");
         busy.finishes();
     }
 }
@@ -111,7 +111,7 @@ fn a_termination_that_arrives_twice_is_one() {
     let (id, group) = (busy.daemon.id().to_string(), format!("-{}", busy.daemon.id()));
     let both = format!("kill -s TERM -- {group}; kill -s HUP {id}; kill -s TERM {id}");
     assert!(Command::new("sh").args(["-c", &both]).status().unwrap().success());
-    busy.daemon.says("attempting graceful shutdown");
+    busy.daemon.wait_for_log("attempting graceful shutdown");
     busy.finishes();
 }
 
@@ -120,7 +120,7 @@ fn an_interrupt_cancels_in_good_order_and_exits_0() {
     coder_requirements::require!(Terraform);
     let mut busy = Busy::new(&[]);
     busy.signal_group("INT");
-    busy.daemon.says("attempting graceful cancellation");
+    busy.daemon.wait_for_log("attempting graceful cancellation");
     assert_eq!(busy.daemon.end().code(), Some(0), "{}", busy.daemon.log());
     let list = json(&busy.home, &["list"]);
     let job = &list[0]["latest_build"]["job"];
@@ -136,10 +136,10 @@ fn a_second_signal_forces_and_a_quit_kills() {
     // A drain, since a graceful cancel may be over sooner than a second signal counts.
     let mut busy = Busy::new(&[]);
     busy.daemon.signal("TERM");
-    busy.daemon.says("attempting graceful shutdown");
+    busy.daemon.wait_for_log("attempting graceful shutdown");
     assert_eq!(busy.daemon.signal_again("INT").code(), Some(1), "{}", busy.daemon.log());
     busy.nothing_runs_on();
-    let build = becomes_of(&busy.home, "w", "failed");
+    let build = wait_for_status_of(&busy.home, "w", "failed");
     assert!(build["job"]["completed_at"].is_string(), "what was forced is still told: {build}");
 
     // SIGQUIT ends everything at once; the job is lost, and so it is told by the server.
@@ -147,7 +147,7 @@ fn a_second_signal_forces_and_a_quit_kills() {
     busy.daemon.signal("QUIT");
     assert_eq!(busy.daemon.end().code(), Some(1), "{}", busy.daemon.log());
     busy.nothing_runs_on();
-    let build = becomes_of(&busy.home, "w", "failed");
+    let build = wait_for_status_of(&busy.home, "w", "failed");
     assert!(build["job"]["error"].as_str().unwrap().contains("daemon lost"), "{build}");
 }
 
@@ -155,17 +155,17 @@ fn a_second_signal_forces_and_a_quit_kills() {
 fn drained_from_afar_it_finishes_its_job_and_takes_no_other() {
     coder_requirements::require!(Terraform);
     let mut busy = Busy::new(&[]);
-    busy.home.run(&["provisioner", "drain", DAEMON]).good();
-    busy.daemon.says("attempting graceful shutdown");
-    let listed = busy.home.run(&["provisioner", "list"]).good().out;
+    busy.home.run(&["provisioner", "drain", DAEMON]).success();
+    busy.daemon.wait_for_log("attempting graceful shutdown");
+    let listed = busy.home.run(&["provisioner", "list"]).success().out;
     assert!(listed.contains("busy, draining"), "{listed}");
     Api::new(&busy.server, &busy.home).create("scripted-w", "next");
-    let out = busy.home.run(&["provisioner", "jobs", "list", "--explain"]).good().out;
+    let out = busy.home.run(&["provisioner", "jobs", "list", "--explain"]).success().out;
     assert!(out.contains("  draining: "), "{out}");
     busy.finishes();
-    let build = becomes_of(&busy.home, "next", "pending");
+    let build = wait_for_status_of(&busy.home, "next", "pending");
     assert!(build["job"]["started_at"].is_null(), "{build}");
-    busy.server.home().run(&["server", "check"]).good();
+    busy.server.home().run(&["server", "check"]).success();
 }
 
 #[test]
@@ -192,13 +192,19 @@ fn once_is_one_job() {
 }
 
 #[test]
-fn a_credential_that_never_works_is_one_line_and_exit_77() {
+fn a_credential_that_never_works_is_an_error_with_a_hint_and_exit_77() {
     let server = Server::start(&[]);
     let mut home = Home::new();
     home.set("CODER_URL", &server.url).set("CODER_PROVISIONER_DAEMON_KEY", "k".repeat(43));
     let outcome = home.run(&["provisioner", "start"]);
     assert_eq!(outcome.status.code(), Some(77), "{}", outcome.err);
     let errors: Vec<_> = outcome.err.lines().filter(|line| !line.contains(" [info] ")).collect();
-    assert_eq!(errors.len(), 1, "{}", outcome.err);
-    assert!(errors[0].contains("401") && !outcome.err.contains(&"k".repeat(43)), "{}", outcome.err);
+    let [error, hint] = &errors[..] else { panic!("{}", outcome.err) };
+    assert!(hint.starts_with("hint: make another key with `coder provisioner keys create"), "{hint}");
+    assert!(
+        error.contains("the provisioner key was deleted, has expired, or is a key of another server")
+            && !outcome.err.contains(&"k".repeat(43)),
+        "{}",
+        outcome.err
+    );
 }

@@ -4,11 +4,13 @@
 use coder_api::workspaces::CreateWorkspaceRequest;
 use tar::EntryType as Kind;
 
-use crate::faults::{ANSWER, Api, SMALL, appears, becomes_of, order_as, processes_of_jobs, refused};
-use crate::flow::json;
-use crate::killed::archive;
+use crate::crash_recovery::{
+    ANSWER, Api, SMALL, order_as, processes_of_jobs, refused, wait_for_file, wait_for_status_of,
+};
+use crate::durability::archive;
+use crate::end_to_end::json;
+use crate::processes::Server;
 use crate::program::until;
-use crate::stack::Server;
 
 /// One entry, written by hand: the library refuses to write bad names itself.
 fn entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: Kind, bytes: &[u8]) {
@@ -104,7 +106,7 @@ fn archives_and_templates_that_cannot_work() {
         assert_eq!(api.ended(&version).job.error, "", "{kind:?} is passed over");
     }
     assert!(!home.path().join("cache-steady/work/out.tf").exists());
-    server.home().run(&["server", "check"]).good();
+    server.home().run(&["server", "check"]).success();
     drop(daemon);
 }
 
@@ -117,7 +119,7 @@ fn an_endless_command_ends_with_its_cancel() {
     let daemon = server.daemon(&home, "steady", &[]);
     let begun = home.path().join("begun");
     order_as(&home, "w", &format!(": > {}; while :; do sleep 0.05; done", begun.display()));
-    appears(&begun);
+    wait_for_file(&begun);
     let cache = home.path().join("cache-steady");
     let endless = || processes_of_jobs(&cache).iter().any(|line| line.contains("while :"));
     assert!(endless());
@@ -125,7 +127,7 @@ fn an_endless_command_ends_with_its_cancel() {
     api.run(async |client| client.cancel_build(build, None).await).unwrap();
     refused(api.run(async |client| client.cancel_build(build, None).await), 400, "cancel");
     // A canceled job whose Terraform was interrupted has an error, and so it is a failed one (http-api 5.4).
-    let ended = becomes_of(&home, "w", "failed");
+    let ended = wait_for_status_of(&home, "w", "failed");
     assert!(ended["job"]["canceled_at"].is_string(), "{ended}");
     assert!(until(ANSWER, || (!endless()).then_some(())).is_some(), "the command still runs");
     // The daemon and the workspace are as good as new.
@@ -135,8 +137,8 @@ fn an_endless_command_ends_with_its_cancel() {
         ..CreateWorkspaceRequest::default()
     };
     refused(api.run(async |client| client.create_workspace("me", &request).await), 409, "w");
-    home.run(&["delete", "w", "-y"]).good();
+    home.run(&["delete", "w", "-y"]).success();
     assert_eq!(json(&home, &["list"]), serde_json::json!([]));
-    server.home().run(&["server", "check"]).good();
+    server.home().run(&["server", "check"]).success();
     drop(daemon);
 }

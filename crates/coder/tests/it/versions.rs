@@ -10,10 +10,10 @@ use coder_testkit::older::{OlderServer, VersionSource};
 use coder_wire::messages::provisioner::Metadata;
 use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job, completed_job};
 
-use crate::faults::Api;
-use crate::killed::{archive, runtime};
+use crate::crash_recovery::Api;
+use crate::durability::{archive, runtime};
+use crate::processes::{PATIENCE, Process, Server};
 use crate::program::Home;
-use crate::stack::{PATIENCE, Process, Server};
 
 /// With what came after 1.7: an app's tooltip, a preset's description.
 const NEWER: &str = r#"
@@ -124,7 +124,7 @@ fn an_older_daemon_is_seen_as_one() {
     };
     let _old = join("old", "v2.26.1+0123abc", 9);
     let _new = server.daemon(&home, "new", &[]);
-    let listed = home.run(&["provisioner", "list"]).good().out;
+    let listed = home.run(&["provisioner", "list"]).success().out;
     let row = |name: &str| listed.lines().find(|line| line.contains(&format!(" {name} "))).unwrap();
     assert!(row("old").contains("version behind, api behind"), "{listed}");
     assert!(!row("new").contains("behind"), "{listed}");

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use coder_provisioner::{TextError, convert_text};
 
-use crate::output::Printer;
+use crate::terminal::output::Printer;
 
 /// Longest text that is read.
 const LARGEST: u64 = 256 << 20;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// File with what `terraform show -json` prints about the plan or the state; `-` is standard input.
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     );
     let shown = read(&args.json)?;
     let graph = String::from_utf8(read(&args.graph)?).context("the graph is not UTF-8 text")?;
-    let printer = Printer::detect();
+    let printer = Printer::detect(false);
     match convert_text(args.source.into(), &shown, &graph) {
         Ok(value) => {
             printer.data(&serde_json::to_string_pretty(&value)?);

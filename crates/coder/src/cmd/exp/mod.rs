@@ -2,19 +2,16 @@
 
 pub(crate) mod convert;
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Look at what Terraform says as a provisioner does.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Terraform {
-        /// What to do.
         #[command(subcommand)]
         command: Terraform,
     },
 }
 
-/// Sub-commands of `terraform`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Terraform {
     /// Print what a provisioner makes of a plan or a state: resources, agents, apps, parameters and presets, as JSON.

@@ -4,9 +4,9 @@ use anyhow::{bail, ensure};
 use coder_api::organizations::{CreateOrganizationRequest, UpdateOrganizationRequest};
 
 use crate::context::Context;
-use crate::{prompt, remote};
+use crate::remote;
+use crate::terminal::prompt;
 
-/// Arguments of `create`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     /// Name.
@@ -16,7 +16,6 @@ pub(crate) struct CreateArgs {
     yes: bool,
 }
 
-/// Arguments of `edit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EditArgs {
     /// Name or id.
@@ -35,7 +34,6 @@ pub(crate) struct EditArgs {
     icon: Option<String>,
 }
 
-/// Arguments of `delete`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// Name or id.

@@ -3,15 +3,14 @@
 use coder_api::organizations::MemberWithUserData;
 
 use crate::context::Context;
-use crate::table::{self, Column};
+use crate::terminal::table::{self, Column, Listed};
 use crate::{args, remote};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List members.
     #[command(alias = "ls")]
-    List(args::List),
+    List(args::List<MemberWithUserData>),
     /// Add a user.
     Add(UserArgs),
     /// Remove a member.
@@ -30,7 +29,6 @@ pub(crate) struct UserArgs {
     organization: args::Organization,
 }
 
-/// Arguments of `edit-roles`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RolesArgs {
     /// User name or id.
@@ -41,20 +39,20 @@ pub(crate) struct RolesArgs {
     organization: args::Organization,
 }
 
-const COLUMNS: &[Column<MemberWithUserData>] = &[
-    Column { name: "username", shown: true, cell: |row| row.username.clone() },
-    Column { name: "name", shown: false, cell: |row| row.name.clone() },
-    Column { name: "email", shown: false, cell: |row| row.email.clone() },
-    Column { name: "user id", shown: false, cell: |row| row.member.user_id.to_string() },
-    Column { name: "organization id", shown: false, cell: |row| row.member.organization_id.to_string() },
-    Column { name: "created at", shown: false, cell: |row| table::time(row.member.created_at) },
-    Column { name: "updated at", shown: false, cell: |row| table::time(row.member.updated_at) },
-    Column {
-        name: "organization roles",
-        shown: true,
-        cell: |row| row.member.roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>().join(","),
-    },
-];
+impl Listed for MemberWithUserData {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("username", true, |row| row.username.clone()),
+        Column::text("name", false, |row| row.name.clone()),
+        Column::text("email", false, |row| row.email.clone()),
+        Column::text("user id", false, |row| row.member.user_id.to_string()),
+        Column::text("organization id", false, |row| row.member.organization_id.to_string()),
+        Column::time("created at", false, |row| Some(row.member.created_at), ""),
+        Column::time("updated at", false, |row| Some(row.member.updated_at), ""),
+        Column::text("organization roles", true, |row| {
+            row.member.roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>().join(",")
+        }),
+    ];
+}
 
 pub(super) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
@@ -62,7 +60,7 @@ pub(super) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::List(args) => {
             let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
             let rows = client.members(organization.id).await?;
-            table::print(&ctx.printer, &args.table, COLUMNS, &rows, "The organization has no members.")?;
+            table::print(&ctx.printer, &args.table, &rows, "The organization has no members.")?;
         }
         Command::Add(args) => {
             let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;

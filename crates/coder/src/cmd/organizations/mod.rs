@@ -8,9 +8,8 @@ mod show;
 use coder_api::organizations::Organization;
 
 use crate::context::Context;
-use crate::table::{self, Column};
+use crate::terminal::table::{Column, Listed};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Show an organization.
@@ -28,27 +27,27 @@ pub(crate) enum Command {
     /// Manage members.
     #[command(alias = "member", subcommand_required = true, arg_required_else_help = true)]
     Members {
-        /// What to do.
         #[command(subcommand)]
         command: members::Command,
     },
     /// Look at the roles there are.
     #[command(alias = "role", subcommand_required = true, arg_required_else_help = true)]
     Roles {
-        /// What to do.
         #[command(subcommand)]
         command: roles::Command,
     },
 }
 
-const COLUMNS: &[Column<Organization>] = &[
-    Column { name: "id", shown: true, cell: |organization| organization.id.to_string() },
-    Column { name: "name", shown: true, cell: |organization| organization.name.clone() },
-    Column { name: "display name", shown: false, cell: |organization| organization.display_name.clone() },
-    Column { name: "description", shown: false, cell: |organization| organization.description.clone() },
-    Column { name: "created at", shown: false, cell: |organization| table::time(organization.created_at) },
-    Column { name: "default", shown: true, cell: |organization| organization.is_default.to_string() },
-];
+impl Listed for Organization {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("id", true, |organization| organization.id.to_string()),
+        Column::text("name", true, |organization| organization.name.clone()),
+        Column::text("display name", false, |organization| organization.display_name.clone()),
+        Column::text("description", false, |organization| organization.description.clone()),
+        Column::time("created at", false, |organization| Some(organization.created_at), ""),
+        Column::text("default", true, |organization| organization.is_default.to_string()),
+    ];
+}
 
 pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
     match command {

@@ -3,10 +3,9 @@
 use coder_api::users::{AssignableRole, Permission};
 
 use crate::context::Context;
-use crate::table::{self, Column};
+use crate::terminal::table::{self, Column, Listed};
 use crate::{args, remote};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Show the roles of an organization.
@@ -14,7 +13,6 @@ pub(crate) enum Command {
     Show(ShowArgs),
 }
 
-/// Arguments of `show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     /// Only these; none named means all.
@@ -22,27 +20,23 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<AssignableRole>,
 }
 
-const COLUMNS: &[Column<AssignableRole>] = &[
-    Column { name: "name", shown: true, cell: |role| role.name.clone() },
-    Column { name: "display name", shown: true, cell: |role| role.display_name.clone() },
-    Column {
-        name: "organization id",
-        shown: false,
-        cell: |role| role.organization_id.map(|id| id.to_string()).unwrap_or_default(),
-    },
-    Column { name: "site permissions", shown: true, cell: |role| count(&role.site_permissions) },
-    Column {
-        name: "organization permissions",
-        shown: true,
-        cell: |role| count(&role.organization_permissions),
-    },
-    Column { name: "user permissions", shown: true, cell: |role| count(&role.user_permissions) },
-    Column { name: "assignable", shown: false, cell: |role| role.assignable.to_string() },
-    Column { name: "built in", shown: false, cell: |role| role.built_in.to_string() },
-];
+impl Listed for AssignableRole {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("name", true, |role| role.name.clone()),
+        Column::optional(Column::text("display name", true, |role| role.display_name.clone())),
+        Column::text("organization id", false, |role| {
+            role.organization_id.map(|id| id.to_string()).unwrap_or_default()
+        }),
+        Column::optional(Column::text("site permissions", true, |role| count(&role.site_permissions))),
+        Column::text("organization permissions", true, |role| count(&role.organization_permissions)),
+        Column::optional(Column::text("user permissions", true, |role| count(&role.user_permissions))),
+        Column::text("assignable", false, |role| role.assignable.to_string()),
+        Column::text("built in", false, |role| role.built_in.to_string()),
+    ];
+}
 
 fn count(permissions: &[Permission]) -> String {
     format!("{} permissions", permissions.len())
@@ -55,5 +49,5 @@ pub(super) async fn run(ctx: &Context, Command::Show(args): Command) -> anyhow::
     roles.retain(|role| {
         args.names.is_empty() || args.names.iter().any(|name| name.eq_ignore_ascii_case(&role.name))
     });
-    table::print(&ctx.printer, &args.table, COLUMNS, &roles, "There is no such role.")
+    table::print(&ctx.printer, &args.table, &roles, "There is no such role.")
 }

@@ -2,11 +2,10 @@
 
 use coder_api::organizations::Organization;
 
-use super::COLUMNS;
 use crate::context::Context;
-use crate::{args, remote, table};
+use crate::terminal::table;
+use crate::{args, remote};
 
-/// Arguments of `show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     /// `selected` (the one commands work in), `me` (all of yours), or a name or id.
@@ -18,14 +17,13 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<Organization>,
 }
 
-/// Arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<Organization>,
 }
 
 pub(super) async fn show(ctx: &Context, args: ShowArgs) -> anyhow::Result<()> {
@@ -39,10 +37,10 @@ pub(super) async fn show(ctx: &Context, args: ShowArgs) -> anyhow::Result<()> {
         rows.iter().for_each(|row| ctx.printer.data(&row.id.to_string()));
         return Ok(());
     }
-    table::print(&ctx.printer, &args.table, COLUMNS, &rows, "You are in no organization.")
+    table::print(&ctx.printer, &args.table, &rows, "You are in no organization.")
 }
 
 pub(super) async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let rows = remote::connect(ctx)?.organizations().await?;
-    table::print(&ctx.printer, &args.table, COLUMNS, &rows, "There are no organizations that you may see.")
+    table::print(&ctx.printer, &args.table, &rows, "There are no organizations that you may see.")
 }

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::plugin;
-use crate::output::Printer;
+use crate::terminal::output::Printer;
 
 /// The addresses of the provider with Terraform and with OpenTofu.
 const ADDRESSES: [&str; 2] = ["registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder"];
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory of the mirror; made when it is not there.
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.directory).with_context(|| format!("make {}", args.directory.display()))?;
     let mirror = fs::canonicalize(&args.directory)
         .with_context(|| format!("find the full path of {}", args.directory.display()))?;
-    let printer = Printer::detect();
+    let printer = Printer::detect(false);
     let mut first = None;
     for version in &args.provider_version {
         for address in ADDRESSES {

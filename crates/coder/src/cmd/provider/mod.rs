@@ -3,7 +3,6 @@
 pub(crate) mod install;
 pub(crate) mod plugin;
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Lay out a filesystem mirror, so that Terraform and OpenTofu run by hand find the coder provider in it.

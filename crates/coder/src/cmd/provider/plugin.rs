@@ -4,9 +4,10 @@ use std::path::Path;
 
 use coder_tfprovider::{Environment, PluginProcess};
 
+use crate::error_report::{self, Facts};
 use crate::exit::Exit;
-use crate::output::Printer;
 use crate::runtime;
+use crate::terminal::output::{Printer, Report};
 
 /// How a provider's file has to be called for Terraform to start it; a version may follow.
 pub(crate) const NAME: &str = "terraform-provider-coder";
@@ -24,7 +25,8 @@ pub(crate) fn main() -> Exit {
         Ok(()) => Exit::Success,
         Err(error) => {
             let hint = "`coder provider install DIR` lays out a folder that terraform finds it in";
-            Printer::detect().error(&error, Some(hint));
+            let report = error_report::report(&error, &Facts::default());
+            Printer::detect(false).error(&Report { hint: Some(hint.to_owned()), ..report });
             Exit::Failure
         }
     }
@@ -39,7 +41,7 @@ fn serve() -> anyhow::Result<()> {
     let environment: Environment = variables.collect();
     runtime::small()?.block_on(async {
         let plugin = PluginProcess::start(environment)?;
-        Printer::detect().data(plugin.handshake());
+        Printer::detect(false).data(plugin.handshake());
         plugin.ended().await;
         Ok(())
     })

@@ -5,7 +5,6 @@ use anyhow::Context as _;
 use crate::context::Context;
 use crate::{args, remote};
 
-/// Arguments of both.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name of the daemon, or its id; all daemons of that name are meant.

@@ -8,10 +8,9 @@ use coder_domain::ids::JobId;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::table::{self, Column};
+use crate::terminal::table::{self, Column, Listed};
 use crate::{args, env, remote};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List jobs, oldest first.
@@ -21,7 +20,6 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
 }
 
-/// Arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Only jobs in these statuses.
@@ -39,10 +37,9 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<Row>,
 }
 
-/// Arguments of `cancel`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
     /// Id of the job.
@@ -62,46 +59,42 @@ struct Row {
     reasons: Option<Vec<WaitingReason>>,
 }
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { name: "created at", shown: true, cell: |row| table::time(row.job.created_at) },
-    Column { name: "id", shown: true, cell: |row| row.job.id.to_string() },
-    Column { name: "type", shown: true, cell: |row| row.job.kind.as_str().to_owned() },
-    Column { name: "template display name", shown: true, cell: template },
-    Column { name: "status", shown: true, cell: |row| row.job.status.to_string() },
-    Column { name: "queue", shown: true, cell: queue },
-    Column { name: "tags", shown: true, cell: |row| row.job.tags.to_string() },
-    Column { name: "started at", shown: false, cell: |row| table::time_or(row.job.started_at, "") },
-    Column { name: "completed at", shown: false, cell: |row| table::time_or(row.job.completed_at, "") },
-    Column { name: "canceled at", shown: false, cell: |row| table::time_or(row.job.canceled_at, "") },
-    Column { name: "error", shown: false, cell: |row| row.job.error.clone() },
-    Column { name: "error code", shown: false, cell: |row| row.job.error_code.clone() },
-    Column { name: "worker id", shown: false, cell: |row| id(row.job.worker_id) },
-    Column { name: "worker name", shown: false, cell: |row| row.job.worker_name.clone() },
-    Column {
-        name: "program",
-        shown: false,
-        cell: |row| row.job.program.as_ref().map(ToString::to_string).unwrap_or_default(),
-    },
-    Column { name: "file id", shown: false, cell: |row| row.job.file_id.to_string() },
-    Column { name: "queue position", shown: false, cell: |row| row.job.queue_position.to_string() },
-    Column { name: "queue size", shown: false, cell: |row| row.job.queue_size.to_string() },
-    Column { name: "organization id", shown: false, cell: |row| row.job.organization_id.to_string() },
-    Column { name: "initiator id", shown: false, cell: |row| row.job.initiator_id.to_string() },
-    Column { name: "template version id", shown: false, cell: |row| id(row.job.input.template_version_id) },
-    Column { name: "workspace build id", shown: false, cell: |row| id(row.job.input.workspace_build_id) },
-    Column { name: "available workers", shown: false, cell: workers },
-    Column {
-        name: "template version name",
-        shown: false,
-        cell: |row| row.job.metadata.template_version_name.clone(),
-    },
-    Column { name: "template id", shown: false, cell: |row| id(row.job.metadata.template_id) },
-    Column { name: "template name", shown: false, cell: |row| row.job.metadata.template_name.clone() },
-    Column { name: "template icon", shown: false, cell: |row| row.job.metadata.template_icon.clone() },
-    Column { name: "workspace id", shown: false, cell: |row| id(row.job.metadata.workspace_id) },
-    Column { name: "workspace name", shown: false, cell: |row| row.job.metadata.workspace_name.clone() },
-    Column { name: "organization", shown: false, cell: |row| row.organization_name.clone() },
-];
+impl Listed for Row {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::optional(Column::time("created at", true, |row| Some(row.job.created_at), "")),
+        Column::text("id", true, |row| row.job.id.to_string()),
+        Column::optional(Column::text("type", true, |row| row.job.kind.as_str().to_owned())),
+        Column::optional(Column::text("template display name", true, template)),
+        Column::text("status", true, |row| row.job.status.to_string()),
+        Column::optional(Column::text("queue", true, queue)),
+        Column::text("tags", true, |row| row.job.tags.to_string()),
+        Column::time("started at", false, |row| row.job.started_at, ""),
+        Column::time("completed at", false, |row| row.job.completed_at, ""),
+        Column::time("canceled at", false, |row| row.job.canceled_at, ""),
+        Column::text("error", false, |row| row.job.error.clone()),
+        Column::text("error code", false, |row| row.job.error_code.clone()),
+        Column::text("worker id", false, |row| id(row.job.worker_id)),
+        Column::text("worker name", false, |row| row.job.worker_name.clone()),
+        Column::text("program", false, |row| {
+            row.job.program.as_ref().map(ToString::to_string).unwrap_or_default()
+        }),
+        Column::text("file id", false, |row| row.job.file_id.to_string()),
+        Column::text("queue position", false, |row| row.job.queue_position.to_string()),
+        Column::text("queue size", false, |row| row.job.queue_size.to_string()),
+        Column::text("organization id", false, |row| row.job.organization_id.to_string()),
+        Column::text("initiator id", false, |row| row.job.initiator_id.to_string()),
+        Column::text("template version id", false, |row| id(row.job.input.template_version_id)),
+        Column::text("workspace build id", false, |row| id(row.job.input.workspace_build_id)),
+        Column::text("available workers", false, workers),
+        Column::text("template version name", false, |row| row.job.metadata.template_version_name.clone()),
+        Column::text("template id", false, |row| id(row.job.metadata.template_id)),
+        Column::text("template name", false, |row| row.job.metadata.template_name.clone()),
+        Column::text("template icon", false, |row| row.job.metadata.template_icon.clone()),
+        Column::text("workspace id", false, |row| id(row.job.metadata.workspace_id)),
+        Column::text("workspace name", false, |row| row.job.metadata.workspace_name.clone()),
+        Column::text("organization", false, |row| row.organization_name.clone()),
+    ];
+}
 
 fn id(id: Option<impl ToString>) -> String {
     id.map(|id| id.to_string()).unwrap_or_default()
@@ -147,8 +140,8 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let row = |(job, reasons)| Row { job, organization_name: organization.name.clone(), reasons };
     let mut rows: Vec<Row> = jobs.into_iter().zip(reasons).map(row).collect();
     oldest_first(&mut rows);
-    table::print(&ctx.printer, &args.table, COLUMNS, &rows, "There are no provisioner jobs.")?;
-    if args.table.format == table::Format::Table {
+    table::print(&ctx.printer, &args.table, &rows, "There are no provisioner jobs.")?;
+    if args.table.format != table::Format::Json {
         rows.iter().flat_map(explained).for_each(|line| ctx.printer.data(&line));
     }
     Ok(())

@@ -9,18 +9,18 @@ use coder_api::keys::{
 use coder_domain::tags;
 
 use crate::context::Context;
-use crate::output::Look;
-use crate::table::{self, Column};
-use crate::{args, duration, env, prompt, remote};
+use crate::terminal::output::Style;
+use crate::terminal::prompt;
+use crate::terminal::table::{self, Column, Listed};
+use crate::{args, duration, env, remote};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Make a key and print its token, this once.
     Create(CreateArgs),
     /// List keys.
     #[command(alias = "ls")]
-    List(args::List),
+    List(args::List<ProvisionerKey>),
     /// Change until when and from where a key may be used, also for the daemons that are connected.
     Update(UpdateArgs),
     /// Give a key a new token and print it, this once; the old one stays valid for a while.
@@ -30,7 +30,6 @@ pub(crate) enum Command {
     Delete(DeleteArgs),
 }
 
-/// Arguments of `create`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     /// Name of the key.
@@ -70,7 +69,6 @@ pub(crate) struct UpdateArgs {
     organization: args::Organization,
 }
 
-/// Arguments of `rotate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RotateArgs {
     /// Name of the key.
@@ -82,7 +80,6 @@ pub(crate) struct RotateArgs {
     organization: args::Organization,
 }
 
-/// Arguments of `delete`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// Name of the key.
@@ -94,21 +91,19 @@ pub(crate) struct DeleteArgs {
     organization: args::Organization,
 }
 
-const COLUMNS: &[Column<ProvisionerKey>] = &[
-    Column { name: "id", shown: false, cell: |key| key.id.to_string() },
-    Column { name: "created at", shown: true, cell: |key| table::time(key.created_at) },
-    Column { name: "name", shown: true, cell: |key| key.name.clone() },
-    Column { name: "tags", shown: true, cell: |key| key.tags.to_string() },
-    Column { name: "expires at", shown: true, cell: |key| table::time_or(key.expires_at, "never") },
-    Column { name: "last used at", shown: true, cell: |key| table::time_or(key.last_used_at, "") },
-    Column { name: "last used address", shown: true, cell: |key| key.last_used_address.clone() },
-    Column { name: "allow addresses", shown: false, cell: |key| key.allow_addresses.join(",") },
-    Column {
-        name: "previous valid until",
-        shown: false,
-        cell: |key| table::time_or(key.previous_valid_until, ""),
-    },
-];
+impl Listed for ProvisionerKey {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("id", false, |key| key.id.to_string()),
+        Column::optional(Column::time("created at", true, |key| Some(key.created_at), "")),
+        Column::text("name", true, |key| key.name.clone()),
+        Column::text("tags", true, |key| key.tags.to_string()),
+        Column::time("expires at", true, |key| key.expires_at, "never"),
+        Column::optional(Column::time("last used at", true, |key| key.last_used_at, "")),
+        Column::optional(Column::text("last used address", true, |key| key.last_used_address.clone())),
+        Column::text("allow addresses", false, |key| key.allow_addresses.join(",")),
+        Column::time("previous valid until", false, |key| key.previous_valid_until, ""),
+    ];
+}
 
 pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
     match command {
@@ -118,7 +113,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
             let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
             let keys = client.provisioner_keys(organization.id).await?;
             let empty = "There are no provisioner keys. Make one with: coder provisioner keys create <name>";
-            table::print(&ctx.printer, &args.table, COLUMNS, &keys, empty)
+            table::print(&ctx.printer, &args.table, &keys, empty)
         }
         Command::Update(args) => update(ctx, args).await,
         Command::Rotate(args) => rotate(ctx, args).await,
@@ -144,7 +139,7 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     };
     let token = client.create_limited_provisioner_key(organization.id, &request).await?;
     // The token is alone on the last line, so that scripts take it with `tail -n 1`.
-    let name = ctx.printer.paint(Look::Bold, &args.name.to_lowercase());
+    let name = ctx.printer.paint(Style::Bold, &args.name.to_lowercase());
     ctx.printer.data(&format!(
         "Provisioner key {name} is made. Keep its token in a safe place, it will not be shown again:"
     ));
@@ -168,7 +163,8 @@ async fn update(ctx: &Context, args: UpdateArgs) -> anyhow::Result<()> {
         never_expires: args.never_expires,
         allow_addresses: limited.then_some(args.allow_addresses),
     };
-    let key = client.update_provisioner_key(organization.id, &args.name, &request).await?;
+    let key = client.update_provisioner_key(organization.id, &args.name, &request).await;
+    let key = remote::known_key(&client, &organization, &args.name, key).await?;
     let from =
         if key.allow_addresses.is_empty() { "everywhere".to_owned() } else { key.allow_addresses.join(", ") };
     ctx.printer.note(&format!(
@@ -183,9 +179,10 @@ async fn rotate(ctx: &Context, args: RotateArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
     let request = RotateProvisionerKeyRequest { overlap_seconds: seconds(args.overlap) };
-    let rotated = client.rotate_provisioner_key(organization.id, &args.name, request).await?;
+    let rotated = client.rotate_provisioner_key(organization.id, &args.name, request).await;
+    let rotated = remote::known_key(&client, &organization, &args.name, rotated).await?;
     // As with `create`, the token is alone on the last line.
-    let name = ctx.printer.paint(Look::Bold, &args.name.to_lowercase());
+    let name = ctx.printer.paint(Style::Bold, &args.name.to_lowercase());
     ctx.printer.data(&format!(
         "Provisioner key {name} has a new token; the old one is valid until {}. Keep the new one in a safe place, it will \
          not be shown again:",
@@ -206,7 +203,8 @@ async fn delete(ctx: &Context, args: DeleteArgs) -> anyhow::Result<()> {
         );
         prompt::confirm(&ctx.printer, &question, "pass --yes")?;
     }
-    client.delete_provisioner_key(organization.id, &args.name).await?;
+    let deleted = client.delete_provisioner_key(organization.id, &args.name).await;
+    remote::known_key(&client, &organization, &args.name, deleted).await?;
     ctx.printer.note(&format!("Provisioner key {:?} is deleted.", args.name));
     Ok(())
 }

@@ -7,10 +7,9 @@ use coder_api::daemons::{ProvisionerDaemon, ProvisionerDaemonJob, VersionSkew};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::table::{self, Column};
+use crate::terminal::table::{self, Column, Listed};
 use crate::{args, duration, env, remote};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Most daemons to show.
@@ -28,7 +27,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<Row>,
 }
 
 /// A daemon with the one field that the CLI adds (http-api 5.3).
@@ -39,65 +38,49 @@ struct Row {
     organization_name: String,
 }
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { name: "id", shown: false, cell: |row| row.daemon.id.to_string() },
-    Column { name: "organization id", shown: false, cell: |row| row.daemon.organization_id.to_string() },
-    Column { name: "created at", shown: true, cell: |row| table::time(row.daemon.created_at) },
-    Column {
-        name: "last seen at",
-        shown: true,
-        cell: |row| table::time_or(row.daemon.last_seen_at, "never"),
-    },
-    Column { name: "key name", shown: true, cell: |row| row.daemon.key_name.clone().unwrap_or_default() },
-    Column { name: "name", shown: true, cell: |row| row.daemon.name.clone() },
-    Column { name: "version", shown: true, cell: |row| row.daemon.version.clone() },
-    Column { name: "api version", shown: false, cell: |row| row.daemon.api_version.clone() },
-    Column { name: "skew", shown: true, cell: skew },
-    Column { name: "status", shown: true, cell: status },
-    Column { name: "slots", shown: false, cell: slots },
-    Column {
-        name: "current job id",
-        shown: false,
-        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.id.to_string()),
-    },
-    Column {
-        name: "current job status",
-        shown: false,
-        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.status.to_string()),
-    },
-    Column {
-        name: "current job template name",
-        shown: false,
-        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_name.clone()),
-    },
-    Column {
-        name: "current job template display name",
-        shown: false,
-        cell: |row| job(row.daemon.current_job.as_ref(), |job| job.template_display_name.clone()),
-    },
-    Column {
-        name: "previous job id",
-        shown: false,
-        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.id.to_string()),
-    },
-    Column {
-        name: "previous job status",
-        shown: false,
-        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.status.to_string()),
-    },
-    Column {
-        name: "previous job template name",
-        shown: false,
-        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_name.clone()),
-    },
-    Column {
-        name: "previous job template display name",
-        shown: false,
-        cell: |row| job(row.daemon.previous_job.as_ref(), |job| job.template_display_name.clone()),
-    },
-    Column { name: "organization", shown: false, cell: |row| row.organization_name.clone() },
-    Column { name: "tags", shown: true, cell: |row| row.daemon.tags.to_string() },
-];
+impl Listed for Row {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("id", false, |row| row.daemon.id.to_string()),
+        Column::text("organization id", false, |row| row.daemon.organization_id.to_string()),
+        Column::optional(Column::time("created at", true, |row| Some(row.daemon.created_at), "")),
+        Column::time("last seen at", true, |row| row.daemon.last_seen_at, "never"),
+        Column::optional(Column::text("key name", true, |row| {
+            row.daemon.key_name.clone().unwrap_or_default()
+        })),
+        Column::text("name", true, |row| row.daemon.name.clone()),
+        Column::optional(Column::text("version", true, |row| row.daemon.version.clone())),
+        Column::text("api version", false, |row| row.daemon.api_version.clone()),
+        Column::optional(Column::text("skew", true, skew)),
+        Column::text("status", true, status),
+        Column::text("slots", false, slots),
+        Column::text("current job id", false, |row| {
+            job(row.daemon.current_job.as_ref(), |job| job.id.to_string())
+        }),
+        Column::text("current job status", false, |row| {
+            job(row.daemon.current_job.as_ref(), |job| job.status.to_string())
+        }),
+        Column::text("current job template name", false, |row| {
+            job(row.daemon.current_job.as_ref(), |job| job.template_name.clone())
+        }),
+        Column::text("current job template display name", false, |row| {
+            job(row.daemon.current_job.as_ref(), |job| job.template_display_name.clone())
+        }),
+        Column::text("previous job id", false, |row| {
+            job(row.daemon.previous_job.as_ref(), |job| job.id.to_string())
+        }),
+        Column::text("previous job status", false, |row| {
+            job(row.daemon.previous_job.as_ref(), |job| job.status.to_string())
+        }),
+        Column::text("previous job template name", false, |row| {
+            job(row.daemon.previous_job.as_ref(), |job| job.template_name.clone())
+        }),
+        Column::text("previous job template display name", false, |row| {
+            job(row.daemon.previous_job.as_ref(), |job| job.template_display_name.clone())
+        }),
+        Column::text("organization", false, |row| row.organization_name.clone()),
+        Column::text("tags", true, |row| row.daemon.tags.to_string()),
+    ];
+}
 
 fn status(row: &Row) -> String {
     let status = row.daemon.status.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -151,5 +134,5 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         .map(|daemon| Row { daemon, organization_name: organization.name.clone() })
         .collect();
     let empty = "There are no provisioner daemons. Start one with: coder provisioner start";
-    table::print(&ctx.printer, &args.table, COLUMNS, &rows, empty)
+    table::print(&ctx.printer, &args.table, &rows, empty)
 }

@@ -9,7 +9,6 @@ pub(crate) mod start;
 
 use crate::context::Context;
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Run a daemon that builds workspaces.
@@ -25,14 +24,12 @@ pub(crate) enum Command {
     /// Manage the keys with which daemons join.
     #[command(alias = "key", subcommand_required = true, arg_required_else_help = true)]
     Keys {
-        /// What to do.
         #[command(subcommand)]
         command: keys::Command,
     },
     /// Look at and cancel jobs.
     #[command(alias = "job", subcommand_required = true, arg_required_else_help = true)]
     Jobs {
-        /// What to do.
         #[command(subcommand)]
         command: jobs::Command,
     },

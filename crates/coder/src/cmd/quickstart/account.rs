@@ -27,19 +27,19 @@ pub(super) struct Account {
 }
 
 /// Where `CODER_CONFIG_DIR` may point.
-pub(super) fn config_directory(place: &Path) -> PathBuf {
-    place.join("config")
+pub(super) fn config_directory(directory: &Path) -> PathBuf {
+    directory.join("config")
 }
 
 /// Makes the first user, or signs in as the one made earlier.
-pub(super) async fn prepare(client: &Client, place: &Path, url: &str) -> anyhow::Result<Account> {
-    let file = place.join("password");
+pub(super) async fn prepare(client: &Client, directory: &Path, url: &str) -> anyhow::Result<Account> {
+    let file = directory.join("password");
     let password = if client.has_first_user().await? {
         match fs::read_to_string(&file) {
             Ok(text) => Secret::new(text.trim()),
             Err(error) if error.kind() == ErrorKind::NotFound => bail!(
                 "{} has a database with users that quickstart did not make: name another directory",
-                place.display()
+                directory.display()
             ),
             Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
         }
@@ -59,7 +59,7 @@ pub(super) async fn prepare(client: &Client, place: &Path, url: &str) -> anyhow:
         password
     };
     let token = client.login(EMAIL, password.clone()).await.context("log in")?;
-    Directory::locate(Some(config_directory(place))).save(url, &token)?;
+    Directory::locate(Some(config_directory(directory))).save(url, &token)?;
     Ok(Account { email: EMAIL.to_owned(), password, client: client.with_token(Some(token)) })
 }
 

@@ -13,8 +13,10 @@ use coder_api::workspaces::{CreateWorkspaceRequest, Workspace};
 use coder_domain::ids::{OrganizationId, TemplateVersionId};
 use coder_domain::secret::Secret;
 
-use crate::output::Printer;
-use crate::{examples, follow, pack, remote};
+use crate::job::follow;
+use crate::remote;
+use crate::template::{examples, pack};
+use crate::terminal::output::Printer;
 
 pub(super) const KEY_NAME: &str = "quickstart";
 pub(super) const TAG: (&str, &str) = ("pool", "quickstart");

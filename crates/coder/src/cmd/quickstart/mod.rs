@@ -1,10 +1,10 @@
 //! `coder quickstart`: everything on this machine, with the daemon as its own process, up to a running workspace.
 
 mod account;
-mod child;
+mod daemon;
 mod demo;
-mod key;
-mod place;
+mod directory;
+mod encryption_key;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cmd::server::lock::Lock;
 use crate::context::Context;
+use crate::daemon_flags::jobs::Jobs;
+use crate::daemon_flags::terraform::{self, Terraform};
 use crate::exit::Canceled;
-use crate::job_flags::Jobs;
-use crate::output::{Look, Printer};
 use crate::signals::{Request, Signals};
-use crate::terraform::{self, Terraform};
-use crate::{logging, progress, runtime, versions};
-use child::Daemon;
-use place::Place;
+use crate::terminal::output::{Printer, Style, strip_control};
+use crate::terminal::{resource_tree, spinner};
+use crate::{env, logging, runtime, versions};
+use daemon::Daemon;
+use directory::QuickstartDirectory;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory for everything; it is kept, and can be used again. Default: a fresh one that is removed at the end.
@@ -45,36 +45,53 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
-    for left in place::remove_left() {
+    for left in directory::remove_orphans() {
         ctx.printer.note(&format!("Removed {}, which a quickstart left that was killed.", left.display()));
     }
-    let place = match args.data_dir.as_deref() {
-        Some(path) => Place::named(path)?,
-        None => Place::fresh()?,
+    let directory = match args.data_dir.as_deref() {
+        Some(path) => QuickstartDirectory::named(path)?,
+        None => QuickstartDirectory::temporary()?,
     };
-    let log = place.path().join("server.log").display().to_string();
+    let log = directory.path().join("server.log").display().to_string();
     logging::install(&logging::Settings { human: log, ..logging::Settings::default() })?;
-    let result = runtime::server()?.block_on(all(ctx, &args, place.path()));
-    // What went wrong is in the logs, so then a fresh directory stays.
-    if result.is_err()
-        && !is_interrupted(&result)
-        && let Some(kept) = place.keep()
-    {
-        ctx.printer.note(&format!("The logs are in {}.", kept.display()));
+    let mut has_started = false;
+    let result = runtime::server()?.block_on(all(ctx, &args, directory.path(), &mut has_started));
+    let has_failed = result.is_err() && !is_interrupted(&result);
+    if has_failed {
+        // A temporary directory takes its logs with it.
+        log_tail(&ctx.printer, directory.path());
+    }
+    let path = directory.path().to_owned();
+    directory.leave(has_failed && !has_started);
+    if has_failed && path.exists() {
+        ctx.printer.note(&format!("The logs are in {}.", path.display()));
     }
     result
+}
+
+/// Prints the last warnings and errors of the server and the daemon.
+fn log_tail(printer: &Printer, directory: &Path) {
+    const LINES: usize = 10;
+    for name in ["server.log", "daemon.log"] {
+        let text = std::fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let problems: Vec<_> =
+            text.lines().filter(|line| line.contains(" [warn] ") || line.contains(" [erro] ")).collect();
+        for line in problems.iter().skip(problems.len().saturating_sub(LINES)) {
+            printer.note(&printer.paint(Style::Faint, &format!("{name}: {}", strip_control(line))));
+        }
+    }
 }
 
 fn is_interrupted(result: &anyhow::Result<()>) -> bool {
     result.as_ref().is_err_and(|error| error.downcast_ref::<Canceled>().is_some())
 }
 
-async fn all(ctx: &Context, args: &Args, place: &Path) -> anyhow::Result<()> {
+async fn all(ctx: &Context, args: &Args, directory: &Path, has_started: &mut bool) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
-    find_terraform(args, &ctx.printer, place).await?;
-    let _lock = Lock::take(place)?;
-    let mut database = coder_store::Config::new(Location::Sqlite(place.join("coder.sqlite")));
-    database.state_keys = key::of(place)?;
+    find_terraform(args, &ctx.printer, directory).await?;
+    let _lock = Lock::take(directory)?;
+    let mut database = coder_store::Config::new(Location::Sqlite(directory.join("coder.sqlite")));
+    database.state_keys = encryption_key::of(directory)?;
     let store = Store::open(&database, SystemClock.now()).await.context("open the database")?;
     let (server, url) = server(args, store.clone()).await?;
     step(&ctx.printer, &format!("Server on {url}, without built-in daemons"));
@@ -82,11 +99,14 @@ async fn all(ctx: &Context, args: &Args, place: &Path) -> anyhow::Result<()> {
     let running = tokio::spawn(server.run(stop.clone()));
     let mut daemon = None;
     let result = tokio::select! {
-        result = demonstrate(ctx, args, place, &url, &mut daemon) => result,
+        result = demonstrate(ctx, args, directory, &url, &mut daemon) => result,
         request = signals.next() => Err(leave(request)),
     };
     let result = match result {
-        Ok(()) => stay(&ctx.printer, &mut signals, daemon.as_mut()).await,
+        Ok(()) => {
+            *has_started = true;
+            stay(&ctx.printer, &mut signals, daemon.as_mut()).await
+        }
         Err(error) => Err(error),
     };
     // The daemon first: it reports to the server how its job ended.
@@ -107,14 +127,14 @@ fn leave(request: Request) -> anyhow::Error {
 }
 
 /// Before anything starts: without Terraform nothing can be shown.
-async fn find_terraform(args: &Args, printer: &Printer, place: &Path) -> anyhow::Result<()> {
-    let cache = child::cache(place);
+async fn find_terraform(args: &Args, printer: &Printer, directory: &Path) -> anyhow::Result<()> {
+    let cache = daemon::cache(directory);
     let mut config = coder_provisioner::Config::new("quickstart", &cache);
     args.terraform.apply(&mut config, &terraform::installed(&cache))?;
     let never = || async { Err(coder_provisioner::ConnectError::Retry("not connected".to_owned())) };
     let daemon = coder_provisioner::Daemon::new(config, never);
     let found =
-        progress::waiting(printer, "Looking for Terraform, or installing it", daemon.check_terraform());
+        spinner::waiting(printer, "Looking for Terraform, or installing it", daemon.check_terraform());
     found.await.context("quickstart builds its workspace with Terraform")?;
     Ok(())
 }
@@ -149,7 +169,7 @@ async fn server(args: &Args, store: Store) -> anyhow::Result<(Server, String)> {
 async fn demonstrate(
     ctx: &Context,
     args: &Args,
-    place: &Path,
+    directory: &Path,
     url: &str,
     daemon: &mut Option<Daemon>,
 ) -> anyhow::Result<()> {
@@ -157,37 +177,56 @@ async fn demonstrate(
     // Nothing here may go through a proxy of the environment.
     let options = Options { proxies: Proxies::none(), ..Options::default() };
     let anonymous = Client::new(url, None, options)?;
-    let account = account::prepare(&anonymous, place, url).await?;
+    let account = account::prepare(&anonymous, directory, url).await?;
     step(printer, &format!("User {} is signed in", account.email));
     let client = account.client.clone();
     let organization = client.organization(coder_api::paths::DEFAULT_ORGANIZATION).await?.id;
     let key = demo::key(&client, organization).await?;
     step(printer, &format!("Provisioner key {:?} with tag {}={}", demo::KEY_NAME, demo::TAG.0, demo::TAG.1));
     let variables = args.terraform.variables().into_iter().chain(args.jobs.variables());
-    let started = daemon.insert(Daemon::start(place, url, &key, variables)?);
+    let started = daemon.insert(Daemon::start(directory, url, &key, variables)?);
     started.wait_until_joined(&client, organization, printer).await?;
-    let (name, pid) = (child::NAME, started.pid());
+    let (name, pid) = (daemon::NAME, started.pid());
     step(printer, &format!("Daemon {name:?} has joined with that key, as process {pid}"));
     let template = demo::push(&client, printer, organization).await?;
     step(printer, &format!("Template {:?} is imported", demo::TEMPLATE));
     let built = demo::workspace(&client, printer, organization, template).await?;
-    if built.worker_name != child::NAME {
+    if built.worker_name != daemon::NAME {
         bail!("the workspace was built by {:?}, not by {name:?}", built.worker_name);
     }
     step(printer, &format!("Workspace {:?} is running", demo::WORKSPACE));
-    let lines = crate::resources::lines(printer, &built.workspace.latest_build.resources, None, true);
+    let lines = resource_tree::lines(printer, &built.workspace.latest_build.resources, None, true);
     printer.data("");
     lines.iter().for_each(|line| printer.data(line));
-    summary(printer, url, place, &account, &built.worker_name, pid);
+    summary(printer, url, directory, &account, &built.worker_name, pid);
     Ok(())
 }
 
-fn step(printer: &Printer, text: &str) {
-    printer.note(&format!("{} {text}", printer.paint(Look::Good, "●")));
+/// How this program is called: by its name where the shell finds it.
+fn program() -> String {
+    let name = || "coder".to_owned();
+    let Ok(own) = std::env::current_exe() else { return name() };
+    let path = env::get(env::PATH).unwrap_or_default();
+    let is_found = std::env::split_paths(&path)
+        .map(|directory| directory.join("coder"))
+        .find(|candidate| candidate.is_file())
+        .is_some_and(|candidate| candidate.canonicalize().is_ok_and(|found| found == own));
+    if is_found { name() } else { own.display().to_string() }
 }
 
-fn summary(printer: &Printer, url: &str, place: &Path, account: &account::Account, worker: &str, pid: u32) {
-    let bold = |text: &str| printer.paint(Look::Bold, text);
+fn step(printer: &Printer, text: &str) {
+    printer.note(&format!("{} {text}", printer.paint(Style::Good, "●")));
+}
+
+fn summary(
+    printer: &Printer,
+    url: &str,
+    directory: &Path,
+    account: &account::Account,
+    worker: &str,
+    pid: u32,
+) {
+    let bold = |text: &str| printer.paint(Style::Bold, text);
     printer.data("");
     printer.data(&format!("Built by   daemon {} (worker_name of the job), process {pid}", bold(worker)));
     printer.data(&format!("Server     {}", bold(url)));
@@ -196,13 +235,12 @@ fn summary(printer: &Printer, url: &str, place: &Path, account: &account::Accoun
         bold(&account.email),
         bold(account.password.expose())
     ));
-    printer.data(&format!("Data       {}", place.display()));
+    printer.data(&format!("Data       {}", directory.display()));
     printer.data("");
-    let program =
-        std::env::current_exe().map_or_else(|_| "coder".to_owned(), |path| path.display().to_string());
+    let program = program();
     printer.data("Go on in another terminal:");
     printer.data("");
-    let config = account::config_directory(place);
+    let config = account::config_directory(directory);
     for line in [
         format!("export CODER_CONFIG_DIR={}", config.display()),
         format!("{program} list"),
@@ -210,7 +248,7 @@ fn summary(printer: &Printer, url: &str, place: &Path, account: &account::Accoun
         format!("{program} provisioner list"),
         format!("{program} provisioner jobs list"),
     ] {
-        printer.data(&format!("    {}", printer.paint(Look::Code, &line)));
+        printer.data(&format!("    {}", printer.paint(Style::Code, &line)));
     }
     printer.data("");
     printer.data("Press Ctrl-C here to stop everything.");

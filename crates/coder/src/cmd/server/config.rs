@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use coder_domain::external_auth;
 use coder_domain::key::network;
 use coder_domain::secret::Secret;
@@ -12,7 +12,7 @@ use coder_server::config::{
     Sessions, TlsVersion, Workspaces,
 };
 
-use super::flags::{Args, Network, Tls};
+use super::flags::{Args, ClientAuthPolicy, CookieSameSite, MinTlsVersion, Network, Tls};
 use crate::context::server_url;
 
 /// Checks the flags.
@@ -95,29 +95,21 @@ fn https(tls: &Tls) -> anyhow::Result<Https> {
         certificate: certificate.clone(),
         key: key.clone(),
     };
-    let client_auth = match tls.tls_client_auth.as_str() {
-        "none" => ClientAuth::None,
-        "request" => ClientAuth::Request,
-        "require-any" => ClientAuth::RequireAny,
-        "verify-if-given" => ClientAuth::VerifyIfGiven,
-        "require-and-verify" => ClientAuth::RequireAndVerify,
-        other => bail!(
-            "--tls-client-auth {other:?} is none of none, request, require-any, verify-if-given, require-and-verify"
-        ),
+    let client_auth = match tls.tls_client_auth {
+        ClientAuthPolicy::None => ClientAuth::None,
+        ClientAuthPolicy::Request => ClientAuth::Request,
+        ClientAuthPolicy::RequireAny => ClientAuth::RequireAny,
+        ClientAuthPolicy::VerifyIfGiven => ClientAuth::VerifyIfGiven,
+        ClientAuthPolicy::RequireAndVerify => ClientAuth::RequireAndVerify,
     };
     let verifies = matches!(client_auth, ClientAuth::VerifyIfGiven | ClientAuth::RequireAndVerify);
     ensure!(
         !verifies || tls.tls_client_ca_file.is_some(),
-        "--tls-client-auth {} needs --tls-client-ca-file",
-        tls.tls_client_auth
+        "--tls-client-auth verify-if-given and require-and-verify need --tls-client-ca-file"
     );
-    let min_version = match tls.tls_min_version.as_str() {
-        "tls12" => TlsVersion::Tls12,
-        "tls13" => TlsVersion::Tls13,
-        old @ ("tls10" | "tls11") => {
-            bail!("--tls-min-version {old} is not safe any more, choose tls12 or tls13")
-        }
-        other => bail!("--tls-min-version {other:?} is neither tls12 nor tls13"),
+    let min_version = match tls.tls_min_version {
+        MinTlsVersion::Tls12 => TlsVersion::Tls12,
+        MinTlsVersion::Tls13 => TlsVersion::Tls13,
     };
     Ok(Https {
         address: address(&tls.tls_address).context("--tls-address")?,
@@ -152,10 +144,9 @@ fn proxies(network: &Network) -> anyhow::Result<Proxies> {
 
 fn sessions(args: &Args) -> anyhow::Result<Sessions> {
     let flags = &args.sessions;
-    let same_site = match flags.samesite_auth_cookie.as_str() {
-        "lax" => SameSite::Lax,
-        "none" => SameSite::None,
-        other => bail!("--samesite-auth-cookie {other:?} is neither lax nor none"),
+    let same_site = match flags.samesite_auth_cookie {
+        CookieSameSite::Lax => SameSite::Lax,
+        CookieSameSite::None => SameSite::None,
     };
     ensure!(!flags.session_duration.is_zero(), "--session-duration must be longer than zero");
     Ok(Sessions {
@@ -193,7 +184,7 @@ mod tests {
         let words = ["coder", "server"].into_iter().chain(flags.iter().copied());
         let matches = crate::command().try_get_matches_from(words)?;
         let Command::Server(args) = Cli::from_arg_matches(&matches)?.command else {
-            bail!("another command")
+            anyhow::bail!("another command")
         };
         validate(&args)
     }
@@ -237,7 +228,7 @@ mod tests {
         refused(&["--tls-enable", "--tls-cert-file=a,b", "--tls-key-file=a"], "2 were given with 1");
         refused(&["--redirect-to-access-url"], "--access-url");
         refused(&["--samesite-auth-cookie=none"], "--secure-auth-cookie");
-        refused(&["--samesite-auth-cookie=strict"], "neither lax nor none");
+        refused(&["--samesite-auth-cookie=strict"], "possible values: lax, none");
         refused(&["--proxy-trusted-origins=10.0.0.0/40"], "no valid prefix length");
         refused(&["--provisioner-types=echo"], "terraform only");
         refused(&["--session-duration=0"], "longer than zero");

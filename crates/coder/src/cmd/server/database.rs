@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use coder_domain::clock::{Clock as _, SystemClock};
 use coder_domain::secret::Secret;
 use coder_store::{Config, Location, StateKeys, Store};
 
-use super::flags::Database;
+use super::flags::{Database, Synchronous};
 use super::lock::Lock;
 use crate::env;
 
@@ -32,7 +32,7 @@ pub(crate) async fn open(flags: &Database) -> anyhow::Result<(Store, Option<Lock
 }
 
 /// Opens a database that a server has made. Nothing is made or changed by that.
-pub(super) async fn open_existing(flags: &Database) -> anyhow::Result<Store> {
+pub(crate) async fn open_existing(flags: &Database) -> anyhow::Result<Store> {
     let config = config(flags)?;
     let store = Store::open_existing(&config).await;
     store.with_context(|| format!("open the database ({})", name(&config)))
@@ -84,11 +84,7 @@ fn location(flags: &Database) -> anyhow::Result<Config> {
         None => default_directory()?,
     };
     let mut config = Config::new(Location::Sqlite(directory.join(FILE)));
-    config.durable = match flags.sqlite_synchronous.as_str() {
-        "normal" => false,
-        "full" => true,
-        other => bail!("--sqlite-synchronous {other:?} is neither normal nor full"),
-    };
+    config.durable = flags.sqlite_synchronous == Synchronous::Full;
     Ok(config)
 }
 

@@ -3,22 +3,21 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use coder_domain::secret::Secret;
 
 use super::ignored::Ignored;
-use super::states;
-use crate::job_flags::Jobs;
-use crate::terraform::Terraform;
+use super::{create_admin_user, states};
+use crate::daemon_flags::jobs::Jobs;
+use crate::daemon_flags::terraform::Terraform;
 use crate::{duration, env, logging};
 
-/// Arguments.
 #[derive(Debug, ClapArgs)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     /// Something else than serving.
     #[command(subcommand)]
-    pub(crate) command: Option<Sub>,
+    pub(crate) command: Option<Subcommand>,
     #[command(flatten)]
     pub(crate) network: Network,
     #[command(flatten)]
@@ -37,12 +36,13 @@ pub(crate) struct Args {
 
 /// What can be done beside serving.
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Sub {
+pub(crate) enum Subcommand {
     /// Check the data of a database for broken rules.
     Check,
+    /// Make a user who owns the deployment, on the database: for those who are locked out. The server may run meanwhile.
+    CreateAdminUser(create_admin_user::Args),
     /// Encrypt the states in a database with another key, or store them plain. The server may run meanwhile.
     States {
-        /// What to do.
         #[command(subcommand)]
         command: states::Command,
     },
@@ -107,11 +107,11 @@ pub(crate) struct Tls {
     #[arg(long, env = env::TLS_CLIENT_CA_FILE, value_name = "FILE")]
     pub(crate) tls_client_ca_file: Option<PathBuf>,
     /// What is asked of clients: none, request, require-any, verify-if-given, require-and-verify.
-    #[arg(long, env = env::TLS_CLIENT_AUTH, default_value = "none", value_name = "POLICY")]
-    pub(crate) tls_client_auth: String,
+    #[arg(long, env = env::TLS_CLIENT_AUTH, default_value = "none", hide_possible_values = true, value_name = "POLICY")]
+    pub(crate) tls_client_auth: ClientAuthPolicy,
     /// Oldest TLS version: tls12 or tls13.
-    #[arg(long, env = env::TLS_MIN_VERSION, default_value = "tls12", value_name = "VERSION")]
-    pub(crate) tls_min_version: String,
+    #[arg(long, env = env::TLS_MIN_VERSION, default_value = "tls12", hide_possible_values = true, value_name = "VERSION")]
+    pub(crate) tls_min_version: MinTlsVersion,
     /// Seconds of the Strict-Transport-Security header; 0 sends none.
     #[arg(long, env = env::STRICT_TRANSPORT_SECURITY, default_value_t = 0, value_name = "SECONDS")]
     pub(crate) strict_transport_security: u64,
@@ -131,11 +131,42 @@ pub(crate) struct Database {
     #[arg(long, env = env::DATA_DIR, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// How the embedded database is written: normal, or full, which survives power cuts without any loss.
-    #[arg(long, env = env::SQLITE_SYNCHRONOUS, default_value = "normal", global = true, value_name = "MODE")]
-    pub(crate) sqlite_synchronous: String,
+    #[arg(long, env = env::SQLITE_SYNCHRONOUS, default_value = "normal", global = true, hide_possible_values = true, value_name = "MODE")]
+    pub(crate) sqlite_synchronous: Synchronous,
     /// Keys that encrypt the stored secrets, each 32 bytes in base64; the first encrypts, all decrypt.
     #[arg(long, env = env::STATE_ENCRYPTION_KEYS, hide_env_values = true, global = true, value_delimiter = ',', value_parser = secret, value_name = "KEYS")]
     pub(crate) state_encryption_keys: Vec<Secret>,
+}
+
+/// `--tls-client-auth`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClientAuthPolicy {
+    None,
+    Request,
+    RequireAny,
+    VerifyIfGiven,
+    RequireAndVerify,
+}
+
+/// `--tls-min-version`; older versions are not safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MinTlsVersion {
+    Tls12,
+    Tls13,
+}
+
+/// `--sqlite-synchronous`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Synchronous {
+    Normal,
+    Full,
+}
+
+/// `--samesite-auth-cookie`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CookieSameSite {
+    Lax,
+    None,
 }
 
 fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
@@ -168,8 +199,8 @@ pub(crate) struct Sessions {
     #[arg(long, env = env::SECURE_AUTH_COOKIE)]
     pub(crate) secure_auth_cookie: bool,
     /// SameSite of the session cookie: lax or none.
-    #[arg(long, env = env::SAMESITE_AUTH_COOKIE, default_value = "lax", value_name = "VALUE")]
-    pub(crate) samesite_auth_cookie: String,
+    #[arg(long, env = env::SAMESITE_AUTH_COOKIE, default_value = "lax", hide_possible_values = true, value_name = "VALUE")]
+    pub(crate) samesite_auth_cookie: CookieSameSite,
 }
 
 /// Jobs and daemons.

@@ -1,13 +1,12 @@
-//! `coder server`, and `coder server check`.
+//! `coder server`, and what is done to its database beside serving.
 
 mod builtin;
-mod builtin_sessions;
 mod check;
 mod config;
-mod database;
+mod create_admin_user;
+pub(crate) mod database;
 mod flags;
 mod ignored;
-mod inside;
 pub(crate) mod lock;
 mod states;
 
@@ -22,7 +21,7 @@ use coder_server::{Build, Deps, Server};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use flags::Args;
+pub(crate) use flags::{Args, Database};
 
 use builtin::Daemons;
 
@@ -37,9 +36,12 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     match &args.command {
-        Some(flags::Sub::Check) => runtime::small()?.block_on(check::run(ctx, &args.database)),
-        Some(flags::Sub::States { command }) => {
+        Some(flags::Subcommand::Check) => runtime::small()?.block_on(check::run(ctx, &args.database)),
+        Some(flags::Subcommand::States { command }) => {
             runtime::small()?.block_on(states::run(ctx, &args.database, *command))
+        }
+        Some(flags::Subcommand::CreateAdminUser(new)) => {
+            runtime::small()?.block_on(create_admin_user::run(ctx, &args.database, new))
         }
         None => {
             logging::install(&args.logs.settings(ctx.global.verbose))?;

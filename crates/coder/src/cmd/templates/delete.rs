@@ -1,9 +1,9 @@
 //! `coder templates delete`
 
 use crate::context::Context;
-use crate::{args, prompt, remote};
+use crate::terminal::prompt;
+use crate::{args, remote};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Names of the templates.

@@ -12,9 +12,10 @@ use coder_domain::ids::{OrganizationId, TemplateVersionId};
 
 use crate::context::Context;
 use crate::exit::Canceled;
-use crate::output::Look;
-use crate::resources::Persistent;
-use crate::{follow, prompt, resources};
+use crate::job::follow;
+use crate::terminal::output::Style;
+use crate::terminal::resource_tree::Persistent;
+use crate::terminal::{prompt, resource_tree};
 
 /// The code that asks for values of variables (http-api 6.3).
 const NEEDS_VARIABLES: &str = "REQUIRED_TEMPLATE_VARIABLES";
@@ -68,7 +69,7 @@ pub(crate) async fn run(
         let persistent = Persistent::of(&found);
         let starting: Vec<_> =
             found.into_iter().filter(|resource| resource.workspace_transition == Transition::Start).collect();
-        let lines = resources::lines(&ctx.printer, &starting, Some(&persistent), false);
+        let lines = resource_tree::lines(&ctx.printer, &starting, Some(&persistent), false);
         lines.iter().for_each(|line| ctx.printer.note(line));
         return Ok(version);
     }
@@ -125,7 +126,7 @@ fn ask(
     ctx.printer.note("The template needs values for variables.");
     for variable in missing {
         if !variable.description.is_empty() {
-            ctx.printer.note(&ctx.printer.paint(Look::Faint, &variable.description));
+            ctx.printer.note(&ctx.printer.paint(Style::Faint, &variable.description));
         }
         let question = format!("{}:", variable.name);
         let instead = format!("pass --variable {}=VALUE", variable.name);

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 
 use crate::context::Context;
-use crate::examples::{self, Example};
-use crate::output::Look;
-use crate::prompt;
+use crate::template::examples::{self, Example};
+use crate::terminal::menu::{self, Choice};
+use crate::terminal::output::Style;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory to write; default one with the example's name.
@@ -39,7 +38,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     ctx.printer.note(&format!(
         "The template is in {}. Next:\n\n    {}\n",
         directory.display(),
-        ctx.printer.paint(Look::Code, &next)
+        ctx.printer.paint(Style::Code, &next)
     ));
     Ok(())
 }
@@ -51,12 +50,8 @@ fn find(id: &str) -> Result<&'static Example, String> {
 }
 
 fn choose(ctx: &Context) -> anyhow::Result<&'static Example> {
-    for example in examples::ALL {
-        let name = ctx.printer.paint(Look::Bold, &format!("{:<16}", example.name));
-        ctx.printer.note(&format!("  {name}{}", example.about()));
-    }
-    let first = examples::ALL.first().map(|example| example.name);
-    let check = |answer: &str| find(answer).map(drop);
-    let name = prompt::text(&ctx.printer, "Example:", first, "pass --id NAME", check)?;
+    let choices: Vec<_> =
+        examples::ALL.iter().map(|example| Choice::new(example.name, example.about())).collect();
+    let name = menu::choose(&ctx.printer, "Example:", &choices, None, "pass --id NAME")?;
     find(&name).map_err(anyhow::Error::msg)
 }

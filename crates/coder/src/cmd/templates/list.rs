@@ -6,14 +6,13 @@ use coder_api::templates::Template;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::table::{self, Column};
+use crate::terminal::table::{self, Column, Listed};
 use crate::{duration, remote};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<Row>,
 }
 
 /// A template as official clients print it with `-o json`: an object in an object.
@@ -23,23 +22,23 @@ struct Row {
     template: Template,
 }
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { name: "name", shown: true, cell: |row| row.template.name.clone() },
-    Column { name: "display name", shown: false, cell: |row| row.template.display_name.clone() },
-    Column { name: "organization name", shown: true, cell: |row| row.template.organization_name.clone() },
-    Column { name: "created at", shown: false, cell: |row| table::time(row.template.created_at) },
-    Column { name: "last updated", shown: true, cell: |row| table::time(row.template.updated_at) },
-    Column { name: "organization id", shown: false, cell: |row| row.template.organization_id.to_string() },
-    Column { name: "provisioner", shown: false, cell: |row| row.template.provisioner.to_string() },
-    Column {
-        name: "active version id",
-        shown: false,
-        cell: |row| row.template.active_version_id.to_string(),
-    },
-    Column { name: "used by", shown: true, cell: used_by },
-    Column { name: "default ttl", shown: false, cell: default_ttl },
-    Column { name: "id", shown: false, cell: |row| row.template.id.to_string() },
-];
+impl Listed for Row {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("name", true, |row| row.template.name.clone()),
+        Column::text("display name", false, |row| row.template.display_name.clone()),
+        Column::optional(Column::text("organization name", true, |row| {
+            row.template.organization_name.clone()
+        })),
+        Column::time("created at", false, |row| Some(row.template.created_at), ""),
+        Column::time("last updated", true, |row| Some(row.template.updated_at), ""),
+        Column::text("organization id", false, |row| row.template.organization_id.to_string()),
+        Column::text("provisioner", false, |row| row.template.provisioner.to_string()),
+        Column::text("active version id", false, |row| row.template.active_version_id.to_string()),
+        Column::text("used by", true, used_by),
+        Column::text("default ttl", false, default_ttl),
+        Column::text("id", false, |row| row.template.id.to_string()),
+    ];
+}
 
 fn used_by(row: &Row) -> String {
     match row.template.active_user_count {
@@ -56,10 +55,10 @@ fn default_ttl(row: &Row) -> String {
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let mut templates = remote::connect(ctx)?.templates("").await?;
-    if args.table.format == table::Format::Table {
+    if args.table.format != table::Format::Json {
         templates.sort_by(|one, other| one.name.cmp(&other.name));
     }
     let rows: Vec<Row> = templates.into_iter().map(|template| Row { template }).collect();
     let empty = "There are no templates. Make one with: coder templates init, then coder templates push";
-    table::print(&ctx.printer, &args.table, COLUMNS, &rows, empty)
+    table::print(&ctx.printer, &args.table, &rows, empty)
 }

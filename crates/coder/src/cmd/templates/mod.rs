@@ -1,18 +1,21 @@
 //! `coder templates …`
 
+mod archive;
 #[cfg(feature = "server")]
 mod bundle;
 mod create;
 mod delete;
+mod edit;
 mod import;
 mod init;
 mod list;
+mod presets;
+mod pull;
 pub(crate) mod push;
 mod versions;
 
 use crate::context::Context;
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Write an example template into a directory.
@@ -25,15 +28,26 @@ pub(crate) enum Command {
     /// Older name of push, for templates that do not exist yet.
     #[command(hide = true)]
     Create(push::Args),
+    /// Download the source of a template.
+    Pull(pull::Args),
+    /// Change what a template is called, shows and allows.
+    Edit(edit::Args),
+    /// Hide failed or unused versions of templates.
+    Archive(archive::Args),
     /// List templates.
     #[command(alias = "ls")]
     List(list::Args),
-    /// Look at a template's versions.
+    /// Look at a template's versions, and choose the active one.
     #[command(alias = "version", subcommand_required = true, arg_required_else_help = true)]
     Versions {
-        /// What to do.
         #[command(subcommand)]
         command: versions::Command,
+    },
+    /// Look at a template's presets.
+    #[command(alias = "preset", subcommand_required = true, arg_required_else_help = true)]
+    Presets {
+        #[command(subcommand)]
+        command: presets::Command,
     },
     /// Delete templates.
     #[command(alias = "rm")]
@@ -48,6 +62,10 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::Bundle(args) => bundle::run(ctx, args).await,
         Command::Create(args) => create::run(ctx, args).await,
         Command::List(args) => list::run(ctx, args).await,
+        Command::Pull(args) => pull::run(ctx, args).await,
+        Command::Edit(args) => edit::run(ctx, args).await,
+        Command::Archive(args) => archive::run(ctx, args).await,
+        Command::Presets { command } => presets::run(ctx, command).await,
         Command::Versions { command } => versions::run(ctx, command).await,
         Command::Delete(args) => delete::run(ctx, args).await,
     }

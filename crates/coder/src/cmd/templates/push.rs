@@ -16,15 +16,16 @@ use coder_domain::names;
 use super::import;
 use crate::cmd::provisioner::keys;
 use crate::context::Context;
-use crate::output::Look;
-use crate::{args, lockfile, output, pack, prompt, remote, variables};
+use crate::template::{lockfile, pack, variables};
+use crate::terminal::output::Style;
+use crate::terminal::{output, prompt, spinner};
+use crate::{args, remote};
 
 /// What the message says when none is given.
 const MESSAGE: &str = "Uploaded from the CLI";
 /// Largest archive taken from standard input; servers take no larger one.
 const LARGEST: u64 = files::MAX_UPLOAD as u64;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name of the template; default the directory's name.
@@ -148,7 +149,7 @@ fn whole(archive: &[u8]) -> anyhow::Result<()> {
         let entry = entry.map_err(|error| {
             anyhow::anyhow!(
                 "it is damaged or cut off behind entry {entries}: {}",
-                output::tame(&error.to_string())
+                output::strip_control(&error.to_string())
             )
         })?;
         drop(entry);
@@ -191,7 +192,8 @@ pub(crate) async fn into(
         prompt::confirm_or_enter(&ctx.printer, &question, "pass --yes")?;
     }
     let kind = if is_zip(&archive) { files::ZIP } else { files::TAR };
-    let file = client.upload(kind, archive.into()).await?;
+    let upload = client.upload(kind, archive.into());
+    let file = spinner::waiting(&ctx.printer, "Uploading the template", upload).await?;
     let source = import::Source {
         organization: organization.id,
         request: request(&args, existing.as_ref().map(|template| template.id), file, tags),
@@ -243,7 +245,7 @@ async fn publish(
     version: &TemplateVersion,
     activate: bool,
 ) -> anyhow::Result<()> {
-    let bold = |text: &str| ctx.printer.paint(Look::Bold, text);
+    let bold = |text: &str| ctx.printer.paint(Style::Bold, text);
     match existing {
         None => {
             let request = CreateTemplateRequest {
@@ -252,7 +254,7 @@ async fn publish(
                 ..CreateTemplateRequest::default()
             };
             client.create_template(organization.id, &request).await?;
-            let next = ctx.printer.paint(Look::Code, &format!("coder create --template={name}"));
+            let next = ctx.printer.paint(Style::Code, &format!("coder create --template={name}"));
             ctx.printer.note(&format!(
                 "Template {} is made, with version {}. Next: {next}",
                 bold(name),

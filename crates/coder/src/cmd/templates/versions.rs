@@ -1,21 +1,52 @@
-//! `coder templates versions list`
+//! `coder templates versions list|promote|archive|unarchive`
 
 use coder_api::versions::TemplateVersion;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::table::{self, Column};
-use crate::{args, remote};
+use crate::terminal::prompt;
+use crate::terminal::table::{self, Column, Listed};
+use crate::{args, env, remote};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List a template's versions, oldest first.
     #[command(alias = "ls")]
     List(ListArgs),
+    /// Make a version the one that new workspaces and updates use.
+    Promote(PromoteArgs),
+    /// Hide versions that neither the template nor a workspace uses.
+    Archive(ArchiveArgs),
+    /// Show archived versions again.
+    Unarchive(ArchiveArgs),
 }
 
-/// Arguments of `list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PromoteArgs {
+    /// Name of the template.
+    #[arg(short, long, env = env::TEMPLATE_NAME, value_name = "NAME")]
+    template: String,
+    /// Name of the version.
+    #[arg(long, env = env::TEMPLATE_VERSION, value_name = "NAME")]
+    template_version: String,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ArchiveArgs {
+    /// Name of the template.
+    template: String,
+    /// Names of the versions.
+    #[arg(required = true)]
+    versions: Vec<String>,
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Name of the template.
@@ -26,7 +57,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<Row>,
 }
 
 #[derive(Serialize)]
@@ -36,31 +67,71 @@ struct Row {
     active: bool,
 }
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { name: "id", shown: false, cell: |row| row.version.id.to_string() },
-    Column { name: "name", shown: true, cell: |row| row.version.name.clone() },
-    Column { name: "created at", shown: true, cell: |row| table::time(row.version.created_at) },
-    Column { name: "created by", shown: true, cell: |row| row.version.created_by.username.clone() },
-    Column { name: "status", shown: true, cell: |row| row.version.job.status.to_string() },
-    Column {
-        name: "active",
-        shown: true,
-        cell: |row| if row.active { "active".to_owned() } else { String::new() },
-    },
-    Column {
-        name: "archived",
-        shown: false,
-        cell: |row| if row.version.archived { "archived".to_owned() } else { String::new() },
-    },
-    Column { name: "message", shown: false, cell: |row| row.version.message.clone() },
-];
+impl Listed for Row {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("id", false, |row| row.version.id.to_string()),
+        Column::text("name", true, |row| row.version.name.clone()),
+        Column::time("created at", true, |row| Some(row.version.created_at), ""),
+        Column::optional(Column::text("created by", true, |row| row.version.created_by.username.clone())),
+        Column::text("status", true, |row| row.version.job.status.to_string()),
+        Column::text("active", true, |row| if row.active { "active".to_owned() } else { String::new() }),
+        Column::text("archived", false, |row| {
+            if row.version.archived { "archived".to_owned() } else { String::new() }
+        }),
+        Column::text("message", false, |row| row.version.message.clone()),
+    ];
+}
 
-pub(crate) async fn run(ctx: &Context, Command::List(args): Command) -> anyhow::Result<()> {
+pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::List(args) => list(ctx, args).await,
+        Command::Promote(args) => promote(ctx, args).await,
+        Command::Archive(args) => archive(ctx, args, true).await,
+        Command::Unarchive(args) => archive(ctx, args, false).await,
+    }
+}
+
+async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
     let template = remote::template(&client, &organization, &args.template).await?;
     let versions = client.template_versions(template.id, args.include_archived).await?;
     let row = |version: TemplateVersion| Row { active: version.id == template.active_version_id, version };
     let rows: Vec<Row> = versions.into_iter().map(row).collect();
-    table::print(&ctx.printer, &args.table, COLUMNS, &rows, "The template has no versions.")
+    table::print(&ctx.printer, &args.table, &rows, "The template has no versions.")
+}
+
+async fn promote(ctx: &Context, args: PromoteArgs) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+    let template = remote::template(&client, &organization, &args.template).await?;
+    let version = remote::version(&client, &template, &args.template_version).await?;
+    client.set_active_version(template.id, version.id).await?;
+    ctx.printer.note(&format!("Version {} of template {} is active.", version.name, template.name));
+    Ok(())
+}
+
+async fn archive(ctx: &Context, args: ArchiveArgs, archived: bool) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+    let template = remote::template(&client, &organization, &args.template).await?;
+    let mut versions = Vec::new();
+    for name in &args.versions {
+        versions.push(remote::version(&client, &template, name).await?);
+    }
+    if !args.yes {
+        let verb = if archived { "Archive" } else { "Unarchive" };
+        let question = format!("{verb} {} of template {}?", args.versions.join(", "), template.name);
+        prompt::confirm(&ctx.printer, &question, "pass --yes")?;
+    }
+    for version in versions {
+        if archived {
+            client.archive_version(version.id).await?;
+        } else {
+            client.unarchive_version(version.id).await?;
+        }
+        let state = if archived { "archived" } else { "shown again" };
+        ctx.printer.note(&format!("Version {} of template {} is {state}.", version.name, template.name));
+    }
+    Ok(())
 }

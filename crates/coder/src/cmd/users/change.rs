@@ -1,10 +1,10 @@
 //! `coder users suspend|activate|delete`
 
-use coder_api::users::UserStatus;
+use coder_api::users::{User, UserStatus};
 
-use super::COLUMNS;
 use crate::context::Context;
-use crate::{prompt, remote, table};
+use crate::remote;
+use crate::terminal::{prompt, table};
 
 /// Arguments of `suspend` and `activate`.
 #[derive(Debug, clap::Args)]
@@ -15,10 +15,9 @@ pub(crate) struct StatusArgs {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    table: table::Options,
+    table: table::Options<User>,
 }
 
-/// Arguments of `delete`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// User name or id.
@@ -35,13 +34,13 @@ pub(super) async fn activate(ctx: &Context, args: StatusArgs) -> anyhow::Result<
 
 async fn set(ctx: &Context, args: StatusArgs, wanted: UserStatus) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
-    let user = client.user(&args.user).await?;
+    let user = remote::user(&client, &args.user).await?;
     if user.status == wanted {
         ctx.printer.note(&format!("The account {} is {wanted} already.", user.username));
         return Ok(());
     }
     let (id, name) = (user.id, user.username.clone());
-    table::print(&ctx.printer, &args.table, COLUMNS, &[user], "")?;
+    table::print(&ctx.printer, &args.table, &[user], "")?;
     let (verb, done) =
         if wanted == UserStatus::Suspended { ("Suspend", "suspended") } else { ("Activate", "activated") };
     if !args.yes {
@@ -58,7 +57,7 @@ async fn set(ctx: &Context, args: StatusArgs, wanted: UserStatus) -> anyhow::Res
 
 pub(super) async fn delete(ctx: &Context, args: DeleteArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
-    let user = client.user(&args.user).await?;
+    let user = remote::user(&client, &args.user).await?;
     client.delete_user(user.id).await?;
     ctx.printer.note(&format!("The account {} is deleted.", user.username));
     Ok(())

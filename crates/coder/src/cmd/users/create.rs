@@ -6,13 +6,13 @@ use coder_domain::names;
 use coder_domain::secret::Secret;
 
 use crate::context::Context;
-use crate::output::Look;
-use crate::{args, prompt, remote};
+use crate::terminal::output::Style;
+use crate::terminal::prompt;
+use crate::{args, remote};
 
 /// Characters of a password that is made here.
 const PASSWORD_CHARACTERS: usize = 20;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// User name.
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PASSWORD")]
     password: Option<String>,
     /// How the account logs in: `password`, or `none` for accounts that only use tokens.
-    #[arg(long, default_value = "password", value_name = "TYPE")]
-    login_type: String,
+    #[arg(long, default_value = "password", hide_possible_values = true, value_name = "TYPE")]
+    login_type: LoginWord,
     /// Older form of --login-type none.
     #[arg(long, hide = true)]
     disable_login: bool,
@@ -37,10 +37,20 @@ pub(crate) struct Args {
     organization: args::Organization,
 }
 
+/// `--login-type`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LoginWord {
+    Password,
+    None,
+}
+
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-    let login_type = if args.disable_login { LoginType::None } else { login_type(&args.login_type)? };
+    let login_type = match args.login_type {
+        LoginWord::Password if !args.disable_login => LoginType::Password,
+        _ => LoginType::None,
+    };
     let username = match args.username {
         Some(name) => name,
         None => prompt::text(&ctx.printer, "User name:", None, "pass --username", |text| {
@@ -72,7 +82,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         disable_login: false,
     };
     let user = client.create_user(&request).await?;
-    let bold = |text: &str| ctx.printer.paint(Look::Bold, text);
+    let bold = |text: &str| ctx.printer.paint(Style::Bold, text);
     ctx.printer.note(&format!("The account {} is made. Its owner needs to know:\n", bold(&user.username)));
     let url = ctx.url()?;
     let url = url.as_str().trim_end_matches('/');
@@ -84,14 +94,6 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         ctx.printer.data(&format!("It only uses tokens: coder tokens create --user {}", user.username));
     }
     Ok(())
-}
-
-fn login_type(word: &str) -> anyhow::Result<LoginType> {
-    match word {
-        "password" => Ok(LoginType::Password),
-        "none" => Ok(LoginType::None),
-        other => anyhow::bail!("--login-type {other:?} is neither password nor none"),
-    }
 }
 
 fn new_password() -> Secret {

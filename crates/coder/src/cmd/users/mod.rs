@@ -10,9 +10,8 @@ mod show;
 use coder_api::users::User;
 
 use crate::context::Context;
-use crate::table::{self, Column};
+use crate::terminal::table::{Column, Listed};
 
-/// Sub-commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Make an account; without --password a random one is made and shown.
@@ -35,16 +34,18 @@ pub(crate) enum Command {
     ResetPassword(password::Args),
 }
 
-const COLUMNS: &[Column<User>] = &[
-    Column { name: "id", shown: false, cell: |user| user.id.to_string() },
-    Column { name: "username", shown: true, cell: |user| user.username.clone() },
-    Column { name: "name", shown: false, cell: |user| user.name.clone() },
-    Column { name: "email", shown: true, cell: |user| user.email.clone() },
-    Column { name: "roles", shown: false, cell: role_names },
-    Column { name: "created at", shown: true, cell: |user| table::time(user.created_at) },
-    Column { name: "last seen at", shown: false, cell: |user| table::time_or(user.last_seen_at, "never") },
-    Column { name: "status", shown: true, cell: |user| user.status.to_string() },
-];
+impl Listed for User {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::text("id", false, |user| user.id.to_string()),
+        Column::text("username", true, |user| user.username.clone()),
+        Column::text("name", false, |user| user.name.clone()),
+        Column::text("email", true, |user| user.email.clone()),
+        Column::text("roles", false, role_names),
+        Column::optional(Column::time("created at", true, |user| Some(user.created_at), "")),
+        Column::time("last seen at", false, |user| user.last_seen_at, "never"),
+        Column::text("status", true, |user| user.status.to_string()),
+    ];
+}
 
 fn role_names(user: &User) -> String {
     user.roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>().join(",")

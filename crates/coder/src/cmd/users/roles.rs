@@ -3,9 +3,9 @@
 use anyhow::{bail, ensure};
 
 use crate::context::Context;
-use crate::{prompt, remote};
+use crate::remote;
+use crate::terminal::prompt;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// User name or id.
@@ -23,7 +23,7 @@ const IMPLIED: &str = "member";
 
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
-    let user = client.user(&args.user).await?;
+    let user = remote::user(&client, &args.user).await?;
     let before = client.user_roles(&args.user).await?.roles;
     let known = client.site_roles().await?;
     let known: Vec<_> = known.iter().map(|role| role.name.as_str()).collect();

@@ -3,9 +3,8 @@
 use super::role_names;
 use crate::context::Context;
 use crate::remote;
-use crate::table::{self, Format};
+use crate::terminal::table::{self, Format};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// User name, id, or `me`.
@@ -17,7 +16,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
-    let user = client.user(&args.user).await?;
+    let user = remote::user(&client, &args.user).await?;
     if args.output == Format::Json {
         ctx.printer.data(&serde_json::to_string_pretty(&user)?);
         return Ok(());

@@ -13,13 +13,13 @@ use super::Identity;
 use crate::versions;
 
 /// Dials a server.
-pub(super) struct Dialled {
+pub(super) struct ServerConnector {
     client: Client,
     /// The protocol version goes down when the server is older (wire-protocol 1.6).
     serve: Arc<Mutex<ServeProvisionerDaemonRequest>>,
 }
 
-impl Dialled {
+impl ServerConnector {
     pub(super) fn new(client: Client, identity: &Identity, name: &str) -> Self {
         let mut serve =
             ServeProvisionerDaemonRequest::new(identity.credential.clone(), name, versions::compatible());
@@ -71,7 +71,7 @@ impl Dialled {
     }
 }
 
-impl Connector for Dialled {
+impl Connector for ServerConnector {
     fn connect(&self) -> ConnectFuture<'_> {
         Box::pin(self.dial())
     }

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::job_flags::Jobs;
-use crate::terraform::Terraform;
+use crate::daemon_flags::jobs::Jobs;
+use crate::daemon_flags::terraform::Terraform;
 use crate::{args, env, logging};
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory for caches, one per daemon on a host; default ~/.cache/coder.

@@ -20,8 +20,9 @@ pub(crate) use flags::Args;
 
 use super::keys;
 use crate::context::Context;
+use crate::daemon_flags::terraform;
 use crate::signals::{Request, Signals};
-use crate::{env, logging, remote, runtime, terraform, versions};
+use crate::{env, logging, remote, runtime, versions};
 
 /// A daemon mostly waits for Terraform; two threads keep heartbeats going while output is read.
 const THREADS: usize = 2;
@@ -97,7 +98,7 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     config.once = args.once;
     // What `coder login` saved is not for templates.
     args.jobs.apply(&mut config, ctx.directory.path().map(Path::to_owned).into_iter().collect())?;
-    let daemon = Daemon::new(config, connect::Dialled::new(client, &identity, &name));
+    let daemon = Daemon::new(config, connect::ServerConnector::new(client, &identity, &name));
     let shutdown = Shutdown::new();
     let http = open_http(&args, &daemon, &shutdown).await?;
     let listener = tokio::spawn(obey(signals, quit, input, shutdown.clone()));
@@ -226,10 +227,13 @@ async fn identify(
     Ok((client, identity))
 }
 
+/// All that a server says about a key is whether it is valid.
+const UNKNOWN_KEY: &str = "the provisioner key was deleted, has expired, or is a key of another server";
+
 /// A key that the server does not know can never work; everything else may pass.
 fn refused(error: coder_api::client::Error) -> anyhow::Error {
     match error.status().map(|status| status.as_u16()) {
-        Some(401 | 403) => RunError::Refused(ConnectError::Unauthorized(error.to_string())).into(),
+        Some(401 | 403) => RunError::Refused(ConnectError::Unauthorized(UNKNOWN_KEY.to_owned())).into(),
         _ => error.into(),
     }
 }

@@ -13,11 +13,10 @@ use coder_provisioner::platform;
 
 use self::terraform::Terraform;
 use crate::context::Context;
-use crate::output::Look;
-use crate::pack;
-use crate::progress::waiting;
+use crate::template::pack;
+use crate::terminal::output::Style;
+use crate::terminal::spinner::waiting;
 
-/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory with the template.
@@ -86,7 +85,7 @@ pub(crate) async fn run(ctx: &Context, mut args: Args) -> anyhow::Result<()> {
     for provider in &locked {
         ctx.printer.note(&format!("  {} {}", provider.address, provider.version));
     }
-    let next = ctx.printer.paint(Look::Code, &format!("coder templates push NAME -d - < {shown}"));
+    let next = ctx.printer.paint(Style::Code, &format!("coder templates push NAME -d - < {shown}"));
     ctx.printer.note(&format!("Next: {next}"));
     Ok(())
 }

@@ -142,7 +142,7 @@ mod tests {
         };
         put("main.tf", "x");
         put(lock::FILE, "old");
-        let own = crate::pack::directory(dir.path()).unwrap().bytes;
+        let own = crate::template::pack::directory(dir.path()).unwrap().bytes;
         put(lock::FILE, "new");
         put(".terraform/modules/modules.json", "{}");
         put(".terraform/modules/m/.git/config", "no");

@@ -1,0 +1,155 @@
+//! The directory of a quickstart. A fresh one is removed at the end; what a killed quickstart left is removed by the next one.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+use super::daemon;
+
+const PREFIX: &str = "coder-quickstart-";
+
+/// In a fresh directory, held by its process: without one nobody removes it.
+const LOCK: &str = "quickstart.lock";
+
+/// The directory with everything in it; a fresh one goes away with this value.
+pub(super) struct QuickstartDirectory {
+    path: PathBuf,
+    /// Whether a directory that somebody named did not exist before.
+    is_new: bool,
+    _temporary: Option<TemporaryDirectory>,
+}
+
+struct TemporaryDirectory {
+    dir: TempDir,
+    _lock: File,
+}
+
+impl QuickstartDirectory {
+    /// One that somebody named; it is kept, and can be used again.
+    pub(super) fn named(path: &Path) -> anyhow::Result<Self> {
+        let is_new = !path.exists();
+        let make = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        make.with_context(|| format!("make {}", path.display()))?;
+        let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
+        Ok(Self { path, is_new, _temporary: None })
+    }
+
+    /// A new one among the system's temporary files.
+    pub(super) fn temporary() -> anyhow::Result<Self> {
+        let temporary = TemporaryDirectory::make(&std::env::temp_dir()).context("make a directory")?;
+        Ok(Self { path: temporary.dir.path().to_owned(), is_new: false, _temporary: Some(temporary) })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends its use: a temporary one goes, and so does a named one that a failed start has made.
+    pub(super) fn leave(self, has_failed: bool) {
+        if self.is_new && has_failed {
+            // Whatever cannot be removed was not made here.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+impl TemporaryDirectory {
+    fn make(parent: &Path) -> io::Result<Self> {
+        loop {
+            let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+            let path = dir.path().join(LOCK);
+            let lock = File::create_new(&path)?;
+            // Another quickstart that starts at this moment may take the directory for one that was left, and remove it.
+            let is_ours = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && path
+                    .metadata()
+                    .is_ok_and(|there| lock.metadata().is_ok_and(|own| there.ino() == own.ino()));
+            if is_ours {
+                return Ok(Self { dir, _lock: lock });
+            }
+        }
+    }
+}
+
+/// Removes what killed quickstarts of this user left, and says what that was.
+pub(super) fn remove_orphans() -> Vec<PathBuf> {
+    remove_orphans_in(&std::env::temp_dir())
+}
+
+fn remove_orphans_in(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    dirs.map(|entry| entry.path()).filter(|dir| is_own(dir) && remove_unless_held(dir)).collect()
+}
+
+/// Others may make directories of that name here, and links.
+fn is_own(dir: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    dir.symlink_metadata().is_ok_and(|found| found.is_dir() && found.uid() == own)
+}
+
+fn remove_unless_held(dir: &Path) -> bool {
+    let Some(_lock) = take(&dir.join(LOCK)) else { return false };
+    // Its daemon ends a moment later than it.
+    let of_daemon = daemon::cache(dir).join("work/lock");
+    let daemon = take(&of_daemon);
+    let is_free = daemon.is_some() || !of_daemon.exists();
+    is_free && fs::remove_dir_all(dir).is_ok()
+}
+
+/// Holds a file that is there; none when it is not, or somebody else holds it.
+fn take(path: &Path) -> Option<File> {
+    let lock = File::open(path).ok()?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_holds_any_more_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let dir = parent.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            dir
+        };
+        let held = TemporaryDirectory::make(parent.path()).unwrap();
+        let left = make("coder-quickstart-left");
+        fs::write(left.join(LOCK), "").unwrap();
+        fs::create_dir_all(left.join("cache/work")).unwrap();
+        let daemon = File::create(left.join("cache/work/lock")).unwrap();
+        flock(&daemon, FlockOperation::LockExclusive).unwrap();
+        // Kept for its logs, of another make, and of another name.
+        let kept = make("coder-quickstart-kept");
+        let other = make("coder-other");
+        fs::write(other.join(LOCK), "").unwrap();
+        let link = parent.path().join("coder-quickstart-link");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        assert!(remove_orphans_in(parent.path()).is_empty(), "the daemon still works there");
+        drop(daemon);
+        assert_eq!(remove_orphans_in(parent.path()), std::slice::from_ref(&left));
+        assert!(!left.exists() && held.dir.path().exists() && kept.exists() && other.exists());
+        assert!(link.symlink_metadata().is_ok());
+    }
+
+    #[test]
+    fn a_failed_start_removes_what_it_has_made() {
+        let parent = tempfile::tempdir().unwrap();
+        let (new, old) = (parent.path().join("new"), parent.path().join("old"));
+        fs::create_dir(&old).unwrap();
+        for (path, has_failed, stays) in [(&new, true, false), (&new, false, true), (&old, true, true)] {
+            let directory = QuickstartDirectory::named(path).unwrap();
+            fs::write(directory.path().join("server.log"), "").unwrap();
+            directory.leave(has_failed);
+            assert_eq!(path.exists(), stays, "{} {has_failed}", path.display());
+        }
+    }
+}

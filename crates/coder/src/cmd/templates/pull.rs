@@ -1,0 +1,111 @@
+//! `coder templates pull`: the source of a version, into a directory or as an archive.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use coder_api::files;
+
+use crate::context::Context;
+use crate::terminal::{prompt, spinner};
+use crate::{args, remote};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name of the template.
+    template: String,
+    /// Directory to write; default one with the template's name.
+    destination: Option<PathBuf>,
+    /// Version to pull, by name; `active` and `latest` stand for those.
+    #[arg(long, default_value = "active", value_name = "NAME")]
+    version: String,
+    /// Write a tar archive to standard output.
+    #[arg(long, conflicts_with_all = ["zip", "destination"])]
+    tar: bool,
+    /// Write a zip archive to standard output.
+    #[arg(long, conflicts_with = "destination")]
+    zip: bool,
+    /// Do not ask before files are overwritten.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    organization: args::Organization,
+}
+
+pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
+    let client = remote::connect(ctx)?;
+    let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
+    let template = remote::template(&client, &organization, &args.template).await?;
+    let version = match args.version.as_str() {
+        "active" => client.version(template.active_version_id).await?,
+        "latest" => {
+            let versions = client.template_versions(template.id, false).await?;
+            let newest = versions.into_iter().max_by_key(|version| version.created_at);
+            newest.with_context(|| format!("template {} has no versions", template.name))?
+        }
+        name => remote::version(&client, &template, name).await?,
+    };
+    let download =
+        async { client.download(version.job.file_id, args.zip).await?.bytes(files::MAX_UPLOAD).await };
+    let archive = spinner::waiting(&ctx.printer, "Downloading the template", download).await?;
+    if args.tar || args.zip {
+        ctx.printer.raw(&archive)?;
+        return Ok(());
+    }
+    let directory = args.destination.unwrap_or_else(|| PathBuf::from(&template.name));
+    let is_in_use = fs::read_dir(&directory).is_ok_and(|mut entries| entries.next().is_some());
+    if is_in_use && !args.yes {
+        let question = format!("{} is not empty. Overwrite files in it?", directory.display());
+        prompt::confirm(&ctx.printer, &question, "pass --yes, or name another directory")?;
+    }
+    unpack(&archive, &directory)?;
+    ctx.printer.note(&format!(
+        "Version {} of template {} is in {}.",
+        version.name,
+        template.name,
+        directory.display()
+    ));
+    Ok(())
+}
+
+/// Writes the files of an archive below `directory`, and nowhere else.
+fn unpack(archive: &[u8], directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+    let mut archive = tar::Archive::new(archive);
+    for entry in archive.entries().context("read the archive")? {
+        let mut entry = entry.context("read the archive")?;
+        let name = entry.path().context("read the archive")?.display().to_string();
+        let is_written = entry.unpack_in(directory).with_context(|| format!("write {name}"))?;
+        if !is_written {
+            bail!("the archive has a file outside of the template: {name:?}");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(name: &str) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(4);
+        header.set_mode(0o644);
+        // The library itself refuses to write such names.
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_cksum();
+        tar.append(&header, &b"text"[..]).unwrap();
+        tar.into_inner().unwrap()
+    }
+
+    #[test]
+    fn nothing_is_written_outside_of_the_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("template");
+        unpack(&archive("modules/main.tf"), &directory).unwrap();
+        assert_eq!(fs::read_to_string(directory.join("modules/main.tf")).unwrap(), "text");
+        unpack(&archive("../outside"), &directory).unwrap_err();
+        assert!(!parent.path().join("outside").exists());
+    }
+}

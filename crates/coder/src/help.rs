@@ -1,0 +1,194 @@
+//! What the help says beside the flags: commands grouped by what people do, examples, and one line for the flags that
+//! every command has.
+
+use clap::builder::styling::Style;
+use clap::{Arg, Command};
+
+/// The commands by what they are for. A test keeps this whole.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("First steps", &["quickstart", "login", "logout", "whoami"]),
+    ("Workspaces", &["create", "list", "show", "start", "stop", "restart", "delete", "logs", "state"]),
+    ("Templates", &["templates"]),
+    ("Provisioners", &["provisioner", "provider"]),
+    ("Administration", &["server", "users", "reset-password", "organizations", "tokens"]),
+    ("Other", &["version", "completion", "man", "exp", "help"]),
+];
+
+/// Examples by command; those that are used most.
+pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
+    ("quickstart", &["coder quickstart", "coder quickstart --data-dir ~/coder-demo"]),
+    ("login", &["coder login https://coder.example.com", "coder login"]),
+    ("templates init", &["coder templates init", "coder templates init --id docker my-template"]),
+    (
+        "templates push",
+        &[
+            "coder templates push",
+            "coder templates push my-template -d ./my-template -y",
+            "coder templates push my-template --provisioner-tag environment=on_prem",
+        ],
+    ),
+    (
+        "create",
+        &[
+            "coder create my-workspace --template docker",
+            "coder create dev -t docker --parameter size=small -y",
+        ],
+    ),
+    ("list", &["coder list", "coder list --all -o json", "coder list -c workspace,status,last_built"]),
+    ("start", &["coder start my-workspace", "coder start my-workspace --parameter size=large"]),
+    ("stop", &["coder stop my-workspace -y"]),
+    ("delete", &["coder delete my-workspace"]),
+    ("logs", &["coder logs my-workspace -f", "coder logs my-workspace -n -1"]),
+    (
+        "provisioner keys create",
+        &[
+            "coder provisioner keys create my-key",
+            "coder provisioner keys create my-key --tag environment=on_prem",
+        ],
+    ),
+    (
+        "provisioner start",
+        &[
+            "CODER_PROVISIONER_DAEMON_KEY=… coder provisioner start",
+            "coder provisioner start --tag environment=on_prem --slots 4",
+        ],
+    ),
+    ("server", &["coder server", "coder server --http-address 0.0.0.0:80 --provisioner-daemons 0"]),
+    ("users create", &["coder users create --username alice --email alice@example.com"]),
+    ("tokens create", &["coder tokens create --name ci --lifetime 720h"]),
+    ("reset-password", &["coder reset-password alice"]),
+];
+
+/// Below the help of every command but the first.
+const GLOBAL: &str = "Options of every command, such as --url, --token and --verbose: coder --help";
+
+/// Adds groups, examples and the line for global flags.
+pub(crate) fn dress(mut root: Command) -> Command {
+    let template = template(&root);
+    root = root.help_template(template);
+    let hidden: Vec<Arg> =
+        root.get_arguments().filter(|arg| arg.is_global_set()).map(|arg| arg.clone().hide(true)).collect();
+    root.mut_subcommands(|command| {
+        // The same arguments, which hide themselves in the help of this command and of those below it.
+        let command = command.args(hidden.clone());
+        below("", command)
+    })
+}
+
+fn below(parent: &str, command: Command) -> Command {
+    let path = if parent.is_empty() {
+        command.get_name().to_owned()
+    } else {
+        format!("{parent} {}", command.get_name())
+    };
+    let examples = EXAMPLES.iter().find(|(name, _)| *name == path).map(|(_, lines)| *lines);
+    let mut text = String::new();
+    if let Some(lines) = examples {
+        text.push_str(&heading("Examples:"));
+        for line in lines {
+            text.push_str(&format!("\n  {line}"));
+        }
+        text.push_str("\n\n");
+    }
+    text.push_str(GLOBAL);
+    command.after_help(text).mut_subcommands(|command| below(&path, command))
+}
+
+fn heading(text: &str) -> String {
+    let style = Style::new().bold().underline();
+    format!("{}{text}{}", style.render(), style.render_reset())
+}
+
+fn template(root: &Command) -> String {
+    let mut text = "{about}\n\n{usage-heading} {usage}\n".to_owned();
+    for (title, names) in GROUPS {
+        text.push_str(&format!("\n{}\n", heading(&format!("{title}:"))));
+        for name in *names {
+            let about = root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let about = about.or_else(|| (*name == "help").then(|| "Print the help of a command".to_owned()));
+            // Commands that this build does not have are left out.
+            if let Some(about) = about {
+                text.push_str(&format!("  {name:<16}{about}\n"));
+            }
+        }
+    }
+    text.push_str(&format!(
+        "\n{}\n{{options}}\n\n`coder COMMAND --help` has the flags of a command, and examples.",
+        heading("Options of every command:")
+    ));
+    text
+}
+
+/// What to say about a word that stands where a command is expected: often a name that belongs behind it.
+pub(crate) fn misplaced_name(root: &Command, args: &[String]) -> Option<String> {
+    let mut command = root;
+    let mut path = vec![root.get_name().to_owned()];
+    let mut words = args.iter().filter(|word| !word.starts_with('-'));
+    loop {
+        let word = words.next()?;
+        if let Some(below) = command.find_subcommand(word) {
+            command = below;
+            path.push(below.get_name().to_owned());
+            continue;
+        }
+        // The rest may name the command that was meant.
+        let meant = words.find_map(|later| command.find_subcommand(later))?;
+        return Some(format!(
+            "names come behind the command: {} {} {word}",
+            path.join(" "),
+            meant.get_name()
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let root = cli::command();
+        let visible = root.get_subcommands().filter(|command| !command.is_hide_set());
+        let grouped: Vec<_> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for command in visible {
+            let count = grouped.iter().filter(|name| **name == command.get_name()).count();
+            assert_eq!(count, 1, "{}", command.get_name());
+        }
+        let known = |name: &&str| *name == "help" || root.find_subcommand(name).is_some();
+        assert_eq!(grouped.iter().filter(|name| !known(name)).count(), 0);
+        for line in template(&root).lines().filter(|line| !line.contains('\u{1b}')) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_that_works() {
+        for (path, lines) in EXAMPLES {
+            for line in *lines {
+                let words = line.split(' ').skip_while(|word| *word != "coder");
+                let words: Vec<_> = words.collect();
+                assert!(words.join(" ").starts_with(&format!("coder {path}")), "{path}: {line}");
+                if let Err(error) = cli::command().try_get_matches_from(words) {
+                    panic!("{line}: {error}");
+                }
+                assert!(line.chars().count() <= 76, "{line}");
+            }
+        }
+        assert!(EXAMPLES.len() >= 10);
+    }
+
+    #[test]
+    fn a_name_before_its_command_is_noticed() {
+        let root = cli::command();
+        let hint =
+            |words: &str| misplaced_name(&root, &words.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(
+            hint("templates my-template push").as_deref(),
+            Some("names come behind the command: coder templates push my-template")
+        );
+        assert_eq!(hint("my-ws start").as_deref(), Some("names come behind the command: coder start my-ws"));
+        assert_eq!(hint("nonsense"), None);
+        assert_eq!(hint("templates push my-template"), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! What people see while their job waits: why, and what to do, shown again when it changes.
+
+use std::time::{Duration, Instant};
+
+use coder_api::client::{Client, Error};
+use coder_api::explanations::WaitingReason;
+use coder_api::jobs::ProvisionerJob;
+
+use crate::duration;
+use crate::terminal::output::{self, Printer, Style};
+
+/// What was shown of the wait of one job.
+pub(crate) struct QueueStatus {
+    printer: Printer,
+    looks: u32,
+    /// Whether the server can say why; official ones cannot.
+    explains: bool,
+    position: Option<(i64, i64)>,
+    last: String,
+    since: Instant,
+}
+
+impl QueueStatus {
+    /// Nothing was shown yet.
+    pub(crate) fn new(printer: Printer) -> Self {
+        Self { printer, looks: 0, explains: true, position: None, last: String::new(), since: Instant::now() }
+    }
+
+    /// Looks at the waiting job, once a second. The first look shows nothing: most jobs are taken at once.
+    pub(crate) async fn look(&mut self, client: &Client, job: &ProvisionerJob) -> Result<(), Error> {
+        self.looks += 1;
+        if self.looks > 1 && self.explains {
+            match client.explain_job(job.organization_id, job.id).await? {
+                Some(explanation) => self.show_reason(explanation.reasons.first()),
+                None => self.explains = false,
+            }
+        }
+        if !self.explains {
+            self.show_position(job);
+        }
+        Ok(())
+    }
+
+    fn show_reason(&mut self, reason: Option<&WaitingReason>) {
+        let text = reason.map(line).unwrap_or_default();
+        if text.is_empty() {
+            return;
+        }
+        let passed = duration::format(Duration::from_secs(self.since.elapsed().as_secs()));
+        let timed = format!("{text} {passed}");
+        if self.printer.is_live() && fits(&timed, output::error_width()) {
+            self.printer.draw_line(Style::Faint, &timed);
+        } else if text != self.last {
+            self.printer.note(&self.printer.paint(Style::Faint, &text));
+        }
+        self.last = text;
+    }
+
+    /// What official servers tell: the place in the queue.
+    fn show_position(&mut self, job: &ProvisionerJob) {
+        let position = (job.queue_position, job.queue_size);
+        if self.position.is_some() && self.position != Some(position) && job.queue_position > 0 {
+            let text = format!("    queue position {} of {}", job.queue_position, job.queue_size);
+            self.printer.note(&self.printer.paint(Style::Faint, &text));
+        }
+        self.position = Some(position);
+    }
+
+    /// The wait is over.
+    pub(crate) fn end(&mut self) {
+        if !self.last.is_empty() {
+            self.printer.draw("");
+        }
+    }
+}
+
+/// One line: why, and what to do unless it passes by itself.
+fn line(reason: &WaitingReason) -> String {
+    let mut text = format!("    waiting: {}", reason.message);
+    if !reason.passes_by_itself && !reason.next_step.is_empty() {
+        text.push(' ');
+        text.push_str(&reason.next_step);
+    }
+    // The server's words; a terminal must not be steered by them.
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A line that is drawn over must not be wrapped, or a piece of it stays; what is too long is printed instead.
+fn fits(text: &str, columns: Option<u16>) -> bool {
+    text.chars().count() < usize::from(columns.unwrap_or(80))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_by_itself_needs_no_advice() {
+        let reason = |passes_by_itself| WaitingReason {
+            code: "busy".to_owned(),
+            message: "All are busy.\u{1b}[2J".to_owned(),
+            next_step: "Start another.".to_owned(),
+            passes_by_itself,
+        };
+        assert_eq!(line(&reason(true)), "    waiting: All are busy. [2J");
+        assert_eq!(line(&reason(false)), "    waiting: All are busy. [2J Start another.");
+    }
+
+    #[test]
+    fn the_same_reason_is_said_once() {
+        let mut waiting = QueueStatus::new(Printer::plain());
+        let reason = WaitingReason { message: "No daemon.".to_owned(), ..WaitingReason::default() };
+        waiting.show_reason(Some(&reason));
+        let last = waiting.last.clone();
+        waiting.show_reason(Some(&reason));
+        waiting.show_reason(None);
+        assert_eq!(
+            (waiting.last.as_str(), last.as_str()),
+            ("    waiting: No daemon.", "    waiting: No daemon.")
+        );
+    }
+
+    #[test]
+    fn a_drawn_line_is_narrower_than_the_terminal() {
+        assert!(fits("1234", Some(5)) && !fits("12345", Some(5)));
+        assert!(!fits(&"x".repeat(80), None));
+    }
+}

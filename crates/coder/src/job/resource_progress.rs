@@ -1,0 +1,128 @@
+//! What a build does to each resource, told by the lines of Terraform's log: planned, in work, done.
+
+use std::collections::BTreeMap;
+
+/// Names of resources in work that are shown at once.
+const SHOWN: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It will be changed; a replaced one is done only when it was made again.
+    Planned {
+        replaced: bool,
+    },
+    Working {
+        replaced: bool,
+    },
+    Done,
+    Failed,
+}
+
+/// The resources of one build.
+#[derive(Debug, Default)]
+pub(crate) struct ResourceProgress {
+    resources: BTreeMap<String, State>,
+}
+
+/// What Terraform says behind a resource's address, and what it means. Data sources are only read and do not count.
+const STARTS: [&str; 3] = ["Creating...", "Modifying...", "Destroying..."];
+const ENDS: [&str; 3] = ["Creation complete", "Modifications complete", "Destruction complete"];
+const FAILS: [&str; 3] = ["Creation errored", "Modifications errored", "Destruction errored"];
+
+impl ResourceProgress {
+    /// Takes a line of the log. The numbers of done and of all resources, when it ended the work on one.
+    pub(crate) fn line(&mut self, text: &str) -> Option<(usize, usize)> {
+        let (address, words) = text.split_once(": ")?;
+        let is = |list: &[&str]| list.iter().any(|beginning| words.starts_with(beginning));
+        let replaced = match self.resources.get(address) {
+            Some(State::Planned { replaced } | State::Working { replaced }) => *replaced,
+            _ => false,
+        };
+        let state = if let Some(action) = words.strip_prefix("Plan to ") {
+            if action == "read" {
+                return None;
+            }
+            State::Planned { replaced: action.starts_with("replace") }
+        } else if is(&STARTS) {
+            State::Working { replaced: replaced && words.starts_with("Destroying") }
+        } else if is(&FAILS) {
+            State::Failed
+        } else if is(&ENDS) {
+            if replaced { State::Planned { replaced: false } } else { State::Done }
+        } else {
+            return None;
+        };
+        self.resources.insert(address.to_owned(), state);
+        matches!(state, State::Done).then(|| (self.done(), self.resources.len()))
+    }
+
+    fn done(&self) -> usize {
+        self.resources.values().filter(|state| matches!(state, State::Done)).count()
+    }
+
+    /// One line about all of them while Terraform works; none before and after.
+    pub(crate) fn status(&self) -> Option<String> {
+        let working: Vec<_> =
+            self.resources.iter().filter(|(_, state)| matches!(state, State::Working { .. })).collect();
+        if working.is_empty() {
+            return None;
+        }
+        let mut names: Vec<_> = working.iter().take(SHOWN).map(|(address, _)| address.as_str()).collect();
+        let more = format!("{} more", working.len().saturating_sub(SHOWN));
+        if working.len() > SHOWN {
+            names.push(&more);
+        }
+        let planned = self.resources.values().filter(|state| matches!(state, State::Planned { .. })).count();
+        Some(format!(
+            "{} of {} resources done, {planned} planned, in work: {}",
+            self.done(),
+            self.resources.len(),
+            names.join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_counted_from_plan_to_end() {
+        let mut building = ResourceProgress::default();
+        for planned in ["create", "update", "replace", "delete"] {
+            assert_eq!(building.line(&format!("vm.{planned}: Plan to {planned}")), None);
+        }
+        assert_eq!(building.line("data.x.y: Plan to read"), None);
+        assert_eq!(building.line("data.x.y: Reading..."), None);
+        assert_eq!(building.status(), None, "nothing is in work");
+        building.line("vm.create: Creating...");
+        building.line("vm.create: Still creating... [00m10s elapsed]");
+        let status = building.status().unwrap();
+        assert_eq!(status, "0 of 4 resources done, 3 planned, in work: vm.create");
+        assert_eq!(building.line("vm.create: Creation complete after 0s [id=1]"), Some((1, 4)));
+        building.line("vm.update: Modifying... [id=2]");
+        assert_eq!(building.line("vm.update: Modifications complete after 1s"), Some((2, 4)));
+        building.line("vm.replace: Destroying... [id=3]");
+        assert_eq!(
+            building.line("vm.replace: Destruction complete after 1s"),
+            None,
+            "it has to be made again"
+        );
+        building.line("vm.replace: Creating...");
+        assert_eq!(building.line("vm.replace: Creation complete after 1s"), Some((3, 4)));
+        building.line("vm.delete: Destroying... [id=4]");
+        building.line("vm.delete: Destruction errored after 1s");
+        assert_eq!(building.status(), None);
+    }
+
+    #[test]
+    fn many_names_are_cut_short() {
+        let mut building = ResourceProgress::default();
+        for n in 0..5 {
+            building.line(&format!("module.m[\"a: b\"].vm.n{n}: Creating..."));
+            building.line(&format!("vm.n{n}: Creating..."));
+        }
+        let status = building.status().unwrap();
+        assert!(status.ends_with("in work: vm.n0, vm.n1, vm.n2, 2 more"), "{status}");
+    }
+}

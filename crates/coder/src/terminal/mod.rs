@@ -1,0 +1,8 @@
+//! What people see and answer: text, tables, trees, questions and progress.
+
+pub(crate) mod menu;
+pub(crate) mod output;
+pub(crate) mod prompt;
+pub(crate) mod resource_tree;
+pub(crate) mod spinner;
+pub(crate) mod table;

@@ -1,0 +1,258 @@
+//! Everything this program prints: data to standard output, all else to standard error. Nothing else prints.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write as _};
+
+use crate::env;
+
+/// Where text goes and how it looks there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printer {
+    colour: bool,
+    /// Whether standard error is a terminal on which a line may be drawn again and again.
+    live: bool,
+    width: Option<usize>,
+    /// Whether everything is shown, as `--verbose` asks for.
+    verbose: bool,
+}
+
+/// An error in the words of the person who typed the command.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// What failed, and why.
+    pub(crate) message: String,
+    /// What to do about it.
+    pub(crate) hint: Option<String>,
+    /// The error with every technical detail; only with `--verbose`.
+    pub(crate) details: Option<String>,
+}
+
+/// Styles of text on a terminal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Style {
+    /// Headings and names.
+    Bold,
+    /// Secondary text.
+    Faint,
+    /// Success.
+    Good,
+    /// Warnings.
+    Warn,
+    /// Errors.
+    Bad,
+    /// Things to type or open.
+    Code,
+}
+
+impl Style {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "1",
+            Self::Faint => "2",
+            Self::Good => "32",
+            Self::Warn => "33",
+            Self::Bad => "31",
+            Self::Code => "36",
+        }
+    }
+
+    /// `text` in this style, for a terminal.
+    pub(crate) fn paint(self, text: &str) -> String {
+        format!("\x1b[{}m{text}\x1b[0m", self.code())
+    }
+}
+
+impl Printer {
+    /// Looks at the terminal and the environment once.
+    #[must_use]
+    pub(crate) fn detect(verbose: bool) -> Self {
+        let dumb = env::get(env::TERM).is_some_and(|term| term == "dumb");
+        let plain = dumb || env::get(env::NO_COLOR).is_some();
+        let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let width = out.then(terminal_width).flatten();
+        Self { colour: out && err && !plain, live: err && !dumb, width, verbose }
+    }
+
+    /// Neither colours nor live progress, as in a pipe.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) const fn plain() -> Self {
+        Self { colour: false, live: false, width: None, verbose: false }
+    }
+
+    /// Columns of standard output when it is a terminal.
+    #[must_use]
+    pub(crate) const fn width(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// Whether progress may be drawn.
+    #[must_use]
+    pub(crate) const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Whether everything is shown.
+    #[must_use]
+    pub(crate) const fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// `text` in a style, where styles are shown.
+    #[must_use]
+    pub(crate) fn paint(&self, style: Style, text: &str) -> String {
+        if self.colour { style.paint(text) } else { text.to_owned() }
+    }
+
+    /// One line of data.
+    pub(crate) fn data(&self, text: &str) {
+        // A reader that went away (`| head`) is no error of ours.
+        drop(writeln!(io::stdout().lock(), "{text}"));
+    }
+
+    /// Bytes of data, as they are.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+
+    /// One line about what happens.
+    pub(crate) fn note(&self, text: &str) {
+        let clear = if self.live { "\r\x1b[K" } else { "" };
+        drop(writeln!(io::stderr().lock(), "{clear}{text}"));
+    }
+
+    /// A warning.
+    pub(crate) fn warn(&self, text: &str) {
+        self.note(&format!("{} {text}", self.paint(Style::Warn, "WARN:")));
+    }
+
+    /// Text without a line end, as for a question.
+    pub(crate) fn ask(&self, text: &str) {
+        let mut err = io::stderr().lock();
+        drop(write!(err, "{text}").and_then(|()| err.flush()));
+    }
+
+    /// Draws `text` over the current line of a terminal; elsewhere nothing happens.
+    pub(crate) fn draw(&self, text: &str) {
+        if self.live {
+            self.ask(&format!("\r\x1b[K{text}"));
+        }
+    }
+
+    /// Replaces the last `drawn` lines of a terminal by others.
+    pub(crate) fn redraw(&self, drawn: usize, lines: &[String]) {
+        let up = if drawn > 0 { format!("\x1b[{drawn}A") } else { String::new() };
+        let text: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        self.ask(&format!("{up}\r\x1b[J{text}"));
+    }
+
+    /// Draws one line of which nothing stays when the next is drawn: what does not fit into the terminal is cut off.
+    pub(crate) fn draw_line(&self, style: Style, text: &str) {
+        self.draw(&self.paint(style, &cut(text, error_width())));
+    }
+
+    /// What to do next.
+    pub(crate) fn hint(&self, text: &str) {
+        self.note(&format!("{} {text}", self.paint(Style::Code, "hint:")));
+    }
+
+    /// The error that ends the command, and what to do about it.
+    pub(crate) fn error(&self, report: &Report) {
+        self.note(&format!("{} {}", self.paint(Style::Bad, "error:"), report.message));
+        if let Some(hint) = &report.hint {
+            self.hint(hint);
+        }
+        if let Some(details) = &report.details {
+            self.note(&format!("{} {details}", self.paint(Style::Faint, "details:")));
+        }
+    }
+}
+
+/// Whether a stream is a terminal, and then whether it shows colours.
+#[cfg(feature = "server")]
+pub(crate) fn terminal(stream: &impl IsTerminal) -> Option<bool> {
+    let plain = env::get(env::TERM).is_some_and(|term| term == "dumb") || env::get(env::NO_COLOR).is_some();
+    stream.is_terminal().then_some(!plain)
+}
+
+fn terminal_width() -> Option<usize> {
+    let asked = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let given = || env::get(env::COLUMNS).and_then(|columns| columns.parse().ok());
+    asked.filter(|columns| *columns > 0).or_else(given)
+}
+
+/// Columns of standard error when it is a terminal.
+pub(crate) fn error_width() -> Option<u16> {
+    let asked = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col);
+    asked.filter(|columns| *columns > 0)
+}
+
+/// A line that is drawn over must not be wrapped, or a piece of it stays.
+fn cut(text: &str, columns: Option<u16>) -> Cow<'_, str> {
+    let most = usize::from(columns.unwrap_or(80)).saturating_sub(1);
+    if text.chars().count() <= most {
+        return Cow::Borrowed(text);
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    Cow::Owned(format!("{kept}…"))
+}
+
+/// Other people's text, which must not steer a terminal: without escape sequences and control characters, but with its lines
+/// and tabs.
+pub(crate) fn strip_control(text: &str) -> Cow<'_, str> {
+    const ESCAPE: char = '\u{1b}';
+    const BELL: char = '\u{7}';
+    let is_wild = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_wild) {
+        return Cow::Borrowed(text);
+    }
+    let mut tamed = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character != ESCAPE {
+            if !is_wild(character) {
+                tamed.push(character);
+            }
+            continue;
+        }
+        match characters.next_if(|c| matches!(c, '[' | ']')) {
+            // Colours, movements and the like end with a letter or one of a few signs.
+            Some('[') => while characters.next_if(|c| matches!(c, ' '..='?')).is_some() {},
+            // Titles, links and the clipboard: a text up to a bell, or to an escape of its own.
+            Some(_) => while characters.next_if(|c| !matches!(*c, BELL | ESCAPE | '\n')).is_some() {},
+            None => {}
+        }
+        characters.next_if(|c| matches!(c, '@'..='~' | '\u{7}'));
+    }
+    Cow::Owned(tamed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawn_line_fits_into_the_terminal() {
+        assert_eq!(cut("1234", Some(5)), "1234");
+        assert_eq!(cut("12345", Some(5)), "123…");
+        assert_eq!(cut(&"ä".repeat(100), None).chars().count(), 79);
+    }
+
+    #[test]
+    fn other_peoples_text_steers_no_terminal() {
+        for (wild, tamed) in [
+            ("plain\tÄ\nnext", "plain\tÄ\nnext"),
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("a\u{1b}[2J\u{1b}[1;1Hb", "ab"),
+            ("a\u{1b}]0;title\u{7}b", "ab"),
+            ("a\u{1b}]52;c;QUJD\u{1b}\\b", "ab"),
+            ("10%\r20%\u{8}\u{9b}x", "10%20%x"),
+            ("\u{1b}Mup\u{1b}", "up"),
+            ("\u{1b}[31", ""),
+        ] {
+            assert_eq!(strip_control(wild), tamed, "{wild:?}");
+        }
+    }
+}

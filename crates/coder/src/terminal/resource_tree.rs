@@ -1,0 +1,146 @@
+//! How resources, their agents, apps and metadata are shown to people: as a tree.
+
+use std::collections::BTreeSet;
+
+use coder_api::builds::Transition;
+use coder_api::resources::{WorkspaceAgent, WorkspaceResource};
+
+use crate::terminal::output::{Printer, Style, strip_control};
+
+/// Which resources are still there when the workspace is stopped, by type and name.
+#[derive(Debug, Default)]
+pub(crate) struct Persistent(BTreeSet<(String, String)>);
+
+impl Persistent {
+    /// Reads it off what an import found for both transitions.
+    pub(crate) fn of(found: &[WorkspaceResource]) -> Self {
+        let stopped = found.iter().filter(|resource| resource.workspace_transition == Transition::Stop);
+        Self(stopped.map(|resource| (resource.kind.clone(), resource.name.clone())).collect())
+    }
+
+    fn has(&self, resource: &WorkspaceResource) -> bool {
+        resource.workspace_transition == Transition::Stop
+            || self.0.contains(&(resource.kind.clone(), resource.name.clone()))
+    }
+}
+
+/// A line with what hangs on it.
+struct Node {
+    text: String,
+    below: Vec<Node>,
+}
+
+impl Node {
+    fn leaf(text: String) -> Self {
+        Self { text, below: Vec::new() }
+    }
+
+    /// Other people's text in one line, as a tree has it.
+    fn plain(text: &str) -> String {
+        strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn write(&self, prefix: &str, lines: &mut Vec<String>) {
+        for (at, node) in self.below.iter().enumerate() {
+            let is_last = at + 1 == self.below.len();
+            let (branch, rest) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            lines.push(format!("{prefix}{branch}{}", node.text));
+            node.write(&format!("{prefix}{rest}"), lines);
+        }
+    }
+}
+
+/// Lines for `resources`; with `is_live`, agents say whether they are connected. Without knowledge of what is persistent
+/// nothing is said about that.
+pub(crate) fn lines(
+    printer: &Printer,
+    resources: &[WorkspaceResource],
+    persistent: Option<&Persistent>,
+    is_live: bool,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut sorted: Vec<_> = resources.iter().filter(|resource| !resource.hide).collect();
+    sorted.sort_by_key(|resource| (resource.agents.is_empty(), &resource.kind, &resource.name));
+    for resource in sorted {
+        let kind = if resource.agents.is_empty() { "peripheral" } else { "computational" };
+        let kind = match persistent {
+            None => format!("({kind})"),
+            Some(persistent) if persistent.has(resource) => format!("({kind}, persistent)"),
+            Some(_) => format!("({kind}, ephemeral)"),
+        };
+        let name = printer.paint(Style::Bold, &format!("{}.{}", resource.kind, resource.name));
+        lines.push(format!("{name} {}", printer.paint(Style::Faint, &kind)));
+        let mut below = Vec::new();
+        // A plan does not know all values yet.
+        let known = resource.metadata.iter().filter(|item| is_live || !item.value.is_empty());
+        for item in known {
+            let value = if item.sensitive { "(sensitive)" } else { &item.value };
+            below.push(Node::leaf(Node::plain(&format!("{} = {value}", item.key))));
+        }
+        below.extend(resource.agents.iter().map(|agent| agent_node(printer, agent, is_live)));
+        Node { text: String::new(), below }.write("", &mut lines);
+    }
+    lines
+}
+
+fn agent_node(printer: &Printer, agent: &WorkspaceAgent, is_live: bool) -> Node {
+    let mut text = format!("agent {} ({}, {})", agent.name, agent.operating_system, agent.architecture);
+    if is_live {
+        let look = if agent.status.as_str() == "connected" { Style::Good } else { Style::Warn };
+        text.push_str(&format!(" {}", printer.paint(look, agent.status.as_str())));
+    }
+    let shown = agent.apps.iter().filter(|app| !app.hidden);
+    let app = |app: &coder_api::resources::WorkspaceApp| {
+        let name = if app.display_name.is_empty() { &app.slug } else { &app.display_name };
+        let target = if app.url.is_empty() { &app.command } else { &app.url };
+        let (name, target) = (Node::plain(name), Node::plain(target));
+        Node::leaf(format!("app {name} {}", printer.paint(Style::Faint, &target)).trim_end().to_owned())
+    };
+    Node { text, below: shown.map(app).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(kind: &str, name: &str, transition: &str, agents: serde_json::Value) -> WorkspaceResource {
+        let id = "11111111-1111-4111-8111-111111111111";
+        serde_json::from_value(serde_json::json!({
+            "id": id, "job_id": id, "created_at": "2025-01-01T00:00:00Z", "workspace_transition": transition,
+            "type": kind, "name": name, "agents": agents, "metadata": [{"key": "size", "value": "5\n\u{1b}[2J GiB"}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_stays_and_what_goes() {
+        let found = [
+            resource("vm", "dev", "start", serde_json::json!([])),
+            resource("disk", "home", "start", serde_json::json!([])),
+            resource("disk", "home", "stop", serde_json::json!([])),
+        ];
+        let persistent = Persistent::of(&found);
+        let lines = lines(&Printer::plain(), &found[..2], Some(&persistent), false);
+        assert_eq!(
+            lines,
+            [
+                "disk.home (peripheral, persistent)",
+                "└─ size = 5 GiB",
+                "vm.dev (peripheral, ephemeral)",
+                "└─ size = 5 GiB"
+            ]
+        );
+        let unknown = super::lines(&Printer::plain(), &found[..1], None, false);
+        assert_eq!(unknown[0], "vm.dev (peripheral)");
+    }
+
+    #[test]
+    fn branches_lead_to_what_hangs_below() {
+        let leaf = |text: &str| Node::leaf(text.to_owned());
+        let agent = |name: &str| Node { text: name.to_owned(), below: vec![leaf("app")] };
+        let root = Node { text: String::new(), below: vec![leaf("fact"), agent("one"), agent("two")] };
+        let mut lines = Vec::new();
+        root.write("", &mut lines);
+        assert_eq!(lines, ["├─ fact", "├─ one", "│  └─ app", "└─ two", "   └─ app"]);
+    }
+}

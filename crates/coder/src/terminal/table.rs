@@ -1,0 +1,422 @@
+//! Lists as people (tables that fit the terminal) and programs (`-o json`) want them, with chosen columns (`-c`).
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches, ValueEnum};
+use coder_api::Timestamp;
+use coder_domain::clock::{Clock as _, SystemClock};
+use serde::Serialize;
+
+use crate::terminal::output::{Printer, Style};
+use crate::{duration, suggest};
+
+/// `-o`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// The columns that matter, as wide as the terminal.
+    #[default]
+    Table,
+    /// All columns at full length.
+    Wide,
+    /// The objects as the server sent them.
+    Json,
+}
+
+/// How a column gets the text of a cell.
+enum Value<T> {
+    Text(fn(&T) -> String),
+    /// Absolute times take the width of a table and have to be compared with the clock, so a terminal shows how long ago
+    /// it was. The second value is shown for no time.
+    Time(fn(&T) -> Option<Timestamp>, &'static str),
+}
+
+/// One column: its name for `-c` and how to get its text.
+pub(crate) struct Column<T> {
+    /// Name as typed and, in capitals, as shown.
+    pub(crate) name: &'static str,
+    /// Whether it is shown when `-c` is not given.
+    shown: bool,
+    /// Whether it is left out where the terminal is too narrow for all.
+    is_optional: bool,
+    value: Value<T>,
+}
+
+impl<T> Column<T> {
+    /// A column of text.
+    pub(crate) const fn text(name: &'static str, shown: bool, cell: fn(&T) -> String) -> Self {
+        Self { name, shown, is_optional: false, value: Value::Text(cell) }
+    }
+
+    /// A column of instants; `absent` stands for none.
+    pub(crate) const fn time(
+        name: &'static str,
+        shown: bool,
+        cell: fn(&T) -> Option<Timestamp>,
+        absent: &'static str,
+    ) -> Self {
+        Self { name, shown, is_optional: false, value: Value::Time(cell, absent) }
+    }
+
+    /// The same column, which a narrow terminal leaves out.
+    pub(crate) const fn optional(mut self) -> Self {
+        self.is_optional = true;
+        self
+    }
+
+    /// Whether its cells are worth nothing when they are cut: ids and tags are copied, times are short.
+    fn is_whole(&self) -> bool {
+        matches!(self.value, Value::Time(..))
+            || matches!(self.name, "id" | "tags")
+            || self.name.ends_with(" id")
+    }
+
+    fn cell(&self, row: &T, is_relative: bool) -> String {
+        match &self.value {
+            Value::Text(cell) => cell(row),
+            Value::Time(cell, absent) => match cell(row) {
+                None => (*absent).to_owned(),
+                Some(at) if is_relative => relative(at),
+                Some(at) => time(at),
+            },
+        }
+    }
+}
+
+/// What a list shows of each of its rows.
+pub(crate) trait Listed: Serialize + Sized + 'static {
+    /// All columns, in the order of a table.
+    const COLUMNS: &'static [Column<Self>];
+}
+
+/// `-c` and `-o` of a command that lists.
+pub(crate) struct Options<T> {
+    pub(crate) columns: Vec<String>,
+    pub(crate) format: Format,
+    rows: PhantomData<fn() -> T>,
+}
+
+impl<T> std::fmt::Debug for Options<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("columns", &self.columns).field("format", &self.format).finish()
+    }
+}
+
+impl<T> Options<T> {
+    pub(crate) const fn new(columns: Vec<String>, format: Format) -> Self {
+        Self { columns, format, rows: PhantomData }
+    }
+}
+
+// By hand, since the help names the columns of the list.
+impl<T: Listed> clap::Args for Options<T> {
+    fn augment_args(command: Command) -> Command {
+        let names: Vec<_> = T::COLUMNS.iter().map(|column| column.name).collect();
+        let columns = Arg::new("column")
+            .short('c')
+            .long("column")
+            .value_delimiter(',')
+            .action(ArgAction::Append)
+            .value_name("NAMES")
+            .help(format!("Columns to show, separated by commas: {}", names.join(", ")));
+        let output = Arg::new("output")
+            .short('o')
+            .long("output")
+            .value_parser(clap::builder::EnumValueParser::<Format>::new())
+            .hide_possible_values(true)
+            .default_value("table")
+            .value_name("FORMAT")
+            .help("Output format: table, wide (all columns at full length) or json");
+        command.arg(columns).arg(output)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<T: Listed> FromArgMatches for Options<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let columns = matches.get_many::<String>("column").into_iter().flatten().cloned().collect();
+        Ok(Self::new(columns, matches.get_one("output").copied().unwrap_or_default()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Prints `rows`, or `empty` to standard error when there are none.
+pub(crate) fn print<T: Listed>(
+    printer: &Printer,
+    options: &Options<T>,
+    rows: &[T],
+    empty: &str,
+) -> anyhow::Result<()> {
+    let chosen = choose(options)?;
+    if options.format == Format::Json {
+        printer.data(&serde_json::to_string_pretty(rows)?);
+        return Ok(());
+    }
+    if rows.is_empty() {
+        printer.note(empty);
+        return Ok(());
+    }
+    let limit = printer.width().filter(|_| options.format == Format::Table);
+    let mut table = Table::new(chosen, rows, limit.is_some());
+    let mut left_out = 0;
+    if let Some(limit) = limit {
+        // Who names the columns wants them all.
+        left_out = if options.columns.is_empty() { table.leave_out(limit) } else { 0 };
+        table.shorten(limit);
+    }
+    table.lines(printer).iter().for_each(|line| printer.data(line));
+    if left_out > 0 {
+        let text = format!("{left_out} columns do not fit into the terminal; -o wide shows all.");
+        printer.note(&printer.paint(Style::Faint, &text));
+    }
+    Ok(())
+}
+
+fn choose<T: Listed>(options: &Options<T>) -> anyhow::Result<Vec<&'static Column<T>>> {
+    if options.columns.is_empty() {
+        let is_wide = options.format == Format::Wide;
+        return Ok(T::COLUMNS.iter().filter(|column| is_wide || column.shown).collect());
+    }
+    let mut chosen = Vec::with_capacity(options.columns.len());
+    for name in &options.columns {
+        let plain = name.trim().replace('_', " ");
+        match T::COLUMNS.iter().find(|column| column.name.eq_ignore_ascii_case(&plain)) {
+            Some(column) => chosen.push(column),
+            None => {
+                let known: Vec<_> = T::COLUMNS.iter().map(|column| column.name).collect();
+                let near = suggest::did_you_mean(&plain, known.iter().copied());
+                bail!("there is no column {name:?}: {near}choose from: {}", known.join(", "));
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Cells with the width of each column.
+struct Table<T: 'static> {
+    columns: Vec<&'static Column<T>>,
+    cells: Vec<Vec<String>>,
+    widths: Vec<usize>,
+}
+
+impl<T: 'static> Table<T> {
+    fn new(columns: Vec<&'static Column<T>>, rows: &[T], is_relative: bool) -> Self {
+        let cells: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| columns.iter().map(|column| one_line(&column.cell(row, is_relative))).collect())
+            .collect();
+        let width = |(at, column): (usize, &&Column<T>)| {
+            let longest = cells.iter().map(|row| length(&row[at])).max().unwrap_or_default();
+            longest.max(length(column.name))
+        };
+        let widths = columns.iter().enumerate().map(width).collect();
+        Self { columns, cells, widths }
+    }
+
+    fn width(&self) -> usize {
+        self.widths.iter().sum::<usize>() + self.widths.len().saturating_sub(1) * 2
+    }
+
+    /// How narrow shortening could make a column.
+    fn narrowest(&self, at: usize) -> usize {
+        const NARROWEST: usize = 8;
+        if self.columns[at].is_whole() { self.widths[at] } else { self.widths[at].min(NARROWEST) }
+    }
+
+    /// Leaves out optional columns until shortening is enough. Returns how many went.
+    fn leave_out(&mut self, limit: usize) -> usize {
+        let mut left_out = 0;
+        loop {
+            let least: usize = (0..self.columns.len()).map(|at| self.narrowest(at)).sum();
+            if least + self.columns.len().saturating_sub(1) * 2 <= limit {
+                return left_out;
+            }
+            let Some(at) = self.least() else { return left_out };
+            self.columns.remove(at);
+            self.widths.remove(at);
+            for row in &mut self.cells {
+                row.remove(at);
+            }
+            left_out += 1;
+        }
+    }
+
+    /// The optional column that matters least: one without any text, then a time, then the last one.
+    fn least(&self) -> Option<usize> {
+        let is_optional = |at: &usize| self.columns[*at].is_optional;
+        let all = || (0..self.columns.len()).filter(is_optional);
+        let is_empty = |at: &usize| self.cells.iter().all(|row| row[*at].is_empty());
+        let is_time = |at: &usize| matches!(self.columns[*at].value, Value::Time(..));
+        all().find(is_empty).or_else(|| all().find(is_time)).or_else(|| all().next_back())
+    }
+
+    /// Makes the widest column that may be shortened narrower, until a line fits.
+    fn shorten(&mut self, limit: usize) {
+        while self.width() > limit {
+            let may = (0..self.columns.len()).filter(|at| self.widths[*at] > self.narrowest(*at));
+            match may.max_by_key(|at| self.widths[*at]) {
+                Some(at) => self.widths[at] -= 1,
+                None => return,
+            }
+        }
+    }
+
+    fn lines(&self, printer: &Printer) -> Vec<String> {
+        let heads = self.columns.iter().zip(&self.widths);
+        let heads = heads.map(|(column, width)| pad(&column.name.to_uppercase(), *width)).collect::<Vec<_>>();
+        let mut lines = vec![printer.paint(Style::Bold, heads.join("  ").trim_end())];
+        for row in &self.cells {
+            let last = row.len().saturating_sub(1);
+            let mut line = String::new();
+            for (at, cell) in row.iter().enumerate() {
+                let padded = pad(cell, self.widths[at]);
+                let shown = if at == last { padded.trim_end() } else { &padded };
+                match status_style(self.columns[at].name, cell) {
+                    Some(style) => line.push_str(&printer.paint(style, shown)),
+                    None => line.push_str(shown),
+                }
+                if at < last {
+                    line.push_str("  ");
+                }
+            }
+            lines.push(line.trim_end().to_owned());
+        }
+        lines
+    }
+}
+
+/// The colour of a word that says how something is.
+fn status_style(column: &str, cell: &str) -> Option<Style> {
+    let is_status = column == "status" || column.ends_with(" status") || column == "healthy";
+    if !is_status {
+        return None;
+    }
+    let word = cell.to_ascii_lowercase();
+    Some(match word.split([',', ':']).next().unwrap_or_default().trim() {
+        "running" | "succeeded" | "idle" | "active" | "connected" | "true" => Style::Good,
+        "failed" | "false" | "unhealthy" | "offline" => Style::Bad,
+        "pending" | "starting" | "stopping" | "deleting" | "canceling" | "busy" | "suspended" => Style::Warn,
+        "stopped" | "canceled" | "dormant" | "deleted" => Style::Faint,
+        _ => return None,
+    })
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn one_line(cell: &str) -> String {
+    cell.replace(['\n', '\t'], " ")
+}
+
+fn pad(cell: &str, width: usize) -> String {
+    if length(cell) <= width {
+        return format!("{cell:width$}");
+    }
+    let kept: String = cell.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+/// An instant as programs read it.
+pub(crate) fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// An instant that may be absent.
+pub(crate) fn time_or(at: Option<Timestamp>, absent: &str) -> String {
+    at.map_or_else(|| absent.to_owned(), time)
+}
+
+/// How long ago an instant was, or in how long it will be.
+pub(crate) fn relative(at: Timestamp) -> String {
+    let now = SystemClock.now();
+    let (from, to, is_past) = if at <= now { (at, now, true) } else { (now, at, false) };
+    let distance = Duration::try_from(to.duration_since(from)).unwrap_or_default();
+    if distance.as_secs() < 5 {
+        return "now".to_owned();
+    }
+    let text = duration::coarse(distance);
+    if is_past { format!("{text} ago") } else { format!("in {text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Serialize)]
+    struct Row {
+        name: &'static str,
+        text: &'static str,
+    }
+
+    impl Listed for Row {
+        const COLUMNS: &'static [Column<Self>] = &[
+            Column::text("id", true, |_| "0b4e37b6-7a21-4b0a-8d0e-8d3b5c6f7a10".to_owned()),
+            Column::text("name", true, |row| row.name.to_owned()),
+            Column::text("text", true, |row| row.text.to_owned()),
+            Column::optional(Column::text("status", true, |_| "running".to_owned())),
+            Column::optional(Column::time("created at", true, |_| Some(Timestamp::UNIX_EPOCH), "never")),
+            Column::text("hidden", false, |_| "x".to_owned()),
+        ];
+    }
+
+    fn options(columns: &[&str], format: Format) -> Options<Row> {
+        Options::new(columns.iter().map(|name| (*name).to_owned()).collect(), format)
+    }
+
+    fn names(options: &Options<Row>) -> anyhow::Result<Vec<&'static str>> {
+        Ok(choose(options)?.iter().map(|column| column.name).collect())
+    }
+
+    #[test]
+    fn columns_are_chosen_by_name_in_the_order_asked() {
+        assert_eq!(
+            names(&options(&[], Format::Table)).unwrap(),
+            ["id", "name", "text", "status", "created at"]
+        );
+        assert_eq!(names(&options(&[], Format::Wide)).unwrap().len(), 6);
+        assert_eq!(names(&options(&["Name", "created_at"], Format::Table)).unwrap(), ["name", "created at"]);
+        let error = names(&options(&["nmae"], Format::Table)).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"name\"?") && error.contains("id, name, text"), "{error}");
+    }
+
+    fn lines(limit: usize) -> (Vec<String>, usize) {
+        let rows = [Row { name: "a-rather-long-name-of-a-workspace", text: "words that go on and on" }];
+        let chosen = choose(&options(&[], Format::Table)).unwrap();
+        let mut table = Table::new(chosen, &rows, true);
+        let left_out = table.leave_out(limit);
+        table.shorten(limit);
+        (table.lines(&Printer::plain()), left_out)
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_fewer_and_shorter_columns() {
+        for limit in [60, 70, 80, 100, 120] {
+            let (lines, _) = lines(limit);
+            assert!(lines.iter().all(|line| length(line) <= limit), "{limit}: {lines:#?}");
+            assert!(
+                lines[1].starts_with("0b4e37b6-7a21-4b0a-8d0e-8d3b5c6f7a10  "),
+                "ids are whole: {lines:#?}"
+            );
+        }
+        assert_eq!(lines(60).1, 2);
+        assert_eq!(lines(200).1, 0);
+        assert!(lines(200).0[1].contains(" ago"), "times are relative on a terminal");
+    }
+
+    #[test]
+    fn a_status_has_the_colour_of_its_meaning() {
+        assert!(matches!(status_style("status", "Running"), Some(Style::Good)));
+        assert!(matches!(status_style("status", "busy, draining"), Some(Style::Warn)));
+        assert!(matches!(status_style("current job status", "failed"), Some(Style::Bad)));
+        assert!(status_style("name", "running").is_none());
+    }
+}
