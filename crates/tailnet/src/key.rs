@@ -117,9 +117,7 @@ macro_rules! private_key {
             /// When the operating system gives no random bytes.
             #[must_use]
             pub fn generate() -> Self {
-                let mut bytes = [0; LENGTH];
-                getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-                Self::from_bytes(bytes)
+                Self::from_bytes(random())
             }
 
             /// The key with these bytes.
@@ -189,6 +187,16 @@ impl fmt::Debug for SharedBox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedBox(redacted)")
     }
+}
+
+/// Random bytes of the operating system.
+///
+/// # Panics
+/// When it gives none.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use coder_wire::bytes::BoxedStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Notify;
@@ -20,15 +21,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const READ_TIMEOUT: Duration = Duration::from_secs(150);
 /// How long the relay may take nothing.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The first pause between two attempts; it doubles up to the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LAST_PAUSE: Duration = Duration::from_secs(10);
+/// The delays between two attempts.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Buffers up to this size are kept while nothing is sent.
 const KEPT_BUFFER: usize = 4 << 10;
 
 /// Keeps a connection until the future is dropped.
 pub(super) async fn run(shared: Arc<Shared>, region: i32, wake: Arc<Notify>) {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_DELAY, MAX_DELAY).with_jitter();
     loop {
         let began = Instant::now();
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&shared, region)).await;
@@ -46,19 +47,11 @@ pub(super) async fn run(shared: Arc<Shared>, region: i32, wake: Arc<Notify>) {
         if let Err(error) = result {
             tracing::debug!(region, %error, "no connection to the relay");
         }
-        if began.elapsed() > LAST_PAUSE {
-            pause = FIRST_PAUSE;
+        if began.elapsed() > MAX_DELAY {
+            backoff.reset();
         }
-        tokio::time::sleep(jitter(pause)).await;
-        pause = (pause * 2).min(LAST_PAUSE);
+        tokio::time::sleep(backoff.next_delay()).await;
     }
-}
-
-/// Between half of a pause and all of it, so that the peers of a relay do not return at once.
-fn jitter(pause: Duration) -> Duration {
-    let mut byte = [0];
-    getrandom::fill(&mut byte).expect("the operating system gives random bytes");
-    pause / 2 + pause / 2 * u32::from(byte[0]) / 255
 }
 
 async fn connect(shared: &Shared, region: i32) -> Result<BoxedStream, Error> {
@@ -106,7 +99,7 @@ async fn read(shared: &Shared, region: i32, mut reader: impl AsyncRead + Unpin) 
             return Err(Error::Closed);
         }
         if let Some(reconnect_in) = restart {
-            tokio::time::sleep(reconnect_in.min(LAST_PAUSE)).await;
+            tokio::time::sleep(reconnect_in.min(MAX_DELAY)).await;
             return Err(Error::Closed);
         }
     }

@@ -20,10 +20,11 @@ use std::future::Future;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coder_wire::bytes::BoxedStream;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -32,7 +33,7 @@ use uuid::Uuid;
 use self::engine::{Engine, Region};
 pub use self::tcp::{Incoming, Listener, TcpStream};
 pub use self::udp::{Datagram, TEXT as UDP_TEXT, UdpSocket};
-use crate::key::{DiscoPrivate, NodePrivate};
+use crate::key::{DiscoPrivate, NodePrivate, random};
 use crate::messages::Node as NodeMessage;
 use crate::peer::{Activity, PeerConfig};
 use crate::{address, disco, tsmp};
@@ -141,7 +142,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.engine.lock()
     }
 
     fn set_relay(&self, region: i32, is_up: bool) {
@@ -175,7 +176,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.timers.abort();
-        for link in self.links.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
+        for link in self.links.get_mut().values() {
             link.abort();
         }
         let mut engine = self.shared.lock();
@@ -240,7 +241,7 @@ impl Node {
 
     /// Connects to the relays that the peers use, and leaves those that none uses any more.
     fn update_links(&self) {
-        let mut links = self.inner.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.inner.links.lock();
         let mut engine = self.inner.shared.lock();
         let mut wanted = engine.peer_regions();
         wanted.insert(self.inner.shared.home_region);
@@ -474,10 +475,4 @@ impl Drop for PendingPing<'_> {
             engine.disco_pings.remove(&transaction);
         }
     }
-}
-
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-    bytes
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::sequence::SentSequences;
 use super::tunnel::{Outbox, Tunnel};
+use crate::key::random;
 
 /// Longest IP packet in bytes: what official peers use.
 pub(super) const MTU: usize = 1280;
@@ -163,8 +164,7 @@ impl Stack {
         epoch: Instant,
         egress: &mut Egress<'_>,
     ) -> Self {
-        let mut seed = [0; 8];
-        getrandom::fill(&mut seed).expect("the operating system gives random bytes");
+        let seed = random();
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = u64::from_le_bytes(seed);
         let now = time(egress.now, epoch);

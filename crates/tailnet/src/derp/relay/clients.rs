@@ -1,13 +1,14 @@
 //! The clients of a relay by key, and what waits for each of them.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Inner, lock};
+use super::Inner;
 use crate::derp::frame::GoneReason;
 use crate::derp::queue::FairQueue;
 use crate::key::NodePublic;
@@ -62,7 +63,7 @@ impl<'a> Registered<'a> {
             wake: Notify::new(),
             replaced: CancellationToken::new(),
         });
-        let mut clients = inner.clients.write().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = inner.clients.write();
         let same = clients.entry(key).or_default();
         for other in &*same {
             other.receives.store(false, Ordering::Relaxed);
@@ -78,7 +79,7 @@ impl<'a> Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let key = self.client.key;
-        let mut clients = self.inner.clients.write().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.inner.clients.write();
         if let Some(same) = clients.get_mut(&key) {
             same.retain(|client| !Arc::ptr_eq(client, &self.client));
             if let Some(last) = same.last() {
@@ -87,7 +88,7 @@ impl Drop for Registered<'_> {
                 clients.remove(&key);
             }
         }
-        let mut waiting = lock(&self.client.waiting);
+        let mut waiting = self.client.waiting.lock();
         let left = waiting.packets.bytes() + waiting.disco.bytes();
         self.inner.queued.fetch_sub(left, Ordering::Relaxed);
         // Nobody may add to it any more.
@@ -97,7 +98,7 @@ impl Drop for Registered<'_> {
         if clients.contains_key(&key) {
             return;
         }
-        for destination in lock(&self.destinations).drain() {
+        for destination in self.destinations.lock().drain() {
             for client in clients.get(&destination).into_iter().flatten() {
                 client.notify(Notification::Gone(key, GoneReason::Disconnected));
             }
@@ -107,7 +108,7 @@ impl Drop for Registered<'_> {
 
 impl Client {
     pub(super) fn notify(&self, notification: Notification) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.notifications.len() < NOTIFICATIONS && !waiting.notifications.contains(&notification) {
             waiting.notifications.push_back(notification);
             self.wake.notify_one();

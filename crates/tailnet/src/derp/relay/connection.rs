@@ -1,21 +1,22 @@
 //! One connection of a client: the handshake, what it sends, and what it is sent.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 
 use super::clients::{Client, Notification, Registered};
-use super::{Error, Inner, lock};
+use super::{Error, Inner};
 use crate::derp::client::read_frame;
 use crate::derp::frame::{Decoder, Frame, GoneReason};
 use crate::derp::handshake::{self, ClientInfo, ServerInfo};
 use crate::derp::read::read_some;
 use crate::disco;
-use crate::key::NodePublic;
+use crate::key::{NodePublic, random};
 
 /// Bytes that are written at once, unless one frame is longer.
 const WRITE: usize = 64 << 10;
@@ -57,7 +58,7 @@ impl Inner {
         let mut unknown = UnknownLimit::new();
         loop {
             let ended = read_some(&mut reader, |bytes| {
-                *lock(last_heard) = Instant::now();
+                *last_heard.lock() = Instant::now();
                 decoder.decode(bytes, |frame| self.receive(frame, registered, &mut unknown))
             });
             if ended.await? {
@@ -98,7 +99,7 @@ impl Inner {
         if !registered.client.receives.load(Ordering::Relaxed) {
             self.make_receiver(&registered.client);
         }
-        let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
+        let clients = self.clients.read();
         let Some(destination) = clients.get(&to).and_then(|same| same.last()) else {
             drop(clients);
             self.unknown.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +109,7 @@ impl Inner {
             return;
         };
         {
-            let mut destinations = lock(&registered.destinations);
+            let mut destinations = registered.destinations.lock();
             if destinations.len() < DESTINATIONS {
                 destinations.insert(to);
             }
@@ -119,7 +120,7 @@ impl Inner {
         }
         self.packets.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(packet.len() as u64, Ordering::Relaxed);
-        let mut waiting = lock(&destination.waiting);
+        let mut waiting = destination.waiting.lock();
         let queue = if packet.starts_with(&disco::MAGIC) { &mut waiting.disco } else { &mut waiting.packets };
         let before = queue.bytes();
         let dropped = queue.push(from, Bytes::copy_from_slice(packet));
@@ -138,7 +139,7 @@ impl Inner {
 
     /// The connection that sent last receives.
     fn make_receiver(&self, client: &Arc<Client>) {
-        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.write();
         let Some(same) = clients.get_mut(&client.key) else { return };
         let Some(at) = same.iter().position(|other| Arc::ptr_eq(other, client)) else { return };
         for other in &*same {
@@ -166,14 +167,14 @@ impl Inner {
                 tokio::select! {
                     () = client.wake.notified() => continue,
                     () = self.restart.cancelled() => {
-                        let (reconnect_in, try_for) = *lock(&self.restart_times);
+                        let (reconnect_in, try_for) = *self.restart_times.lock();
                         Frame::Restarting { reconnect_in, try_for }.encode(&mut out);
                         let written = tokio::time::timeout(self.config.write_timeout, write(&mut writer, &out));
                         written.await.map_err(|_| Error::Stalled)??;
                         return Err(Error::Restarting);
                     }
                     () = tokio::time::sleep_until(keep_alive) => {
-                        if info.can_ack_pings && lock(last_heard).elapsed() > self.config.silence_limit {
+                        if info.can_ack_pings && last_heard.lock().elapsed() > self.config.silence_limit {
                             return Err(Error::Silent);
                         }
                         keep_alive = Instant::now() + self.keep_alive_after();
@@ -193,7 +194,7 @@ impl Inner {
     /// Moves what waits into `out`, as far as it is written at once.
     fn gather(&self, client: &Client, out: &mut Vec<u8>) {
         let mut taken = 0;
-        let mut waiting = lock(&client.waiting);
+        let mut waiting = client.waiting.lock();
         while let Some(notification) = waiting.notifications.pop_front() {
             match notification {
                 Notification::Gone(peer, reason) => Frame::PeerGone { peer, reason }.encode(out),
@@ -211,15 +212,9 @@ impl Inner {
 
     /// Spread, so that the connections of a restart do not stay in step.
     fn keep_alive_after(&self) -> Duration {
-        let [part, ..] = random();
+        let [part] = random();
         self.config.keep_alive + self.config.keep_alive / 12 * u32::from(part) / 255
     }
-}
-
-fn random() -> [u8; 8] {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-    bytes
 }
 
 /// Limits notifications about unknown destinations.

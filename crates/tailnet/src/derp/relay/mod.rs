@@ -11,11 +11,12 @@ mod clients;
 mod connection;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use coder_wire::bytes::ByteStream;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -170,7 +171,7 @@ impl Relay {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Counts {
             connections: self.inner.connections.load(Ordering::Relaxed),
-            clients: self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).len(),
+            clients: self.inner.clients.read().len(),
             packets: get(&self.inner.packets),
             bytes: get(&self.inner.bytes),
             dropped: get(&self.inner.dropped),
@@ -181,12 +182,12 @@ impl Relay {
     /// Whether a client with this key is connected.
     #[must_use]
     pub fn is_connected(&self, key: &NodePublic) -> bool {
-        self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+        self.inner.clients.read().contains_key(key)
     }
 
     /// Notifies every client that the relay restarts, and ends all connections.
     pub fn restart(&self, reconnect_in: Duration, try_for: Duration) {
-        *lock(&self.inner.restart_times) = (reconnect_in, try_for);
+        *self.inner.restart_times.lock() = (reconnect_in, try_for);
         self.inner.restart.cancel();
     }
 
@@ -233,8 +234,4 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
