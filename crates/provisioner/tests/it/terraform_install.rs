@@ -180,7 +180,8 @@ async fn what_cannot_be_had_is_said_with_what_is_offered() {
     let status = running.status.wait_for(|status| status.health.problem().is_some()).await.unwrap();
     let problem = status.health.problem().unwrap();
     assert!(
-        problem.detail.contains("this daemon has nothing") && problem.detail.contains("--terraform-install"),
+        problem.detail.starts_with("this daemon has no Terraform: ")
+            && problem.detail.contains("--terraform-install"),
         "{problem:?}"
     );
 }

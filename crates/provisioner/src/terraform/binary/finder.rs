@@ -230,12 +230,14 @@ impl Finder {
 
 fn none_fits(required: &TemplateRequirements, available: &[Binary], has_other_advice: bool) -> BinaryError {
     let available: Vec<String> = available.iter().map(ToString::to_string).collect();
-    BinaryError::NoneFits {
-        required: required.to_string(),
-        offered: if available.is_empty() { "nothing".to_owned() } else { available.join(", ") },
-        installing: if has_other_advice { "" } else { ", or let it install one (--terraform-install)" }
-            .to_owned(),
+    let installing =
+        if has_other_advice { "" } else { ", or let it install one (--terraform-install)" }.to_owned();
+    let required = required.to_string();
+    if required.is_empty() && available.is_empty() {
+        return BinaryError::NonePresent { installing };
     }
+    let offered = if available.is_empty() { "nothing".to_owned() } else { available.join(", ") };
+    BinaryError::NoneFits { required, offered, installing }
 }
 
 /// The programs of the configured source. Blocks.

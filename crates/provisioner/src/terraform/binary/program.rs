@@ -74,6 +74,8 @@ pub enum BinaryError {
     EmptyDirectory(PathBuf),
     #[error("terraform version {found:?} is too old. required >= \"1.1.0\" ({path}): {HOW_TO_GET}")]
     TooOld { found: String, path: String },
+    #[error("this daemon has no Terraform: name one with --terraform-path{installing}")]
+    NonePresent { installing: String },
     #[error(
         "the template requires {required}, and this daemon has {offered}: change the template, or give the daemon a fitting version with --terraform-path{installing}"
     )]
@@ -89,9 +91,11 @@ impl BinaryError {
             Self::CannotStart(..) => "Terraform cannot be run",
             Self::TooOld { .. } => "Terraform is too old",
             Self::Install { without, .. } => without.summary(),
-            Self::NotInPath | Self::Unusable(..) | Self::EmptyDirectory(_) | Self::NoneFits { .. } => {
-                "no Terraform"
-            }
+            Self::NotInPath
+            | Self::Unusable(..)
+            | Self::EmptyDirectory(_)
+            | Self::NonePresent { .. }
+            | Self::NoneFits { .. } => "no Terraform",
         }
     }
 }
