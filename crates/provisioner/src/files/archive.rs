@@ -400,13 +400,53 @@ mod tests {
     }
 
     #[test]
-    fn modes_never_lock_the_owner_out() {
+    fn names_that_are_no_text_are_refused() {
+        for raw in [&b""[..], b"a\0b", b"\0", b"\xff"] {
+            let error = local_path(raw, "shown").unwrap_err();
+            assert!(matches!(error, ArchiveError::Name(_)), "{raw:?}: {error}");
+        }
+        assert_eq!(local_path(b"./a//b", "shown").unwrap(), Path::new("a/b"));
+    }
+
+    #[test]
+    fn folder_cannot_take_the_place_of_a_file() {
+        let error = refused(&[("a", Kind::Regular, b""), ("a", Kind::Directory, b"")]);
+        assert!(error.contains("\"a\" cannot be written"), "{error}");
+    }
+
+    /// The owner can always read and write, and no special bit is taken over.
+    #[test]
+    fn modes_are_those_of_the_archive_with_the_owners_rights() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
-        let bytes = archive(&[("a", Kind::Regular, b"x")]);
-        extract(&bytes, dir.path(), LIMITS).unwrap();
-        let mode = std::fs::metadata(dir.path().join("a")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o600, 0o600);
-        assert_eq!(mode & 0o7000, 0);
+        let cases = [
+            ("none", Kind::Regular, 0, 0o600),
+            ("plain", Kind::Regular, 0o644, 0o644),
+            ("private", Kind::Regular, 0o400, 0o600),
+            ("special", Kind::Regular, 0o6755, 0o755),
+            ("closed", Kind::Directory, 0, 0o700),
+            ("shared", Kind::Directory, 0o1055, 0o755),
+        ];
+        let mut tar = tar::Builder::new(Vec::new());
+        for (name, kind, mode, _) in cases {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            header.set_mode(mode);
+            tar.append_data(&mut header, name, &b""[..]).unwrap();
+        }
+        extract(&tar.into_inner().unwrap(), dir.path(), LIMITS).unwrap();
+        // What the umask of this process takes away is missing in all of them.
+        let plain = dir.path().join("probe");
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o777).open(&plain).unwrap();
+        let mode_of = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        let permitted = mode_of(&plain);
+        for (name, _, mode, wanted) in cases {
+            assert_eq!(
+                mode_of(&dir.path().join(name)),
+                wanted & permitted,
+                "{name}, {mode:o} in the archive"
+            );
+        }
     }
 }

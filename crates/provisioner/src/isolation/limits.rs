@@ -310,6 +310,22 @@ mod tests {
         assert_eq!(dir.read_dir().unwrap().count(), 0);
     }
 
+    #[test]
+    fn only_stale_groups_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = |name: &str| parent.path().join(name);
+        let (stale, used) = (format!("{PREFIX}stale"), format!("{PREFIX}used"));
+        for name in ["another", &*stale] {
+            std::fs::create_dir(dir(name)).unwrap();
+        }
+        let mut groups = JobCgroups::default();
+        groups.add(&dir(&used)).unwrap();
+        cgroups::remove_stale(parent.path());
+        assert!(dir("another").exists() && dir(&used).exists() && !dir(&stale).exists());
+        drop(groups);
+        assert!(!dir(&used).exists());
+    }
+
     #[cfg(target_os = "linux")]
     fn command(script: &str) -> tokio::process::Command {
         use std::process::Stdio;

@@ -258,6 +258,65 @@ mod tests {
     }
 
     #[test]
+    fn one_usable_directory_is_enough_unless_another_one_is_untrusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, good, open) = (dir.path().join("file"), dir.path().join("good"), dir.path().join("open"));
+        std::fs::write(&file, "").unwrap();
+        std::fs::create_dir(&open).unwrap();
+        set_mode(&open, 0o770);
+        let prepare = |places: &[&Path]| {
+            let registry = DaemonRegistry { places: places.iter().map(|&place| place.to_owned()).collect() };
+            registry.prepare().map_err(|error| error.to_string())
+        };
+        let impossible = file.join("list");
+        prepare(&[&impossible, &good]).unwrap();
+        prepare(&[&good, &impossible]).unwrap();
+        let error = prepare(&[&impossible]).unwrap_err();
+        assert!(error.starts_with(impossible.to_str().unwrap()), "{error}");
+        for places in [[&*open, &*good], [&*good, &*open]] {
+            let error = prepare(&places).unwrap_err();
+            assert!(error.contains("its mode is 0770"), "{error}");
+        }
+        assert!(prepare(&[]).unwrap_err().contains("neither a home directory"));
+    }
+
+    #[test]
+    fn only_dangling_links_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("list");
+        let registry = DaemonRegistry::locate(Some(&place));
+        registry.prepare().unwrap();
+        std::fs::write(place.join("file"), "").unwrap();
+        symlink(dir.path().join("gone"), place.join("dangling")).unwrap();
+        registry.register(&[], &[]).unwrap();
+        let names: Vec<_> = place.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["file"]);
+    }
+
+    /// Where each user has a private group, that group may write to the directories above.
+    #[test]
+    fn directories_above_may_be_writable_for_the_own_group_alone() {
+        if !rustix::process::geteuid().is_root() {
+            // Only root can choose owner and group. The check itself is the same for everybody.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().join("above");
+        let registry = DaemonRegistry::locate(Some(&above.join("list")));
+        registry.prepare().unwrap();
+        let with = |user: u32, group: u32, mode: u32| {
+            std::os::unix::fs::chown(&above, Some(user), Some(group)).unwrap();
+            set_mode(&above, mode);
+            registry.prepare().map_err(|error| error.to_string())
+        };
+        with(0, 0, 0o770).unwrap();
+        for (user, group, mode) in [(0, 12345, 0o770), (0, 0, 0o702), (12345, 0, 0o700), (12345, 0, 0o770)] {
+            let error = with(user, group, mode).unwrap_err();
+            assert!(error.contains("other users can write to"), "{user} {group} {mode:o}: {error}");
+        }
+    }
+
+    #[test]
     fn directory_of_another_user_is_refused() {
         if !rustix::process::geteuid().is_root() {
             // Only root can create one. The check itself is the same for everybody.

@@ -252,6 +252,24 @@ mod tests {
     }
 
     #[test]
+    fn key_of_another_length_is_rejected() {
+        let (cache, package) = cache();
+        let key = cache.path().join(KEY);
+        for (length, is_key) in [(0, false), (31, false), (32, true), (33, false)] {
+            std::fs::write(&key, vec![7; length]).unwrap();
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+            assert_eq!(later(&cache).make(&package, b"").is_ok(), is_key, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn key_that_cannot_be_removed_is_an_error() {
+        let cache = tempfile::tempdir().unwrap();
+        std::fs::create_dir(cache.path().join(KEY)).unwrap();
+        forget_key(cache.path()).unwrap_err();
+    }
+
+    #[test]
     fn seal_is_good_for_one_place_and_with_one_key() {
         let (cache, package) = cache();
         let seal = later(&cache).make(&package, b"").unwrap();
