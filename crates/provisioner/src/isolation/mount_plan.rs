@@ -337,20 +337,20 @@ mod tests {
     use super::*;
     use crate::isolation::{JobCgroups, SandboxConfig};
 
-    fn shown(step: &MountStep) -> String {
+    fn described(step: &MountStep) -> String {
         let text = |path: &CString| path.to_string_lossy().into_owned();
         match step {
-            MountStep::BindSelf(path) => format!("pin {}", text(path)),
-            MountStep::MaskDirectory(path) => format!("cover {}", text(path)),
-            MountStep::MaskFile(path) => format!("cover file {}", text(path)),
+            MountStep::BindSelf(path) => format!("bind {}", text(path)),
+            MountStep::MaskDirectory(path) => format!("mask {}", text(path)),
+            MountStep::MaskFile(path) => format!("mask file {}", text(path)),
             MountStep::ReadOnly { path, .. } => format!("read-only {}", text(path)),
-            MountStep::OpenTree { path, .. } => format!("take {}", text(path)),
+            MountStep::OpenTree { path, .. } => format!("open {}", text(path)),
             MountStep::AttachTree { tree, place, read_only } => {
                 let below: Vec<String> = place.below.iter().map(text).collect();
                 let kind = if *read_only { "read-only " } else { "" };
                 format!("attach {kind}{tree} {} {}", text(&place.base), below.join("/"))
             }
-            MountStep::MakeMaskReadOnly(path) => format!("seal {}", text(path)),
+            MountStep::MakeMaskReadOnly(path) => format!("close {}", text(path)),
         }
     }
 
@@ -361,7 +361,7 @@ mod tests {
         let at = root.display().to_string();
         let view = MountPlan::of(sandbox, false, &registered);
         // What else is masked depends on the machine.
-        let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::BindSelf(_))).map(shown);
+        let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::BindSelf(_))).map(described);
         steps.filter(|step| step.contains(&at)).map(|step| step.replace(&at, "").replace(" /", " ")).collect()
     }
 
@@ -395,19 +395,19 @@ mod tests {
         let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
         let sandbox = sandbox_config.for_job(&job, &groups);
         let wanted = [
-            "cover config",
-            "seal config",
-            "cover file database",
-            "cover other",
-            "seal other",
-            "take cache/plugins",
-            "take cache/terraform",
-            "take cache/work/Session1",
-            "cover cache",
+            "mask config",
+            "close config",
+            "mask file database",
+            "mask other",
+            "close other",
+            "open cache/plugins",
+            "open cache/terraform",
+            "open cache/work/Session1",
+            "mask cache",
             "attach read-only 0 cache plugins",
             "attach read-only 1 cache terraform",
             "attach 2 cache work/Session1",
-            "seal cache",
+            "close cache",
         ];
         assert_eq!(steps(sandbox, &root, &["other"]), wanted);
         // Of two daemons with nested directories neither sees those of the other.
@@ -416,8 +416,8 @@ mod tests {
         let place = |wanted: &str| {
             nested.iter().position(|step| step == wanted).unwrap_or_else(|| panic!("{wanted}: {nested:#?}"))
         };
-        assert!(place("cover cache/plugins/nested") < place("take cache/plugins"));
-        assert!(place("take cache/work/Session1") < place("cover "));
+        assert!(place("mask cache/plugins/nested") < place("open cache/plugins"));
+        assert!(place("open cache/work/Session1") < place("mask "));
         assert!(nested.contains(&"attach 2  cache/work/Session1".to_owned()), "{nested:#?}");
     }
 
@@ -440,7 +440,7 @@ mod tests {
         let sandbox_config = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
         let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
         let steps = steps(sandbox_config.for_job(&job, &groups), &root, &["link/other"]);
-        assert_eq!(steps[0], "cover real/other");
+        assert_eq!(steps[0], "mask real/other");
     }
 
     #[test]
@@ -449,5 +449,39 @@ mod tests {
         let found = renamable_ancestors([root.join("a/b/cache")].iter());
         assert!(found.contains(&root.join("a")) && found.contains(&root.join("a/b")), "{found:?}");
         assert!(!found.contains(&root.join("a/b/cache")) && !found.contains(Path::new("/")));
+    }
+
+    #[test]
+    fn remount_keeps_the_restrictions_of_the_mount_below() {
+        let read_only = MountFlags::BIND | MountFlags::RDONLY;
+        assert_eq!(read_only_as(StatVfsMountFlags::empty()), read_only);
+        assert_eq!(read_only_as(StatVfsMountFlags::RDONLY), read_only);
+        let mut all = (StatVfsMountFlags::empty(), read_only);
+        for (now, kept) in [
+            (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+            (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+            (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+            (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+            (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+            (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+        ] {
+            assert_eq!(read_only_as(now), read_only | kept);
+            all = (all.0 | now, all.1 | kept);
+        }
+        assert_eq!(read_only_as(all.0), all.1);
+    }
+
+    #[test]
+    fn service_managers_of_system_and_user_are_masked() {
+        let user = rustix::process::geteuid().as_raw();
+        let found: Vec<PathBuf> = service_managers().collect();
+        for path in [
+            "/run/systemd/private".to_owned(),
+            "/run/dbus/system_bus_socket".to_owned(),
+            format!("/run/user/{user}/bus"),
+            format!("/run/user/{user}/systemd"),
+        ] {
+            assert!(found.contains(&resolve(Path::new(&path))), "{path}: {found:?}");
+        }
     }
 }

@@ -14,3 +14,28 @@ pub fn protect_process() {
         }
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::process::{DumpableBehavior, dumpable_behavior};
+
+    use super::*;
+
+    /// Tells the test that it runs in a process of its own: other tests need a process that is dumpable.
+    const INSIDE: &str = "CODER_TEST_PROTECTED_PROCESS";
+
+    #[test]
+    fn process_is_not_dumpable_afterwards() {
+        if std::env::var_os(INSIDE).is_some() {
+            assert!(matches!(dumpable_behavior().unwrap(), DumpableBehavior::Dumpable));
+            protect_process();
+            assert!(matches!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable));
+            return;
+        }
+        let name = "isolation::protect::tests::process_is_not_dumpable_afterwards";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
+    }
+}
