@@ -10,7 +10,7 @@ use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::key::Sha256Digest;
 use coder_domain::protocol;
 use coder_domain::tags::TagSet;
-use coder_store::daemons::{self, Join};
+use coder_store::daemons::{self, NewDaemon};
 use coder_store::jobs;
 use coder_wire::bytes::ByteStream;
 use coder_wire::extension::Extensions;
@@ -65,7 +65,7 @@ impl Handle {
         builtin: &Builtin,
     ) -> Result<(impl ByteStream + use<>, Extensions), coder_store::Error> {
         let app = &self.app;
-        let join = Join {
+        let join = NewDaemon {
             organization_id: app.default_organization,
             name: name(&host(), builtin.index),
             key_id: KeyId::BUILT_IN,

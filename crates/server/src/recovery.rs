@@ -104,7 +104,7 @@ pub async fn create_administrator(
         return Err(Error::Invalid(format!("{email:?} is no e-mail address")));
     }
     let mut user = create::row(UserId::random(), &email, &username, "", now);
-    user.status = users::Status::Active;
+    user.status = users::UserStatus::Active;
     user.password_hash = Some(hash(password).await?);
     user.site_roles = vec![SiteRole::Owner.as_str().to_owned()];
     transaction!(store, Error, |tx| {

@@ -20,7 +20,7 @@ pub enum From<'a> {
 /// A file that is read from its beginning.
 pub struct Stored {
     store: Store,
-    file: files::Info,
+    file: files::FileInfo,
     position: i64,
     left: i64,
 }
@@ -28,7 +28,7 @@ pub struct Stored {
 impl Stored {
     /// A file that is there.
     #[must_use]
-    pub fn new(store: Store, file: files::Info) -> Self {
+    pub fn new(store: Store, file: files::FileInfo) -> Self {
         let left = file.size_bytes;
         Self { store, file, position: 0, left }
     }
@@ -82,7 +82,7 @@ pub enum Error {
 /// [`Error`]; the work sees a file that ends early then.
 pub async fn read<T: Send + 'static>(
     mut from: From<'_>,
-    file: &files::Info,
+    file: &files::FileInfo,
     work: impl FnOnce(Parts) -> T + Send + 'static,
 ) -> Result<T, Error> {
     let (sender, receiver) = mpsc::channel(1);

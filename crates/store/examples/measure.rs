@@ -16,12 +16,11 @@ use coder_domain::ids::{
 use coder_domain::job::Type;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::NewJob;
-use coder_store::jobs::queue::{self, Taker};
-use coder_store::resources::Resource;
+use coder_store::jobs::queue::{self, WaitingDaemon};
 use coder_store::testing::{self, Database};
-use coder_store::{
-    Config, Document, Error, Store, daemons, files, job_logs, jobs, organizations, resources, transaction,
-};
+use coder_store::workspaces::resources;
+use coder_store::workspaces::resources::Resource;
+use coder_store::{Config, Document, Error, Store, daemons, files, jobs, organizations, transaction};
 use jiff::Timestamp;
 
 const JOBS: usize = 400;
@@ -87,7 +86,7 @@ async fn measure(name: &str, database: Database, durable: bool) {
 }
 
 async fn make_world(store: Store) -> World {
-    let join = |organization_id| daemons::Join {
+    let join = |organization_id| daemons::NewDaemon {
         organization_id,
         name: "d".to_owned(),
         key_id: KeyId::BUILT_IN,
@@ -99,7 +98,7 @@ async fn make_world(store: Store) -> World {
     let now = Timestamp::UNIX_EPOCH;
     let (organization, file, daemon) = transaction!(store, Error, |tx| {
         let organization = organizations::get_default(tx).await?.id;
-        let new = files::New {
+        let new = files::NewFile {
             hash: "x".to_owned(),
             size: 2000,
             created_by: UserId::PREBUILDS,
@@ -154,7 +153,7 @@ async fn run_job(world: &World) {
     let new = new_job(world, &TagSet::untagged());
     transaction!(store, Error, |tx| { jobs::insert(tx, &new, now).await }).unwrap();
     let provisioners = ["terraform".to_owned()];
-    let claim = jobs::Claim {
+    let claim = jobs::ClaimRequest {
         organization_id: *organization,
         provisioners: &provisioners,
         tag_sets: &[1],
@@ -162,10 +161,10 @@ async fn run_job(world: &World) {
         session: None,
     };
     let job = jobs::claim(&mut store.single().await.unwrap(), &claim, now).await.unwrap().unwrap().job;
-    let line = |number: usize| job_logs::NewLine {
+    let line = |number: usize| jobs::logs::NewLine {
         created_at: now,
-        source: job_logs::Source::Provisioner,
-        level: job_logs::Level::Info,
+        source: jobs::logs::Source::Provisioner,
+        level: jobs::logs::Level::Info,
         stage: "Detecting persistent resources".to_owned(),
         output: format!("data.coder_workspace.me: Read complete after 0s [id=line {number}]"),
     };
@@ -173,7 +172,7 @@ async fn run_job(world: &World) {
     for half in 0..2 {
         for _ in 0..2 {
             transaction!(store, Error, |tx| {
-                job_logs::append(tx, job, *daemon, &lines, job_logs::DEFAULT_CAP_BYTES, now).await
+                jobs::logs::append(tx, job, *daemon, &lines, jobs::logs::DEFAULT_CAP_BYTES, now).await
             })
             .unwrap();
         }
@@ -276,26 +275,26 @@ async fn look(name: &str, world: &World, length: usize) -> Vec<Duration> {
     })
     .await;
     let job = &listed[25].job;
-    let taker = Taker {
+    let taker = WaitingDaemon {
         organization_id: *organization,
         provisioners: vec!["terraform".to_owned()],
         tag_sets: (1..=1001).collect(),
     };
     let what = format!("{length} waiting, the place of one among 1000 tag sets");
     let place = timed(name, &what, 200, async || {
-        queue::place(&mut tx, job, std::slice::from_ref(&taker)).await.unwrap();
+        queue::position(&mut tx, job, std::slice::from_ref(&taker)).await.unwrap();
     })
     .await;
     let kinds = ["terraform".to_owned()];
     let wanted: Vec<i64> = (1..=1001).collect();
     timed(name, &format!("{length} waiting, the fair place of one among 1000 tag sets"), 50, async || {
-        queue::fair_place(&mut tx, job, &kinds, &wanted).await.unwrap();
+        queue::fair_position(&mut tx, job, &kinds, &wanted).await.unwrap();
     })
     .await;
     drop(tx);
     let mut claims = Vec::new();
     for tag_sets in [&wanted[500..501], &wanted[..]] {
-        let claim = jobs::Claim {
+        let claim = jobs::ClaimRequest {
             organization_id: *organization,
             provisioners: &kinds,
             tag_sets,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::{Statement, Tx, sql, statements, values};
-use crate::{Result, Store, job_logs, jobs, tag_sets};
+use crate::{Result, Store, jobs, tag_sets};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ async fn check_logs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
             let (job, first, last): (String, i64, i64) =
                 (row.get("id")?, row.get("first_id")?, row.get("last_id")?);
             let bytes: i64 = row.get("output_bytes")?;
-            let detail = match job_logs::unpack(row) {
+            let detail = match jobs::logs::unpack(row) {
                 Ok(lines) => {
                     let count = i64::try_from(lines.len()).unwrap_or(i64::MAX);
                     let ids = count == last - first + 1;
@@ -232,7 +232,7 @@ async fn check_logs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
 }
 
 async fn check_tags(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
-    for row in tx.fetch(&tag_sets::SINCE_TEXT, values![0_i64]).await? {
+    for row in tx.fetch(&tag_sets::LIST_SINCE_TEXT, values![0_i64]).await? {
         let text: String = row.get("tags")?;
         let canonical = serde_json::from_str::<BTreeMap<String, String>>(&text)
             .is_ok_and(|map| serde_json::to_string(&map).is_ok_and(|again| again == text));
@@ -247,7 +247,7 @@ async fn check_tags(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
 async fn check_jobs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
     let mut after = String::new();
     loop {
-        let rows = tx.fetch(&jobs::PAGE_BY_ID, values![after, PAGE]).await?;
+        let rows = tx.fetch(&jobs::job::PAGE_BY_ID, values![after, PAGE]).await?;
         for row in &rows {
             after = row.get("id")?;
             if let Err(error) = jobs::Job::from_row(row) {

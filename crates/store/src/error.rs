@@ -1,7 +1,10 @@
-//! The one error of this crate: callers match on its kind; driver errors are sources and stay inside `engine/`.
+//! The one error of this crate. Callers match on its kind; driver errors are sources and stay inside `engine/`.
 
-/// What a driver said.
-pub type Source = Box<dyn std::error::Error + Send + Sync>;
+/// The error of a driver.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong with the database.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +25,7 @@ pub enum Error {
     },
     /// A row refers to one that does not exist, or a deleted row is still referred to.
     #[error("a row that this one depends on is missing, or other rows still depend on it")]
-    Reference(#[source] Source),
+    Reference(#[source] BoxError),
     /// The row is no longer in the expected state: another writer was faster. Reread before deciding again.
     #[error("{table} row is no longer in the expected state")]
     Stale {
@@ -45,7 +48,7 @@ pub enum Error {
     #[error(
         "a secret in {table} row {id} is encrypted with the key {key}, which is not configured: add that key to --state-encryption-keys, after the first"
     )]
-    Locked {
+    RowKeyMissing {
         /// The table.
         table: &'static str,
         /// The row's id.
@@ -57,7 +60,7 @@ pub enum Error {
     #[error(
         "secrets in this database are encrypted with the key {key}, which is not configured: add that key to --state-encryption-keys (CODER_STATE_ENCRYPTION_KEYS), after the first"
     )]
-    KeyMissing {
+    EncryptionKeyMissing {
         /// The key's id, by which it is known; not the key.
         key: String,
     },
@@ -68,16 +71,16 @@ pub enum Error {
         what: &'static str,
         /// Why, when the driver said so.
         #[source]
-        source: Option<Source>,
+        source: Option<BoxError>,
     },
     /// Nothing more can be stored until somebody makes room; reading goes on.
     #[error("the database cannot be written, its disk is full: make room on it")]
-    Full(#[source] Source),
+    DiskFull(#[source] BoxError),
     /// The database was written by a newer release.
     #[error(
         "the database has schema version {found}, this release knows {known}: start a release at least as new as the one that wrote it"
     )]
-    Newer {
+    SchemaTooNew {
         /// The version in the database.
         found: i64,
         /// The newest version this binary has.
@@ -87,12 +90,12 @@ pub enum Error {
     #[error(
         "there is no Coder database there: check --data-dir or --postgres-url; `coder server` makes a new one"
     )]
-    Missing,
+    DatabaseMissing,
     /// The database was written by an older release and is not changed by merely looking at it.
     #[error(
         "the database has schema version {found}, this release needs {known}: start `coder server` of this release once, which brings it up to date"
     )]
-    Older {
+    SchemaTooOld {
         /// The version in the database.
         found: i64,
         /// The newest version this binary has.
@@ -100,7 +103,7 @@ pub enum Error {
     },
     /// An applied migration is not the one embedded here.
     #[error("migration {version} was changed after it was applied: install an unmodified release")]
-    Changed {
+    MigrationChanged {
         /// The migration's number.
         version: i64,
     },
@@ -114,7 +117,7 @@ pub enum Error {
         statement: &'static str,
         /// The driver's error.
         #[source]
-        source: Source,
+        source: BoxError,
     },
 }
 
@@ -122,7 +125,7 @@ impl Error {
     /// Whether the same call may succeed when it is tried again later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Full(_))
+        matches!(self, Self::Unavailable { .. } | Self::DiskFull(_))
     }
 
     /// Whether a unique index of `table` that ends in `column` refused the row.

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::Result;
+use crate::encryption::keys::Owner;
 use crate::engine::{Row, Tx, Value, record, sql, statements, values};
-use crate::state_keys::Owner;
 
 record! {
     /// What is known of a file, without its content.
-    pub struct Info {
+    pub struct FileInfo {
         /// Id.
         pub id: FileId,
         /// SHA-256 of the content in hexadecimal digits.
@@ -31,11 +31,11 @@ record! {
 }
 
 /// Bytes that one row keeps; a longer file has parts of this length in `file_parts`.
-pub const PART: usize = 256 << 10;
+pub const PART_BYTES: usize = 256 << 10;
 
 /// A file that is about to be stored.
 #[derive(Clone, Debug)]
-pub struct New {
+pub struct NewFile {
     /// [`hash`] of the content.
     pub hash: String,
     /// Length of the content.
@@ -89,18 +89,18 @@ pub fn hash(data: &[u8]) -> String {
 /// When the database fails, and when the content cannot be read or is not as long as it should be.
 pub async fn insert(
     tx: &mut Tx,
-    new: &New,
+    new: &NewFile,
     content: &mut (dyn Read + Send),
     now: Timestamp,
-) -> Result<(Info, bool)> {
+) -> Result<(FileInfo, bool)> {
     let size = i64::try_from(new.size).map_err(|_| unreadable("a file is too long", None))?;
-    let is_long = new.size > PART as u64;
+    let is_long = new.size > PART_BYTES as u64;
     let data = if is_long { Vec::new() } else { read_part(content, new.size)? };
     let id = FileId::random();
     let row = values![id, new.hash, new.created_by, new.mimetype.to_owned(), size, now, is_long];
     let data = tx.sealed("files", "data", &id.to_string(), Value::Bytes(data));
     let row = row.into_iter().chain([data]).collect();
-    let info = Info::from_row(&tx.fetch_one(&INSERT, row).await?)?;
+    let info = FileInfo::from_row(&tx.fetch_one(&INSERT, row).await?)?;
     let is_new = info.id == id;
     if is_new && is_long {
         let mut left = new.size;
@@ -108,7 +108,7 @@ pub async fn insert(
             if left == 0 {
                 break;
             }
-            let part = read_part(content, left.min(PART as u64))?;
+            let part = read_part(content, left.min(PART_BYTES as u64))?;
             left -= part.len() as u64;
             let part_id = format!("{id}/{position}");
             let part = tx.sealed("file_parts", "data", &part_id, Value::Bytes(part));
@@ -120,7 +120,7 @@ pub async fn insert(
 }
 
 fn read_part(content: &mut dyn Read, size: u64) -> Result<Vec<u8>> {
-    let mut part = vec![0; usize::try_from(size).unwrap_or(usize::MAX).min(PART)];
+    let mut part = vec![0; usize::try_from(size).unwrap_or(usize::MAX).min(PART_BYTES)];
     content
         .read_exact(&mut part)
         .map_err(|error| unreadable("a file to be stored cannot be read", Some(error)))?;
@@ -135,34 +135,34 @@ fn unreadable(what: &'static str, error: Option<std::io::Error>) -> crate::Error
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn touch(tx: &mut Tx, hash: &str, created_by: UserId, now: Timestamp) -> Result<Option<Info>> {
+pub async fn touch(tx: &mut Tx, hash: &str, created_by: UserId, now: Timestamp) -> Result<Option<FileInfo>> {
     let row = tx.fetch_opt(&TOUCH, values![hash.to_owned(), created_by, now]).await?;
-    row.as_ref().map(Info::from_row).transpose()
+    row.as_ref().map(FileInfo::from_row).transpose()
 }
 
 /// By id, without the content.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn find(tx: &mut Tx, id: FileId) -> Result<Option<Info>> {
-    tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Info::from_row).transpose()
+pub async fn find(tx: &mut Tx, id: FileId) -> Result<Option<FileInfo>> {
+    tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(FileInfo::from_row).transpose()
 }
 
-/// The part of a content that begins at `position` times [`PART`]; the last one is shorter.
+/// The part of a content that begins at `position` times [`PART_BYTES`]; the last one is shorter.
 ///
 /// # Errors
 /// [`crate::Error::NotFound`], also where the content has ended.
-pub async fn get_part(tx: &mut Tx, file: &Info, position: i64) -> Result<Vec<u8>> {
+pub async fn get_part(tx: &mut Tx, file: &FileInfo, position: i64) -> Result<Vec<u8>> {
     if file.in_parts {
         return read_data(&tx.fetch_one(&PART_DATA, values![file.id, position]).await?);
     }
     // Long files of earlier releases are in one row.
     let mut data = read_data(&tx.fetch_one(&DATA, values![file.id]).await?)?;
-    let begin = usize::try_from(position).unwrap_or(usize::MAX).saturating_mul(PART);
+    let begin = usize::try_from(position).unwrap_or(usize::MAX).saturating_mul(PART_BYTES);
     if begin > 0 && begin >= data.len() || position < 0 {
         return Err(crate::Error::NotFound { table: "files" });
     }
-    data.truncate(begin + PART);
+    data.truncate(begin + PART_BYTES);
     Ok(data.split_off(begin))
 }
 
@@ -208,7 +208,7 @@ pub async fn unreferenced_bytes(tx: &mut Tx, created_by: UserId, since: Timestam
 
 /// What a pass of the purge did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Purged {
+pub struct PurgeProgress {
     /// Files that are gone.
     pub removed: u64,
     /// Where the next pass goes on; none at the end of all files.
@@ -221,7 +221,12 @@ pub struct Purged {
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn purge(tx: &mut Tx, after: Option<FileId>, limit: i64, before: Timestamp) -> Result<Purged> {
+pub async fn purge(
+    tx: &mut Tx,
+    after: Option<FileId>,
+    limit: i64,
+    before: Timestamp,
+) -> Result<PurgeProgress> {
     let rows = tx.fetch(&PURGEABLE, values![after.unwrap_or(FileId::NIL), limit, before]).await?;
     let full = i64::try_from(rows.len()).unwrap_or(i64::MAX) >= limit;
     let (mut removed, mut last) = (0, None);
@@ -237,5 +242,5 @@ pub async fn purge(tx: &mut Tx, after: Option<FileId>, limit: i64, before: Times
             };
         }
     }
-    Ok(Purged { removed, next: last.filter(|_| full) })
+    Ok(PurgeProgress { removed, next: last.filter(|_| full) })
 }

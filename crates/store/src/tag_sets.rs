@@ -11,7 +11,7 @@ pub type TagSetId = i64;
 
 record! {
     /// An interned set.
-    pub struct Interned {
+    pub struct InternedTagSet {
         /// Its id.
         pub id: TagSetId,
         /// The set.
@@ -23,9 +23,9 @@ statements! { "tag_sets";
     FIND = sql("select id from tag_sets where tags = $1");
     INSERT = sql("insert into tag_sets (id, tags) select coalesce(max(id), 0) + 1, $1 from tag_sets where true
         on conflict do nothing returning id");
-    SINCE = sql("select id, tags from tag_sets where id > $1 order by id").class(crate::engine::Class::Claim);
+    LIST_SINCE = sql("select id, tags from tag_sets where id > $1 order by id").purpose(crate::engine::Purpose::Claim);
     /// For the check, which must also see what cannot be read.
-    SINCE_TEXT = sql("select id as number, tags from tag_sets where id > $1 order by id");
+    LIST_SINCE_TEXT = sql("select id as number, tags from tag_sets where id > $1 order by id");
 }
 
 /// How often an insertion is tried again because somebody else took the next id.
@@ -52,6 +52,6 @@ pub async fn intern(tx: &mut Tx, tags: &TagSet) -> Result<TagSetId> {
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-pub async fn since(tx: &mut Tx, last: TagSetId) -> Result<Vec<Interned>> {
-    tx.fetch(&SINCE, values![last]).await?.iter().map(Interned::from_row).collect()
+pub async fn list_since(tx: &mut Tx, last: TagSetId) -> Result<Vec<InternedTagSet>> {
+    tx.fetch(&LIST_SINCE, values![last]).await?.iter().map(InternedTagSet::from_row).collect()
 }

@@ -11,7 +11,7 @@ const ATTEMPTS: u32 = 5;
 
 /// Ends one run of a transaction: commits or undoes. `None` means that it should be run again.
 #[doc(hidden)]
-pub async fn settle<T, E: From<Error>>(
+pub async fn finish_attempt<T, E: From<Error>>(
     mut tx: Tx,
     outcome: std::result::Result<T, E>,
     attempt: &mut u32,
@@ -51,7 +51,7 @@ macro_rules! transaction {
                 let $tx = &mut open;
                 async { $body }.await
             };
-            if let Some(done) = $crate::settle(open, outcome, &mut attempt).await {
+            if let Some(done) = $crate::finish_attempt(open, outcome, &mut attempt).await {
                 break done;
             }
         }

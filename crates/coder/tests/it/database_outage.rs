@@ -64,7 +64,7 @@ fn postgres_goes_away_for_long_and_comes_back() {
     let seconds = std::env::var(VARIABLE).map_or(SECONDS, |text| text.parse().unwrap());
     let outage = Duration::from_secs(seconds);
     let runtime = runtime();
-    let Some(postgres) = runtime.block_on(testing::Server::start()) else { return };
+    let Some(postgres) = runtime.block_on(testing::PostgresServer::start()) else { return };
     let database = runtime.block_on(postgres.database());
     let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
     let mut home = Home::new();

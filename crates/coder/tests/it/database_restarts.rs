@@ -95,7 +95,7 @@ async fn work(daemon: FakeDaemon, stop: CancellationToken) -> usize {
 fn postgres_restarts_under_load() {
     coder_requirements::require!(Terraform);
     let runtime = runtime();
-    let Some(postgres) = runtime.block_on(testing::Server::start()) else { return };
+    let Some(postgres) = runtime.block_on(testing::PostgresServer::start()) else { return };
     let database = runtime.block_on(postgres.database());
     let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
     let mut home = Home::new();

@@ -7,8 +7,8 @@ use coder_domain::Timestamp;
 use coder_domain::key::ApiToken;
 use coder_domain::rbac::{Scopes, Subject};
 use coder_domain::secret::Secret;
-use coder_store::sessions::{self, Session};
-use coder_store::users::{self, LoginType, Status};
+use coder_store::sessions::{self, UserSession};
+use coder_store::users::{self, LoginType, UserStatus};
 use coder_store::{tokens, transaction};
 use http::{HeaderMap, Uri, header};
 use jiff::SignedDuration;
@@ -107,7 +107,7 @@ pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin)
     if session.key.expires_at <= now {
         return Err(signed_out(&format!("The token expired at {}.", session.key.expires_at)));
     }
-    if session.user.status == Status::Suspended || session.user.is_system {
+    if session.user.status == UserStatus::Suspended || session.user.is_system {
         return Err(Error::unauthorized(
             "User is not active (status = \"suspended\"). Contact an admin to reactivate your account.",
         ));
@@ -135,17 +135,17 @@ pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin)
 /// Writes down that the token was used and pushes its end forward, at most hourly (scheduling-and-auth TOK-5, TOK-7).
 async fn note_use(
     app: &App,
-    mut session: Session,
+    mut session: UserSession,
     origin: &Origin,
     now: Timestamp,
-) -> Result<Session, Error> {
+) -> Result<UserSession, Error> {
     let hour = SignedDuration::from_hours(1);
     let key = &mut session.key;
     let stale = now.duration_since(key.last_used_at) >= hour;
     let slides = app.config.sessions.refresh_expiry && key.login_type != LoginType::Token;
     let extended = key.extended(now);
     let extend = slides && extended.duration_since(key.expires_at) >= hour;
-    let dormant = session.user.status == Status::Dormant;
+    let dormant = session.user.status == UserStatus::Dormant;
     if !(stale || extend || dormant) {
         return Ok(session);
     }
@@ -171,7 +171,7 @@ async fn note_use(
         Ok(())
     })?;
     if dormant {
-        session.user.status = Status::Active;
+        session.user.status = UserStatus::Active;
     }
     session.user.last_seen_at = Some(now);
     Ok(session)

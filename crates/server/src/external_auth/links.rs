@@ -3,7 +3,7 @@
 use coder_domain::Timestamp;
 use coder_domain::external_auth::Provider;
 use coder_domain::ids::UserId;
-use coder_store::external_auth_links::{self as links, Link, Tokens};
+use coder_store::external_auth_links::{self as links, ExternalAuthLink, OAuthTokens};
 use jiff::SignedDuration;
 
 use super::oauth_client::{Error, Grant};
@@ -32,9 +32,13 @@ pub async fn connect(
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn known(app: &App, user: UserId, provider: &str) -> Result<Option<Link>, coder_store::Error> {
+pub async fn known(
+    app: &App,
+    user: UserId,
+    provider: &str,
+) -> Result<Option<ExternalAuthLink>, coder_store::Error> {
     match links::find(&mut app.store.reader().await?, user, provider).await {
-        Err(error @ (coder_store::Error::Locked { .. } | coder_store::Error::Corrupt { .. })) => {
+        Err(error @ (coder_store::Error::RowKeyMissing { .. } | coder_store::Error::Corrupt { .. })) => {
             tracing::warn!(%user, provider, %error, "a connected account cannot be read");
             Ok(None)
         }
@@ -58,7 +62,7 @@ pub async fn token(
     app: &App,
     user: UserId,
     provider: &Provider,
-) -> Result<Result<Option<Link>, Error>, coder_store::Error> {
+) -> Result<Result<Option<ExternalAuthLink>, Error>, coder_store::Error> {
     let Some(mut link) = known(app, user, &provider.id).await? else { return Ok(Ok(None)) };
     let Some((_, talk)) = app.accounts.find(&provider.id) else { return Ok(Ok(None)) };
     if ends_before(&link, app.now(), MARGIN) && can_refresh(&link, provider) {
@@ -87,25 +91,29 @@ pub async fn token(
     Ok(Ok(works.then_some(link)))
 }
 
-async fn refreshed(app: &App, link: Link, grant: Grant) -> Result<Link, coder_store::Error> {
+async fn refreshed(
+    app: &App,
+    link: ExternalAuthLink,
+    grant: Grant,
+) -> Result<ExternalAuthLink, coder_store::Error> {
     let now = app.now();
     let tokens = tokens(grant, now);
     if links::update_refreshed(&mut app.store.single().await?, &link, &tokens, now).await? {
-        return Ok(Link { tokens, ..link });
+        return Ok(ExternalAuthLink { tokens, ..link });
     }
     // It was connected anew meanwhile, or by another server.
     Ok(known(app, link.user_id, &link.provider_id).await?.unwrap_or(link))
 }
 
-fn tokens(grant: Grant, now: Timestamp) -> Tokens {
+fn tokens(grant: Grant, now: Timestamp) -> OAuthTokens {
     let ends = |seconds: i64| now.checked_add(SignedDuration::from_secs(seconds.min(LONGEST))).ok();
-    Tokens { access: grant.access, refresh: grant.refresh, expires_at: grant.lifetime.and_then(ends) }
+    OAuthTokens { access: grant.access, refresh: grant.refresh, expires_at: grant.lifetime.and_then(ends) }
 }
 
-fn ends_before(link: &Link, now: Timestamp, margin: SignedDuration) -> bool {
+fn ends_before(link: &ExternalAuthLink, now: Timestamp, margin: SignedDuration) -> bool {
     link.tokens.expires_at.is_some_and(|end| end.duration_since(now) <= margin)
 }
 
-fn can_refresh(link: &Link, provider: &Provider) -> bool {
+fn can_refresh(link: &ExternalAuthLink, provider: &Provider) -> bool {
     !provider.no_refresh && link.refresh_failure.is_empty() && !link.tokens.refresh.expose().is_empty()
 }

@@ -142,7 +142,7 @@ impl From<coder_store::Error> for Error {
                     "The database does not answer, try again in a moment.",
                 )
             },
-            E::Full(_) => Self {
+            E::DiskFull(_) => Self {
                 source: Some(error.into()),
                 ..Self::new(
                     StatusCode::INSUFFICIENT_STORAGE,
@@ -150,7 +150,7 @@ impl From<coder_store::Error> for Error {
                 )
             },
             // Administrators need the key's name, and it is no secret.
-            E::Locked { .. } => {
+            E::RowKeyMissing { .. } => {
                 let detail = error.to_string();
                 Self::internal("The workspace's state cannot be read.", error).detail(detail)
             }

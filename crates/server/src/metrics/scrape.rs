@@ -7,7 +7,7 @@ use coder_domain::Timestamp;
 use coder_domain::ids::OrganizationId;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::backlog::{self, Backlog};
-use coder_store::{Error, daemon_facts, organizations, users};
+use coder_store::{Error, daemons, organizations, users};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
@@ -87,7 +87,7 @@ async fn now(app: &App) -> Result<Registry, Error> {
     let organizations = organizations::list(&mut tx).await?;
     let seen = seen_within(app, STALE_AFTER);
     for organization in &organizations {
-        for daemon in daemon_facts::list(&mut tx, organization.id, DAEMONS).await? {
+        for daemon in daemons::facts::list(&mut tx, organization.id, DAEMONS).await? {
             let has_left = daemon.left_at.is_some() && daemon.busy == 0;
             let is_seen = seen.has(daemon.id, daemon.last_seen_at, daemon.left_at, &daemon.server);
             if has_left || !is_seen || daemon.revoked_at.is_some() {
@@ -104,9 +104,9 @@ async fn now(app: &App) -> Result<Registry, Error> {
     }
     let mut counts = Vec::new();
     for (status, word) in [
-        (users::Status::Active, "active"),
-        (users::Status::Dormant, "dormant"),
-        (users::Status::Suspended, "suspended"),
+        (users::UserStatus::Active, "active"),
+        (users::UserStatus::Dormant, "dormant"),
+        (users::UserStatus::Suspended, "suspended"),
     ] {
         let filter = users::Filter { status: Some(vec![status]), ..users::Filter::default() };
         counts.push((word, users::count(&mut tx, &filter).await?));

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use coder_domain::Timestamp;
-use coder_store::census::{self, LatestBuilds};
+use coder_store::counts::{self, LatestBuilds};
 use coder_store::{Error, Tx};
 use jiff::SignedDuration;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -60,9 +60,9 @@ impl Census {
                 let hour = now.checked_sub(SignedDuration::from_hours(1)).unwrap_or(now);
                 let counted = Counted {
                     at: now,
-                    by_status: census::workspaces_by_status(tx).await?,
-                    latest: census::latest_builds(tx, GROUPS).await?,
-                    active_users: census::active_users(tx, hour).await?,
+                    by_status: counts::workspaces_by_status(tx).await?,
+                    latest: counts::latest_builds(tx, GROUPS).await?,
+                    active_users: counts::active_users(tx, hour).await?,
                 };
                 *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted.clone());
                 counted

@@ -11,8 +11,8 @@ use coder_api::versions::CreateDryRunRequest;
 use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::job::Type;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::jobs::{self as store, Job, NewJob, queue::Place};
-use coder_store::versions::Version;
+use coder_store::jobs::{self as store, Job, NewJob, queue::QueuePosition};
+use coder_store::templates::versions::Version;
 use coder_store::{Document, Tx, templates, transaction};
 use http::StatusCode;
 use serde_json::json;
@@ -84,7 +84,7 @@ pub async fn create(
         event(&version, job.id).status(StatusCode::CREATED).by(tx, &caller, now).await
     })?;
     announce::job_waiting(&app, &job);
-    Ok(body::Created(jobs::view(&versions::create::waiting(job, now), Place::default())))
+    Ok(body::Created(jobs::view(&versions::create::waiting(job, now), QueuePosition::default())))
 }
 
 /// A dry run leaves nothing behind; the log says with which version it ran.

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use coder_api::jobs::{Program, ProvisionerJob, ProvisionerJobInput, ProvisionerJobMetadata};
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
-use coder_store::jobs::queue::{self, Place, Taker};
+use coder_store::jobs::queue::{self, QueuePosition, WaitingDaemon};
 use coder_store::jobs::{self, Job};
 use coder_store::{Tx, transaction};
 
@@ -17,7 +17,7 @@ use crate::http::{Caller, Error, Result};
 use crate::provisioning::rescue::cancel;
 
 /// A job on the wire, without the fields that only the jobs endpoints fill (http-api 11).
-pub fn view(job: &Job, place: Place) -> ProvisionerJob {
+pub fn view(job: &Job, place: QueuePosition) -> ProvisionerJob {
     ProvisionerJob {
         id: job.id,
         created_at: job.created_at,
@@ -50,7 +50,7 @@ pub fn view(job: &Job, place: Place) -> ProvisionerJob {
 }
 
 /// Where waiting jobs stand among what the connected daemons could take; jobs that do not wait are missing.
-pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<JobId, Place>> {
+pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<JobId, QueuePosition>> {
     let waiting: Vec<_> = jobs.iter().filter(|job| job.status() == Status::Pending).collect();
     if waiting.is_empty() {
         return Ok(HashMap::new());
@@ -61,18 +61,18 @@ pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<Job
         if let Entry::Vacant(unknown) = takers.entry(kind) {
             unknown.insert(able(app, tx, job).await?);
         }
-        places.insert(job.id, queue::place(tx, job, &takers[&kind]).await?);
+        places.insert(job.id, queue::position(tx, job, &takers[&kind]).await?);
     }
     Ok(places)
 }
 
 /// The daemons that could take a job and are online, alike ones once.
-async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<Taker>> {
+async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<WaitingDaemon>> {
     let mut takers = Vec::new();
     for alike in matched::able(app, tx, &matched::demand(job), app.now()).await? {
         if alike.online > 0 {
             let tag_sets = app.scheduler.tag_sets().satisfied_by(tx, &alike.tags).await?;
-            takers.push(Taker {
+            takers.push(WaitingDaemon {
                 organization_id: job.organization_id,
                 provisioners: alike.provisioners,
                 tag_sets: tag_sets.into_iter().collect(),
@@ -89,7 +89,7 @@ pub async fn view_with_place(app: &App, tx: &mut Tx, job: &Job) -> Result<Provis
 }
 
 /// In which state a job must be for a cancel to be right.
-pub use coder_store::jobs::Expected;
+pub use coder_store::jobs::ExpectedStatus;
 
 /// Cancels a job, and says why not otherwise (scheduling-and-auth 3.5). One statement decides against a daemon that
 /// takes the job at the same moment; the entry of the audit log belongs to it.
@@ -97,7 +97,7 @@ pub async fn cancel(
     app: &App,
     caller: &Caller,
     id: JobId,
-    expected: Option<Expected>,
+    expected: Option<ExpectedStatus>,
     event: Event,
 ) -> Result<()> {
     let now = app.now();

@@ -3,7 +3,7 @@
 use coder_api::daemons::MatchedProvisioners;
 use coder_domain::Timestamp;
 use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
-use coder_store::daemons::Alike;
+use coder_store::daemons::MatchedDaemons;
 use coder_store::jobs::Job;
 use coder_store::{Tx, daemons};
 
@@ -28,13 +28,18 @@ pub async fn count(
 }
 
 /// The daemons that match `demand`, those that can run the same jobs together.
-pub async fn able(app: &App, tx: &mut Tx, demand: &JobRequirements<'_>, at: Timestamp) -> Result<Vec<Alike>> {
+pub async fn able(
+    app: &App,
+    tx: &mut Tx,
+    demand: &JobRequirements<'_>,
+    at: Timestamp,
+) -> Result<Vec<MatchedDaemons>> {
     let seen = seen_within_of(app, at, STALE_AFTER);
     let (tag_sets, known) = app.scheduler.tag_sets().known_to_satisfy(demand.tags);
-    let (mut alike, newest) = daemons::list_alike(tx, demand.organization, &tag_sets, &seen).await?;
+    let (mut alike, newest) = daemons::list_matched(tx, demand.organization, &tag_sets, &seen).await?;
     if newest > known {
         let tag_sets = app.scheduler.tag_sets().that_satisfy(tx, demand.tags).await?;
-        (alike, _) = daemons::list_alike(tx, demand.organization, &tag_sets, &seen).await?;
+        (alike, _) = daemons::list_matched(tx, demand.organization, &tag_sets, &seen).await?;
     }
     alike.retain(|alike| {
         let organization = demand.organization;

@@ -8,7 +8,8 @@ use coder_api::resources::{
 };
 use coder_domain::Timestamp;
 use coder_domain::ids::{AgentId, JobId, ResourceId};
-use coder_store::{Tx, agents, resources};
+use coder_store::Tx;
+use coder_store::workspaces::{agents, resources};
 use jiff::SignedDuration;
 
 use crate::context::App;

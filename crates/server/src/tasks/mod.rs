@@ -14,7 +14,7 @@ mod unserved;
 use std::time::Duration;
 
 use coder_store::encryption;
-use coder_store::state_rotation::Rotated;
+use coder_store::encryption::rotation::RotationReport;
 
 use crate::context::App;
 use crate::provisioning::credentials::revoke;
@@ -56,7 +56,7 @@ async fn encrypt_older(app: &App) {
         };
         match done {
             Ok(None) => return,
-            Ok(Some(Rotated { changed, total })) => {
+            Ok(Some(RotationReport { changed, total })) => {
                 return tracing::info!(
                     changed,
                     total,

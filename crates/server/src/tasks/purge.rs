@@ -1,7 +1,8 @@
 //! Removes what nobody needs any more: rows of daemons long gone (DAE-6), expired tokens (TOK-9), deleted keys, and
 //! journals of jobs that ended long ago, and what servers told each other.
 
-use coder_store::{changes, daemons, job_uploads, journals, keys, tokens};
+use coder_store::jobs::{self, journals};
+use coder_store::{changes, daemons, keys, tokens};
 use jiff::SignedDuration;
 
 use super::driver::Task;
@@ -29,7 +30,7 @@ impl Task for Purge {
         let tokens = tokens::purge(&mut tx, before, TOKENS).await?;
         let journals = journals::purge(&mut tx, before).await?;
         let keys = keys::purge(&mut tx, before).await?;
-        job_uploads::purge(&mut tx, before).await?;
+        jobs::uploads::purge(&mut tx, before).await?;
         if app.store.is_postgres()
             && let Ok(before) = app.now().checked_sub(TOLD)
         {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::job::Status;
-use coder_store::notifications::{Channel, LONGEST, Listener, Notifier};
+use coder_store::notifications::{Channel, Listener, MAX_PAYLOAD_BYTES, Notifier};
 use coder_store::{Error, daemons, jobs, keys};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
@@ -87,8 +87,8 @@ async fn speak(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error
                 }
             }
         }
-        for message in hint::write(own, hints, LONGEST) {
-            if let Err(error) = notifier.say(&message).await {
+        for message in hint::write(own, hints, MAX_PAYLOAD_BYTES) {
+            if let Err(error) = notifier.notify(&message).await {
                 outbox.failed();
                 return Err(error);
             }

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use coder_domain::ids::{JobId, PresetId};
-use coder_store::version_details::{self, Parameter, ParameterOption, Preset};
+use coder_store::templates::version_details::{self, Parameter, ParameterOption, Preset};
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, TestServer, on_both_engines, tar};

@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use coder_domain::external_auth;
 use coder_server::Config;
 use coder_server::config::ExternalAuth;
-use coder_store::version_details;
+use coder_store::templates::version_details;
 use http::{HeaderMap, Request, StatusCode};
 use serde_json::{Value, json};
 

@@ -119,7 +119,7 @@ on_both_engines! {
         let data = tar(&[("main.tf", "resource {}")]);
         let (hash, size) = (coder_store::files::hash(&data), data.len() as u64);
         let created_by = coder_server::provisioning::reports::module_files::SYSTEM;
-        let new = coder_store::files::New { hash, size, created_by, mimetype: "application/x-tar" };
+        let new = coder_store::files::NewFile { hash, size, created_by, mimetype: "application/x-tar" };
         let (file, _) = coder_store::files::insert(&mut tx, &new, &mut &data[..], server.app.now()).await.unwrap();
         tx.commit().await.unwrap();
         let request = json!({ "file_id": file.id, "provisioner": "terraform" });

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use coder_domain::ids::DaemonId;
 use coder_domain::tags::TagSet;
 use coder_server::router;
-use coder_store::daemons::{self, Join};
+use coder_store::daemons::{self, NewDaemon};
 use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -67,7 +67,7 @@ async fn things(server: &TestServer, token: &str, organization: &str, prefix: &s
             .await;
     let me = server.get(token, "/api/v2/users/me").await.expect(200);
     let organization = server.get(token, &base).await.expect(200);
-    let join = Join {
+    let join = NewDaemon {
         organization_id: text(&organization["id"]).parse().unwrap(),
         name: format!("{prefix}-daemon"),
         key_id: coder_domain::ids::KeyId::USER_AUTH,

@@ -165,7 +165,7 @@ impl TestServer {
     async fn insert(&self, name: &str, roles: &[&str]) -> String {
         let now = self.clock.now();
         let mut user = create::row(UserId::random(), &format!("{name}@example.com"), name, "", now);
-        user.status = users::Status::Active;
+        user.status = users::UserStatus::Active;
         user.password_hash = Some(Secret::new(PASSWORD_HASH));
         user.site_roles = roles.iter().map(|role| (*role).to_owned()).collect();
         let mut tx = self.app.store.begin().await.unwrap();

@@ -76,7 +76,7 @@ on_both_engines! {
         let owner = server.owner().await;
         let content: String = (0..1_000_000_u32).map(|number| char::from(b'a' + (number % 23) as u8)).collect();
         let archive = tar(&[("main.tf", "resource {}"), ("large.txt", &content)]);
-        assert!(archive.len() > 3 * files::PART);
+        assert!(archive.len() > 3 * files::PART_BYTES);
         let uploaded = server.upload(&owner, "application/x-tar", archive.clone()).await.expect(201);
         let id = uploaded["hash"].as_str().unwrap();
         assert_eq!(server.upload(&owner, "application/x-tar", archive.clone()).await.expect(200)["hash"], *id);
@@ -165,7 +165,7 @@ async fn a_long_log_is_one_array() {
     let mut tx = server.app.store.begin().await.unwrap();
     for batch in 0..10 {
         let lines: Vec<_> = (0..100).map(|number| line(100 * batch + number)).collect();
-        coder_store::job_logs::append_system(&mut tx, job, &lines).await.unwrap();
+        jobs::logs::append_system(&mut tx, job, &lines).await.unwrap();
     }
     tx.commit().await.unwrap();
     let path = format!("/api/v2/templateversions/{version}/logs");
@@ -186,8 +186,8 @@ async fn a_long_log_is_one_array() {
     .unwrap();
 }
 
-fn jobs_line(now: coder_domain::Timestamp, output: String) -> coder_store::job_logs::NewLine {
-    use coder_store::job_logs::{Level, NewLine, Source};
+fn jobs_line(now: coder_domain::Timestamp, output: String) -> jobs::logs::NewLine {
+    use coder_store::jobs::logs::{Level, NewLine, Source};
     let stage = "Plan".to_owned();
     NewLine { created_at: now, source: Source::Provisioner, level: Level::Info, stage, output }
 }

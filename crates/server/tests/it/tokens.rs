@@ -26,9 +26,9 @@ on_both_engines! {
             server.advance(12 * 3600);
             server.get(&owner, "/api/v2/users/me").await.expect(200);
         }
-        let before = server.app.store.statements().work;
+        let before = server.app.store.statement_counts().work;
         server.get(&owner, "/api/v2/users/me").await.expect(200);
-        assert_eq!(server.app.store.statements().work - before, 1, "one indexed read, and no write within the hour");
+        assert_eq!(server.app.store.statement_counts().work - before, 1, "one indexed read, and no write within the hour");
     }
 
     async fn tok_6_tokens(server: TestServer) {

@@ -2,7 +2,7 @@
 
 use coder_domain::ids::{FileId, TemplateId, TemplateVersionId};
 use coder_domain::secret::Secret;
-use coder_store::version_details::{self, Parameter, Variable};
+use coder_store::templates::version_details::{self, Parameter, Variable};
 use coder_store::{files, users};
 use serde_json::{Value, json};
 
@@ -209,7 +209,7 @@ data "coder_workspace_tags" "tags" {
         let user = users::find_by_username(&mut tx, "admin").await.unwrap().unwrap();
         let insert = async |tx: &mut coder_store::Tx, mimetype: &'static str, data: Vec<u8>| {
             let (hash, size) = (files::hash(&data), data.len() as u64);
-            let new = files::New { hash, size, created_by: user.id, mimetype };
+            let new = files::NewFile { hash, size, created_by: user.id, mimetype };
             files::insert(tx, &new, &mut &data[..], server.app.now()).await.unwrap().0.id
         };
         let text = insert(&mut tx, "text/plain", b"hello".to_vec()).await;

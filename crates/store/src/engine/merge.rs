@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::statement::Statement;
 use super::value::Value;
@@ -16,7 +18,7 @@ pub(super) struct Part {
     pub(super) statement: &'static Statement,
     pub(super) values: Vec<Value>,
     /// Whether it must change something; otherwise nothing of the whole is done.
-    pub(super) must: bool,
+    pub(super) must_change: bool,
 }
 
 /// Groups parts that may be one statement, in their order.
@@ -47,17 +49,17 @@ fn is_plain_insert(statement: &Statement) -> bool {
     statement.postgres.starts_with("insert") && !statement.postgres.contains("on conflict")
 }
 
-type Key = Vec<(&'static str, bool)>;
+type GroupKey = Vec<(&'static str, bool)>;
 
 /// The texts made so far: as many as there are ways through the code.
 #[derive(Default)]
-pub(super) struct Texts(Mutex<HashMap<Key, Arc<str>>>);
+pub(super) struct MergedTexts(Mutex<HashMap<GroupKey, Arc<str>>>);
 
-impl Texts {
+impl MergedTexts {
     /// The text of a group of at least two.
     pub(super) fn get(&self, group: &[Part]) -> Arc<str> {
-        let key: Key = group.iter().map(|part| (part.statement.name, part.must)).collect();
-        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key: GroupKey = group.iter().map(|part| (part.statement.name, part.must_change)).collect();
+        let mut texts = self.0.lock();
         Arc::clone(texts.entry(key).or_insert_with(|| text(group).into()))
     }
 }
@@ -76,7 +78,7 @@ fn text(group: &[Part]) -> String {
             .expect("a text takes any text");
         let between = if index == 0 { "select" } else { "," };
         let count = format!("(select count(*) from part_{index})");
-        let count = if part.must {
+        let count = if part.must_change {
             format!("cast(case when {count} > 0 then '1' else '{UNCHANGED} {index}' end as bigint)")
         } else {
             count
@@ -133,8 +135,8 @@ mod tests {
     const OTHER: Statement =
         Statement::new("others", "others.END", sql("delete from others where id = $1 or id = $2"));
 
-    fn part(statement: &'static Statement, must: bool) -> Part {
-        Part { statement, values: values![1_i64, 2_i64], must }
+    fn part(statement: &'static Statement, must_change: bool) -> Part {
+        Part { statement, values: values![1_i64, 2_i64], must_change }
     }
 
     #[test]

@@ -9,13 +9,14 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
-use super::lane::{Lane, Lease};
-use super::merge::{Part, Texts, unchanged};
+use super::bind;
+use super::failure::Failure;
+use super::merge::{MergedTexts, Part, unchanged};
+use super::pool::{ConnectionPool, PooledConnection};
 use super::statement::Statement;
 use super::value::Value;
-use super::{Failure, bind};
+use crate::config::{Config, MIN_CONNECTIONS};
 use crate::error::Error;
-use crate::{Config, LEAST_CONNECTIONS};
 
 /// A connection that was idle longer is asked whether it still lives before it is trusted with work.
 const TRUSTED_IDLE: Duration = Duration::from_millis(500);
@@ -30,13 +31,13 @@ const NOT_A_NUMBER: &str = "22P02";
 
 type Transactions = <sqlx::Postgres as sqlx::Database>::TransactionManager;
 
-pub(crate) struct Server {
-    lane: Lane<PgConnection>,
+pub(crate) struct PostgresDatabase {
+    pool: ConnectionPool<PgConnection>,
     options: PgConnectOptions,
-    texts: Texts,
+    texts: MergedTexts,
 }
 
-impl Server {
+impl PostgresDatabase {
     pub(crate) fn new(url: &Secret, config: &Config) -> Result<Self, Error> {
         let options = PgConnectOptions::from_str(url.expose()).map_err(|_| {
             Error::Location("the Postgres URL cannot be read: write postgres://user@host/name".into())
@@ -55,21 +56,21 @@ impl Server {
             ])
             .statement_cache_capacity(256)
             .disable_statement_logging();
-        let lane = Lane::new(config.connections.max(LEAST_CONNECTIONS), config.patience);
-        Ok(Self { lane, options, texts: Texts::default() })
+        let pool = ConnectionPool::new(config.connections.max(MIN_CONNECTIONS), config.acquire_timeout);
+        Ok(Self { pool, options, texts: MergedTexts::default() })
     }
 
-    pub(crate) async fn lease(&self) -> Result<Lease<PgConnection>, Error> {
-        let place = self.lane.place().await?;
-        let mut lease = place.lease;
-        if let Some(conn) = lease.get() {
-            if place.idle_for < TRUSTED_IDLE || within(conn.ping()).await.is_ok() {
-                return Ok(lease);
+    pub(crate) async fn acquire(&self) -> Result<PooledConnection<PgConnection>, Error> {
+        let mut pooled = self.pool.acquire().await?;
+        let is_trusted = pooled.idle_for() < TRUSTED_IDLE;
+        if let Some(conn) = pooled.get() {
+            if is_trusted || within(conn.ping()).await.is_ok() {
+                return Ok(pooled);
             }
-            drop(lease.take());
+            drop(pooled.take());
         }
-        lease.put(self.connect().await?);
-        Ok(lease)
+        pooled.put(self.connect().await?);
+        Ok(pooled)
     }
 
     async fn connect(&self) -> Result<PgConnection, Error> {
@@ -81,19 +82,19 @@ impl Server {
         }
     }
 
-    /// How to open a connection beside those of the lane.
+    /// How to open a connection outside of the pool.
     pub(crate) fn options(&self) -> &PgConnectOptions {
         &self.options
     }
 
     pub(super) async fn fetch(
         &self,
-        lease: &mut Lease<PgConnection>,
+        pooled: &mut PooledConnection<PgConnection>,
         repeatable: bool,
         statement: &Statement,
         values: Vec<Value>,
     ) -> Result<Vec<PgRow>, Failure> {
-        let conn = lease.get().ok_or_else(gone)?;
+        let conn = pooled.get().ok_or_else(lost)?;
         let spare = repeatable.then(|| values.clone());
         let first = within(bind::query(statement.postgres, values).fetch_all(conn)).await;
         let error = match first {
@@ -103,25 +104,25 @@ impl Server {
         if !is_broken(&error) {
             return Err(classify(statement.name, error));
         }
-        drop(lease.take());
+        drop(pooled.take());
         // A read can be repeated; whether anything else was carried out is unknown.
         let Some(values) = spare else { return Err(classify(statement.name, error)) };
-        let conn = lease.put(self.connect().await?);
+        let conn = pooled.put(self.connect().await?);
         let again = within(bind::query(statement.postgres, values).fetch_all(conn)).await;
         again.map_err(|error| classify(statement.name, error))
     }
 
     pub(super) async fn execute(
         &self,
-        lease: &mut Lease<PgConnection>,
+        pooled: &mut PooledConnection<PgConnection>,
         statement: &Statement,
         values: Vec<Value>,
     ) -> Result<u64, Failure> {
-        let conn = lease.get().ok_or_else(gone)?;
+        let conn = pooled.get().ok_or_else(lost)?;
         let done = within(bind::query(statement.postgres, values).execute(conn)).await;
         done.map(|done| done.rows_affected()).map_err(|error| {
             if is_broken(&error) {
-                drop(lease.take());
+                drop(pooled.take());
             }
             classify(statement.name, error)
         })
@@ -130,25 +131,25 @@ impl Server {
     /// Runs a group of statements as one.
     pub(super) async fn run(
         &self,
-        lease: &mut Lease<PgConnection>,
+        pooled: &mut PooledConnection<PgConnection>,
         mut group: Vec<Part>,
     ) -> Result<(), Failure> {
         if let [_] = group.as_slice()
-            && let Some(Part { statement, values, must }) = group.pop()
+            && let Some(Part { statement, values, must_change }) = group.pop()
         {
-            let changed = self.execute(lease, statement, values).await?;
-            return if must && changed == 0 {
+            let changed = self.execute(pooled, statement, values).await?;
+            return if must_change && changed == 0 {
                 Err(Error::Stale { table: statement.table }.into())
             } else {
                 Ok(())
             };
         }
-        let (text, conn) = (self.texts.get(&group), lease.get().ok_or_else(gone)?);
+        let (text, conn) = (self.texts.get(&group), pooled.get().ok_or_else(lost)?);
         let values = group.iter_mut().flat_map(|part| std::mem::take(&mut part.values)).collect();
         let done = within(bind::query(AssertSqlSafe(text), values).execute(conn)).await;
         done.map(|_| ()).map_err(|error| {
             if is_broken(&error) {
-                drop(lease.take());
+                drop(pooled.take());
             }
             let names = |index: usize| group.get(index).map(|part| part.statement);
             match &error {
@@ -164,30 +165,30 @@ impl Server {
     }
 
     /// Begins a transaction; nothing has been changed over this connection yet, so that another one is as good.
-    pub(super) async fn begin(&self, lease: &mut Lease<PgConnection>) -> Result<(), Failure> {
-        let conn = lease.get().ok_or_else(gone)?;
+    pub(super) async fn begin(&self, pooled: &mut PooledConnection<PgConnection>) -> Result<(), Failure> {
+        let conn = pooled.get().ok_or_else(lost)?;
         match within(Transactions::begin(conn, None)).await {
-            Err(error) if is_broken(&error) => drop(lease.take()),
+            Err(error) if is_broken(&error) => drop(pooled.take()),
             other => return other.map_err(|error| classify("begin", error)),
         }
-        let conn = lease.put(self.connect().await?);
+        let conn = pooled.put(self.connect().await?);
         within(Transactions::begin(conn, None)).await.map_err(|error| classify("begin", error))
     }
 
-    pub(super) async fn commit(&self, lease: &mut Lease<PgConnection>) -> Result<(), Failure> {
-        let conn = lease.get().ok_or_else(gone)?;
+    pub(super) async fn commit(&self, pooled: &mut PooledConnection<PgConnection>) -> Result<(), Failure> {
+        let conn = pooled.get().ok_or_else(lost)?;
         within(Transactions::commit(conn)).await.map_err(|error| classify("commit", error))
     }
 
-    pub(super) async fn rollback(&self, lease: &mut Lease<PgConnection>) -> bool {
-        match lease.get() {
+    pub(super) async fn rollback(&self, pooled: &mut PooledConnection<PgConnection>) -> bool {
+        match pooled.get() {
             Some(conn) => within(Transactions::rollback(conn)).await.is_ok(),
             None => false,
         }
     }
 
     pub(crate) async fn close(&self) {
-        for conn in self.lane.close() {
+        for conn in self.pool.close() {
             if let Err(error) = conn.close().await {
                 tracing::debug!(%error, "a Postgres connection did not close cleanly");
             }
@@ -195,14 +196,20 @@ impl Server {
     }
 }
 
-pub(super) async fn script(lease: &mut Lease<PgConnection>, text: &'static str) -> Result<(), Failure> {
-    let conn = lease.get().ok_or_else(gone)?;
+pub(super) async fn script(
+    pooled: &mut PooledConnection<PgConnection>,
+    text: &'static str,
+) -> Result<(), Failure> {
+    let conn = pooled.get().ok_or_else(lost)?;
     let done = within(sqlx::raw_sql(text).execute(conn)).await;
     done.map(|_| ()).map_err(|error| classify("migration", error))
 }
 
-pub(super) async fn prepare(lease: &mut Lease<PgConnection>, statement: &Statement) -> Result<(), Failure> {
-    let conn = lease.get().ok_or_else(gone)?;
+pub(super) async fn prepare(
+    pooled: &mut PooledConnection<PgConnection>,
+    statement: &Statement,
+) -> Result<(), Failure> {
+    let conn = pooled.get().ok_or_else(lost)?;
     let done = within(conn.prepare(statement.postgres.into_sql_str())).await;
     done.map(|_| ()).map_err(|error| classify(statement.name, error))
 }
@@ -230,7 +237,7 @@ fn require_version(found: Option<u32>) -> Result<(), Error> {
     }
 }
 
-fn gone() -> Failure {
+fn lost() -> Failure {
     Error::Unavailable { what: "the connection to Postgres was lost", source: None }.into()
 }
 
@@ -265,7 +272,7 @@ pub(crate) fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
             Failure { error: unavailable("transactions were in each other's way", error), conflicted: true }
         }
         "57014" => unavailable("a statement took too long", error).into(),
-        "53100" => Error::Full(Box::new(error)).into(),
+        "53100" => Error::DiskFull(Box::new(error)).into(),
         code if code.starts_with("53") || code.starts_with("08") => {
             unavailable("Postgres is overloaded", error).into()
         }

@@ -9,8 +9,8 @@ use sqlx::{Column as _, Decode, Row as _, Type, ValueRef as _};
 
 use super::sqlite::SqliteRow;
 use super::value::Column;
+use crate::encryption::keys::{Owner, StateKeys};
 use crate::error::Error;
-use crate::state_keys::{Owner, StateKeys};
 
 enum Inner {
     Sqlite(SqliteRow),
@@ -98,7 +98,7 @@ impl Row {
     /// A text of the column `column`, which holds secrets; in this result it is called `called`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], and [`Error::Locked`] when it is encrypted with a key that is not there.
+    /// [`Error::Corrupt`], and [`Error::RowKeyMissing`] when it is encrypted with a key that is not there.
     pub(crate) fn open_text(
         &self,
         column: &'static str,

@@ -11,12 +11,13 @@ use rusqlite::types::Value as Raw;
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags};
 
-use super::lane::{Lane, Lease};
+use super::access::Access;
+use super::failure::Failure;
+use super::pool::{ConnectionPool, PooledConnection};
 use super::row::Unreadable;
 use super::statement::Statement;
 use super::value::Value;
-use super::{Failure, Mode, Opening};
-use crate::Config;
+use crate::config::{Config, OpenMode};
 use crate::error::Error;
 
 /// Statements run on the thread that asks: one takes microseconds, less than handing it to another thread and back.
@@ -41,41 +42,39 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept per connection.
 const STATEMENTS: usize = 256;
 
-pub(crate) struct Lanes {
-    write: Lane<Connection>,
-    read: Lane<Connection>,
+pub(crate) struct SqliteDatabase {
+    writer: ConnectionPool<Connection>,
+    readers: ConnectionPool<Connection>,
     path: PathBuf,
     durable: bool,
-    opening: Opening,
+    open_mode: OpenMode,
 }
 
-impl Lanes {
-    pub(crate) fn new(path: &Path, config: &Config, opening: Opening) -> Self {
+impl SqliteDatabase {
+    pub(crate) fn new(path: &Path, config: &Config, open_mode: OpenMode) -> Self {
         Self {
-            write: Lane::new(1, config.patience),
-            read: Lane::new(READERS, config.patience),
+            writer: ConnectionPool::new(1, config.acquire_timeout),
+            readers: ConnectionPool::new(READERS, config.acquire_timeout),
             path: path.to_owned(),
             durable: config.durable,
-            opening,
+            open_mode,
         }
     }
 
-    pub(crate) async fn lease(&self, mode: Mode) -> Result<Lease<Connection>, Error> {
-        let lane = if mode == Mode::Read { &self.read } else { &self.write };
-        let mut lease = lane.place().await?.lease;
-        if lease.get().is_none() {
-            let opened = self.connect(mode).map_err(|error| classify("open the database file", error).error);
-            lease.put(opened?);
+    pub(crate) async fn acquire(&self, access: Access) -> Result<PooledConnection<Connection>, Error> {
+        let pool = if access == Access::Read { &self.readers } else { &self.writer };
+        let mut conn = pool.acquire().await?;
+        if conn.get().is_none() {
+            let opened =
+                self.connect(access).map_err(|error| classify("open the database file", error).error);
+            conn.put(opened?);
         }
-        if mode == Mode::Write {
-            control(&mut lease, "begin immediate").map_err(|error| classify("begin", error).error)?;
-        }
-        Ok(lease)
+        Ok(conn)
     }
 
-    fn connect(&self, mode: Mode) -> rusqlite::Result<Connection> {
+    fn connect(&self, access: Access) -> rusqlite::Result<Connection> {
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        if mode != Mode::Read && self.opening == Opening::OrMade {
+        if access != Access::Read && self.open_mode == OpenMode::CreateIfMissing {
             make_private(&self.path);
             flags |= OpenFlags::SQLITE_OPEN_CREATE;
         }
@@ -84,7 +83,7 @@ impl Lanes {
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         // Otherwise SQLite plans a prepared statement anew for each value compared with the condition of a partial index.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        if mode != Mode::Read {
+        if access != Access::Read {
             conn.pragma_update(None, "journal_mode", "wal")?;
             conn.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
             // Secrets that were encrypted, or deleted, leave no copy on free pages.
@@ -95,9 +94,9 @@ impl Lanes {
         conn.pragma_update(
             None,
             "cache_size",
-            if mode == Mode::Read { READ_CACHE_KIB } else { WRITE_CACHE_KIB },
+            if access == Access::Read { READ_CACHE_KIB } else { WRITE_CACHE_KIB },
         )?;
-        if mode == Mode::Read {
+        if access == Access::Read {
             conn.pragma_update(None, "query_only", "on")?;
         }
         Ok(conn)
@@ -105,7 +104,7 @@ impl Lanes {
 
     pub(crate) fn close(&self) {
         // Readers first: the last connection to close folds the log into the file.
-        for conn in self.read.close().into_iter().chain(self.write.close()) {
+        for conn in self.readers.close().into_iter().chain(self.writer.close()) {
             if let Err((_, error)) = conn.close() {
                 tracing::warn!(%error, "could not close the database file cleanly");
             }
@@ -122,26 +121,26 @@ fn make_private(path: &Path) {
     }
 }
 
-fn conn(lease: &mut Lease<Connection>) -> &mut Connection {
-    lease.get().expect("a lease of this lane always holds a connection: it is only taken out by drop")
+fn open(conn: &mut PooledConnection<Connection>) -> &mut Connection {
+    conn.get().expect("acquire puts a connection in, and only drop takes it out")
 }
 
-pub(super) fn begin(lease: &mut Lease<Connection>) -> Result<(), Failure> {
-    control(lease, "begin immediate").map_err(|error| classify("begin", error))
+pub(super) fn begin(conn: &mut PooledConnection<Connection>) -> Result<(), Failure> {
+    control(conn, "begin immediate").map_err(|error| classify("begin", error))
 }
 
-pub(super) fn commit(lease: &mut Lease<Connection>) -> Result<(), Failure> {
-    control(lease, "commit").map_err(|error| classify("commit", error))
+pub(super) fn commit(conn: &mut PooledConnection<Connection>) -> Result<(), Failure> {
+    control(conn, "commit").map_err(|error| classify("commit", error))
 }
 
 /// Undoes a transaction; says whether that worked.
-pub(super) fn rollback(lease: &mut Lease<Connection>) -> bool {
-    control(lease, "rollback").is_ok()
+pub(super) fn rollback(conn: &mut PooledConnection<Connection>) -> bool {
+    control(conn, "rollback").is_ok()
 }
 
 /// Runs a statement without parameters that is prepared once.
-fn control(lease: &mut Lease<Connection>, text: &'static str) -> rusqlite::Result<()> {
-    conn(lease).prepare_cached(text)?.raw_execute().map(|_| ())
+fn control(conn: &mut PooledConnection<Connection>, text: &'static str) -> rusqlite::Result<()> {
+    open(conn).prepare_cached(text)?.raw_execute().map(|_| ())
 }
 
 /// One row, with the names of its columns shared by all rows of its statement.
@@ -197,11 +196,12 @@ impl SqliteRow {
 }
 
 pub(super) fn fetch(
-    lease: &mut Lease<Connection>,
+    conn: &mut PooledConnection<Connection>,
     statement: &Statement,
     values: &[Value],
 ) -> Result<Vec<SqliteRow>, Failure> {
-    aside(values, || rows(conn(lease), statement, values)).map_err(|error| classify(statement.name, error))
+    off_worker(values, || rows(open(conn), statement, values))
+        .map_err(|error| classify(statement.name, error))
 }
 
 fn rows(conn: &Connection, statement: &Statement, values: &[Value]) -> rusqlite::Result<Vec<SqliteRow>> {
@@ -232,11 +232,11 @@ fn own(value: ValueRef<'_>) -> Raw {
 }
 
 pub(super) fn execute(
-    lease: &mut Lease<Connection>,
+    conn: &mut PooledConnection<Connection>,
     statement: &Statement,
     values: &[Value],
 ) -> Result<u64, Failure> {
-    let changed = aside(values, || bound(conn(lease), statement, values)?.raw_execute());
+    let changed = off_worker(values, || bound(open(conn), statement, values)?.raw_execute());
     let changed = changed.map_err(|error| classify(statement.name, error))?;
     Ok(u64::try_from(changed).unwrap_or(u64::MAX))
 }
@@ -261,7 +261,7 @@ fn bound<'c>(
 }
 
 /// Runs `work` here, or, when its values are large, where it holds up no other task.
-fn aside<T>(values: &[Value], work: impl FnOnce() -> T) -> T {
+fn off_worker<T>(values: &[Value], work: impl FnOnce() -> T) -> T {
     let size = |value: &Value| match value {
         Value::Text(text) => text.len(),
         Value::Bytes(bytes) => bytes.len(),
@@ -275,12 +275,12 @@ fn aside<T>(values: &[Value], work: impl FnOnce() -> T) -> T {
     if large && many_threads() { tokio::task::block_in_place(work) } else { work() }
 }
 
-pub(super) fn script(lease: &mut Lease<Connection>, text: &'static str) -> Result<(), Failure> {
-    conn(lease).execute_batch(text).map_err(|error| classify("migration", error))
+pub(super) fn script(conn: &mut PooledConnection<Connection>, text: &'static str) -> Result<(), Failure> {
+    open(conn).execute_batch(text).map_err(|error| classify("migration", error))
 }
 
-pub(super) fn prepare(lease: &mut Lease<Connection>, statement: &Statement) -> Result<(), Failure> {
-    let prepared = conn(lease).prepare_cached(statement.sqlite).map(|_| ());
+pub(super) fn prepare(conn: &mut PooledConnection<Connection>, statement: &Statement) -> Result<(), Failure> {
+    let prepared = open(conn).prepare_cached(statement.sqlite).map(|_| ());
     prepared.map_err(|error| classify(statement.name, error))
 }
 
@@ -304,7 +304,7 @@ fn classify(statement: &'static str, error: rusqlite::Error) -> Failure {
     let classified = match (code, kind) {
         (UNIQUE | PRIMARY_KEY, _) => taken_column(&error.to_string()),
         (FOREIGN_KEY, _) => Error::Reference(Box::new(error)),
-        (FULL | IOERR_WRITE | IOERR_SHMSIZE, _) => Error::Full(Box::new(error)),
+        (FULL | IOERR_WRITE | IOERR_SHMSIZE, _) => Error::DiskFull(Box::new(error)),
         (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => {
             unavailable("another process holds the database file", error)
         }
@@ -334,10 +334,11 @@ mod tests {
     fn a_prepared_statement_is_planned_once_whatever_its_values() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = Config::new(crate::Location::Sqlite(folder.path().join("coder.db")));
-        let lanes = Lanes::new(&folder.path().join("coder.db"), &config, Opening::OrMade);
-        for mode in [Mode::Write, Mode::Read] {
-            let conn = lanes.connect(mode).expect("a connection");
-            if mode == Mode::Write {
+        let path = folder.path().join("coder.db");
+        let database = SqliteDatabase::new(&path, &config, OpenMode::CreateIfMissing);
+        for access in [Access::Transaction, Access::Read] {
+            let conn = database.connect(access).expect("a connection");
+            if access == Access::Transaction {
                 conn.execute_batch(
                     "create table sets (id bigint primary key);
                     create table jobs (id text primary key, set_id bigint not null, ended bigint);
@@ -350,7 +351,7 @@ mod tests {
                 let mut statement = conn.prepare_cached(text).expect("a statement");
                 statement.raw_bind_parameter(1, value).expect("bound");
                 assert!(statement.raw_query().next().expect("a result").is_none());
-                assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{mode:?}, {value}");
+                assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{access:?}, {value}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// What a statement is run for, so that idle servers can be proven idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum Purpose {
     /// Somebody asked for something.
     Work,
     /// A daemon's sign of life.
@@ -20,12 +20,12 @@ pub struct Statement {
     pub(crate) table: &'static str,
     pub(crate) sqlite: &'static str,
     pub(crate) postgres: &'static str,
-    pub(crate) class: Class,
+    pub(crate) purpose: Purpose,
 }
 
 impl Statement {
     pub(crate) const fn new(table: &'static str, name: &'static str, text: Text) -> Self {
-        Self { name, table, sqlite: text.sqlite, postgres: text.postgres, class: text.class }
+        Self { name, table, sqlite: text.sqlite, postgres: text.postgres, purpose: text.purpose }
     }
 
     /// The statement's name.
@@ -62,22 +62,22 @@ impl Statement {
 pub(crate) struct Text {
     sqlite: &'static str,
     postgres: &'static str,
-    class: Class,
+    purpose: Purpose,
 }
 
 /// The same text for both engines.
 pub(crate) const fn sql(text: &'static str) -> Text {
-    Text { sqlite: text, postgres: text, class: Class::Work }
+    Text { sqlite: text, postgres: text, purpose: Purpose::Work }
 }
 
 /// A text per engine; only `forks.rs` may use it.
 pub(crate) const fn forked(sqlite: &'static str, postgres: &'static str) -> Text {
-    Text { sqlite, postgres, class: Class::Work }
+    Text { sqlite, postgres, purpose: Purpose::Work }
 }
 
 impl Text {
-    pub(crate) const fn class(mut self, class: Class) -> Self {
-        self.class = class;
+    pub(crate) const fn purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
         self
     }
 }

@@ -5,8 +5,8 @@ use coder_domain::job::lifecycle::Guard;
 use jiff::Timestamp;
 
 use super::hold::{Holder, held_by};
-use super::lines::{self, Standing, standing_columns};
-use super::{STALE, sealed_input};
+use super::job::{STALE, sealed_input};
+use super::queue_tables::{self, QueueEntry, standing_columns};
 use crate::Result;
 use crate::engine::{Document, Row, Tx, sql, statements, values};
 
@@ -50,7 +50,7 @@ statements! { "provisioner_jobs";
 
 /// In which state a job must be to be canceled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedStatus {
     /// Nobody has taken it.
     Pending,
     /// A daemon has it.
@@ -62,22 +62,27 @@ pub enum Expected {
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when it has ended, was canceled before, or is not as expected.
-pub async fn cancel(tx: &mut Tx, id: JobId, expected: Option<Expected>, now: Timestamp) -> Result<bool> {
-    let pending = expected.map(|expected| expected == Expected::Pending);
+pub async fn cancel(
+    tx: &mut Tx,
+    id: JobId,
+    expected: Option<ExpectedStatus>,
+    now: Timestamp,
+) -> Result<bool> {
+    let pending = expected.map(|expected| expected == ExpectedStatus::Pending);
     let entered = tx.enter().await?;
     let outcome = match tx.fetch_opt(&CANCEL, values![id, now, pending]).await {
         Ok(Some(row)) => leave(tx, &row).await,
         Ok(None) => Err(STALE),
         Err(error) => Err(error),
     };
-    tx.exit(entered, outcome).await
+    Ok(tx.exit(entered, outcome).await?)
 }
 
 /// Takes a job that had no owner out of the queue; says whether it had none.
 async fn leave(tx: &mut Tx, row: &Row) -> Result<bool> {
     let worker: Option<DaemonId> = row.get("worker_id")?;
     if worker.is_none() {
-        lines::leave(tx, &Standing::from_row(row)?);
+        queue_tables::dequeue(tx, &QueueEntry::from_row(row)?);
     }
     Ok(worker.is_none())
 }
@@ -108,7 +113,7 @@ pub async fn complete_with_input(
     let mut row = values![id, daemon, epoch, now];
     row.push(sealed_input(tx, id, input));
     row.extend(values![error.to_owned()]);
-    tx.together(&FINISH_WITH_INPUT, row, true).await
+    tx.execute_pipelined(&FINISH_WITH_INPUT, row, true).await
 }
 
 /// Ends a job with an error; an empty text counts as success, as it does on the wire (wire-protocol 5.6).
@@ -164,5 +169,6 @@ async fn given_up(
         Ok(None) => Err(STALE),
         Err(error) => Err(error),
     };
-    tx.exit(entered, outcome).await.map(|_| ())
+    tx.exit(entered, outcome).await?;
+    Ok(())
 }

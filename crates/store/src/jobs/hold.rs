@@ -6,9 +6,9 @@ use coder_domain::job::lifecycle::Sender;
 use coder_domain::key::Sha256Digest;
 use jiff::Timestamp;
 
-use super::STALE;
+use super::job::STALE;
 use crate::Result;
-use crate::engine::{Class, Tx, batch, record, sql, statements, values};
+use crate::engine::{Purpose, Tx, batch, record, sql, statements, values};
 
 /// Who says something about a job: a daemon's row, and the epoch under which it holds the job (none from official
 /// daemons, which cannot touch a job that a session holds).
@@ -52,7 +52,7 @@ pub(crate) use held_by;
 
 record! {
     /// A job that a daemon holds, or held.
-    pub struct Held {
+    pub struct JobLease {
         /// The job.
         pub id: JobId,
         /// The epoch of its holder.
@@ -84,7 +84,7 @@ statements! { "provisioner_jobs";
     /// Only an official daemon comes back by speaking; a session comes back by its proof alone.
     TOUCH = sql(concat!("update provisioner_jobs set updated_us = $4,
         lost_us = case when session_hash is null then null else lost_us end where ", held_by!(), " returning canceled_us"))
-        .class(Class::Heartbeat);
+        .purpose(Purpose::Heartbeat);
     LOSE = sql("update provisioner_jobs set lost_us = $3 where worker_id = $1 and completed_us is null and lost_us is null
         and exists (select 1 from json_each($2) as item
             where json_extract(item.value, '$.id') = provisioner_jobs.id
@@ -168,39 +168,39 @@ pub async fn resume(
     shown: Option<Sha256Digest>,
     token: Sha256Digest,
     now: Timestamp,
-) -> Result<Held> {
+) -> Result<JobLease> {
     let row = tx.fetch_opt(&RESUME, values![id, daemon, session, now, token, shown]).await?;
-    Held::from_row(&row.ok_or(STALE)?)
+    JobLease::from_row(&row.ok_or(STALE)?)
 }
 
 /// Gives the job's present session a token; its epoch stays.
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when the job is not this session's or has ended.
-pub async fn hold(
+pub async fn update_token(
     tx: &mut Tx,
     id: JobId,
     daemon: DaemonId,
     session: Sha256Digest,
     token: Sha256Digest,
-) -> Result<Held> {
+) -> Result<JobLease> {
     let row = tx.fetch_opt(&HOLD, values![id, daemon, session, token]).await?;
-    Held::from_row(&row.ok_or(STALE)?)
+    JobLease::from_row(&row.ok_or(STALE)?)
 }
 
 /// How a job stands that this daemon holds or held; none when it never did.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn find_held(tx: &mut Tx, id: JobId, daemon: DaemonId) -> Result<Option<Held>> {
-    tx.fetch_opt(&FIND_HELD, values![id, daemon]).await?.as_ref().map(Held::from_row).transpose()
+pub async fn find_held(tx: &mut Tx, id: JobId, daemon: DaemonId) -> Result<Option<JobLease>> {
+    tx.fetch_opt(&FIND_HELD, values![id, daemon]).await?.as_ref().map(JobLease::from_row).transpose()
 }
 
 /// The open jobs of a daemon.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_owned(tx: &mut Tx, owner: DaemonId) -> Result<Vec<JobId>> {
+pub async fn list_of_daemon(tx: &mut Tx, owner: DaemonId) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_OWNED, values![owner]).await?.iter().map(|row| row.get("id")).collect()
 }
 
@@ -208,8 +208,8 @@ pub async fn list_owned(tx: &mut Tx, owner: DaemonId) -> Result<Vec<JobId>> {
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_held(tx: &mut Tx, owner: DaemonId) -> Result<Vec<Held>> {
-    tx.fetch(&LIST_HELD, values![owner]).await?.iter().map(Held::from_row).collect()
+pub async fn list_held(tx: &mut Tx, owner: DaemonId) -> Result<Vec<JobLease>> {
+    tx.fetch(&LIST_HELD, values![owner]).await?.iter().map(JobLease::from_row).collect()
 }
 
 /// The open jobs of all daemons that joined with a key: they end when it does.

@@ -3,7 +3,7 @@
 use coder_domain::ids::{JobId, OrganizationId, TemplateId, UserId, WorkspaceId};
 use coder_domain::job::Status;
 
-use super::{Job, job_columns};
+use super::job::{Job, job_columns};
 use crate::Result;
 use crate::engine::{Tx, optional_list, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
@@ -25,7 +25,7 @@ pub struct Filter {
 
 record! {
     /// The names around a job; empty where it has none.
-    pub struct Metadata {
+    pub struct JobMetadata {
         /// Name of the daemon that has or had it.
         pub worker_name: String,
         /// Name of its template version.
@@ -47,11 +47,11 @@ record! {
 
 /// A job in a list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct ListedJob {
     /// The job.
     pub job: Job,
     /// The names around it.
-    pub metadata: Metadata,
+    pub metadata: JobMetadata,
 }
 
 /// The `case` repeats `Record::status`, for filtering only; a test compares the two.
@@ -99,7 +99,7 @@ statements! { "provisioner_jobs";
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<Listed>> {
+pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<ListedJob>> {
     let statuses: Option<Vec<String>> =
         filter.status.as_ref().map(|all| all.iter().map(|status| status.as_str().to_owned()).collect());
     let mut parameters = values![filter.organization_id];
@@ -119,6 +119,6 @@ pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<Listed
     };
     let rows = tx.fetch(statement, parameters).await?;
     rows.iter()
-        .map(|row| Ok(Listed { job: Job::from_row(row)?, metadata: Metadata::from_row(row)? }))
+        .map(|row| Ok(ListedJob { job: Job::from_row(row)?, metadata: JobMetadata::from_row(row)? }))
         .collect()
 }

@@ -4,7 +4,7 @@ use coder_domain::ids::JobId;
 use jiff::Timestamp;
 
 use crate::Result;
-use crate::engine::{Class, Tx, list as list_value, record, sql, statements};
+use crate::engine::{Purpose, Tx, list as list_value, record, sql, statements};
 
 record! {
     /// What a follower or the holder of a job would want to look at when it changes.
@@ -31,7 +31,7 @@ impl Progress {
 
 statements! { "provisioner_jobs";
     LIST = sql("select id, logs_last_id, started_us, canceled_us, completed_us from provisioner_jobs
-        where id in (select value from json_each($1))").class(Class::Heartbeat);
+        where id in (select value from json_each($1))").purpose(Purpose::Heartbeat);
 }
 
 /// Those of `ids` that exist.

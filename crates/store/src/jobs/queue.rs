@@ -7,15 +7,15 @@ use coder_domain::ids::{JobId, OrganizationId, UserId};
 use coder_domain::job::Status;
 use jiff::Timestamp;
 
-use super::Job;
-use super::lines::{FAN, LEVELS, bucket};
+use super::job::Job;
+use super::queue_tables::{FAN, LEVELS, bucket};
 use crate::Result;
 use crate::engine::{Row, Tx, list as list_value, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
 
 /// A place in a queue; 0 of 0 when the job does not wait or nobody could take it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePosition {
     /// From 1.
     pub position: i64,
     /// How many wait.
@@ -24,7 +24,7 @@ pub struct Place {
 
 record! {
     /// How many jobs of one kind wait.
-    pub struct Waiting {
+    pub struct WaitingCount {
         /// Their provisioner type.
         pub provisioner: String,
         /// Their tags.
@@ -38,7 +38,7 @@ record! {
 
 /// What one connected daemon could take.
 #[derive(Clone, Debug)]
-pub struct Taker {
+pub struct WaitingDaemon {
     /// Its organization.
     pub organization_id: OrganizationId,
     /// The types it serves.
@@ -118,18 +118,19 @@ statements! { "queue_counts";
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn place(tx: &mut Tx, job: &Job, takers: &[Taker]) -> Result<Place> {
-    let is_candidate = |taker: &&Taker| {
-        taker.organization_id == job.organization_id
-            && taker.provisioners.contains(&job.provisioner)
-            && taker.tag_sets.contains(&job.tag_set_id)
+pub async fn position(tx: &mut Tx, job: &Job, daemons: &[WaitingDaemon]) -> Result<QueuePosition> {
+    let is_candidate = |daemon: &&WaitingDaemon| {
+        daemon.organization_id == job.organization_id
+            && daemon.provisioners.contains(&job.provisioner)
+            && daemon.tag_sets.contains(&job.tag_set_id)
     };
-    let candidates: Vec<_> = takers.iter().filter(is_candidate).collect();
+    let candidates: Vec<_> = daemons.iter().filter(is_candidate).collect();
     if candidates.is_empty() || job.status() != Status::Pending {
-        return Ok(Place::default());
+        return Ok(QueuePosition::default());
     }
-    let sets: BTreeSet<_> = candidates.iter().flat_map(|taker| taker.tag_sets.iter().copied()).collect();
-    let kinds: BTreeSet<_> = candidates.iter().flat_map(|taker| taker.provisioners.iter().cloned()).collect();
+    let sets: BTreeSet<_> = candidates.iter().flat_map(|daemon| daemon.tag_sets.iter().copied()).collect();
+    let kinds: BTreeSet<_> =
+        candidates.iter().flat_map(|daemon| daemon.provisioners.iter().cloned()).collect();
     let mut parameters = values![job.organization_id];
     parameters.extend([list_value(sets), list_value(kinds)]);
     parameters.extend(values![job.prebuild]);
@@ -138,11 +139,11 @@ pub async fn place(tx: &mut Tx, job: &Job, takers: &[Taker]) -> Result<Place> {
     }
     parameters.extend(values![job.created_at, job.id]);
     let rows = tx.fetch(&BY_SET, parameters).await?;
-    let waiting: Vec<Waiting> = rows.iter().map(Waiting::from_row).collect::<Result<_>>()?;
-    let mut place = Place { position: i64::MAX, size: 0 };
-    for taker in candidates {
-        let takes = |kind: &&Waiting| {
-            taker.tag_sets.contains(&kind.tag_set_id) && taker.provisioners.contains(&kind.provisioner)
+    let waiting: Vec<WaitingCount> = rows.iter().map(WaitingCount::from_row).collect::<Result<_>>()?;
+    let mut place = QueuePosition { position: i64::MAX, size: 0 };
+    for daemon in candidates {
+        let takes = |kind: &&WaitingCount| {
+            daemon.tag_sets.contains(&kind.tag_set_id) && daemon.provisioners.contains(&kind.provisioner)
         };
         let (ahead, total) = waiting
             .iter()
@@ -152,7 +153,7 @@ pub async fn place(tx: &mut Tx, job: &Job, takers: &[Taker]) -> Result<Place> {
         place.size = place.size.max(total);
     }
     // Taken between the two reads.
-    if place.size < place.position { Ok(Place::default()) } else { Ok(place) }
+    if place.size < place.position { Ok(QueuePosition::default()) } else { Ok(place) }
 }
 
 /// How many jobs wait in the whole deployment: the `queue_size` of every row of the jobs list.
@@ -223,12 +224,12 @@ pub async fn positions(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobId, i64>
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn fair_place(
+pub async fn fair_position(
     tx: &mut Tx,
     job: &Job,
     provisioners: &[String],
     tag_sets: &[TagSetId],
-) -> Result<Place> {
+) -> Result<QueuePosition> {
     let mut wanted = values![job.organization_id];
     wanted.extend([list_value(provisioners.iter().cloned()), list_value(tag_sets.iter().copied())]);
     let mut people = wanted.clone();
@@ -241,7 +242,7 @@ pub async fn fair_place(
     let size = total(&people) + total(&automatic);
     let (class, before) = if job.automatic { (&automatic, total(&people)) } else { (&people, 0) };
     let Some(own) = class.iter().find(|initiator| initiator.id == job.initiator_id) else {
-        return Ok(Place::default());
+        return Ok(QueuePosition::default());
     };
     let mut parameters = wanted;
     parameters.extend(values![job.automatic, job.initiator_id, job.created_at, job.id]);
@@ -252,7 +253,7 @@ pub async fn fair_place(
         .map(|other| other.waiting.min(own_ahead + i64::from((other.turn, other.id) < (own.turn, own.id))))
         .sum();
     let position = before + own_ahead + ahead + 1;
-    if position > size { Ok(Place::default()) } else { Ok(Place { position, size }) }
+    if position > size { Ok(QueuePosition::default()) } else { Ok(QueuePosition { position, size }) }
 }
 
 struct Initiator {

@@ -1,5 +1,5 @@
 //! Finding jobs that will not end by themselves: hung, lost, or waiting for what never comes (scheduling-and-auth 3.6).
-//! What to do with them is decided by `coder_domain::job::lifecycle`; [`super::give_up`] ends them.
+//! What to do with them is decided by `coder_domain::job::lifecycle`; [`give_up`](super::give_up) ends them.
 
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::key::Sha256Digest;
@@ -12,7 +12,7 @@ use crate::tag_sets::TagSetId;
 
 record! {
     /// A job that a daemon holds and that may have to end.
-    pub struct Suspect {
+    pub struct StaleJob {
         /// The job.
         pub id: JobId,
         /// Who holds it.
@@ -30,7 +30,7 @@ record! {
 
 record! {
     /// Waiting jobs with equal requirements.
-    pub struct Group {
+    pub struct WaitingGroup {
         /// Their organization.
         pub organization_id: OrganizationId,
         /// The type they need.
@@ -47,7 +47,7 @@ record! {
 }
 
 /// Where a page of suspects begins: behind this one, or at the start.
-pub type After = Option<(Timestamp, JobId)>;
+pub type Cursor = Option<(Timestamp, JobId)>;
 
 statements! { "provisioner_jobs";
     /// In random order, so that one bad row cannot keep the others from being reached.
@@ -74,7 +74,7 @@ statements! { "provisioner_jobs";
 }
 
 /// Open jobs that are running or being canceled and silent since before `running_before`, or waiting since before
-/// `pending_before`. [`list_silent`] and [`list_groups`] know more.
+/// `pending_before`. [`list_stale`] and [`list_waiting`] know more.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -93,18 +93,18 @@ pub async fn list_candidates(
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_silent(tx: &mut Tx, before: Timestamp, after: After, limit: i64) -> Result<Vec<Suspect>> {
+pub async fn list_stale(tx: &mut Tx, before: Timestamp, after: Cursor, limit: i64) -> Result<Vec<StaleJob>> {
     let (at, id) = after.unwrap_or((Timestamp::MIN, JobId::NIL));
     let rows = tx.fetch(&SILENT, values![before, at, id, limit]).await?;
-    rows.iter().map(Suspect::from_row).collect()
+    rows.iter().map(StaleJob::from_row).collect()
 }
 
 /// The kinds of jobs of which one has waited since before `before`, the longest waiting first: one row however many
 /// jobs of a kind wait. When something able to run them was seen last is told by
-/// [`daemon_facts::list`](crate::daemon_facts::list).
+/// [`daemon_facts::list`](crate::daemons::facts::list).
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn list_groups(tx: &mut Tx, before: Timestamp) -> Result<Vec<Group>> {
-    tx.fetch(&GROUPS, values![before]).await?.iter().map(Group::from_row).collect()
+pub async fn list_waiting(tx: &mut Tx, before: Timestamp) -> Result<Vec<WaitingGroup>> {
+    tx.fetch(&GROUPS, values![before]).await?.iter().map(WaitingGroup::from_row).collect()
 }

@@ -130,7 +130,7 @@ async fn try_lock(conn: &mut PgConnection, run: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Server;
+    use crate::testing::PostgresServer;
 
     async fn exists(conn: &mut PgConnection, name: &str) -> bool {
         let found = sqlx::query("select exists (select 1 from pg_namespace where nspname = $1)").bind(name);
@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn schemas_go_with_their_tests_and_those_of_killed_runs_with_the_next_run() {
-        let Some(server) = Server::start().await else { return };
+        let Some(server) = PostgresServer::start().await else { return };
         let url = server.url();
         let mut conn = PgConnection::connect(&url).await.unwrap();
         let (alive, killed) = (format!("{PREFIX}00000001_0"), format!("{PREFIX}f0000002_0"));

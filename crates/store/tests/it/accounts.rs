@@ -5,7 +5,7 @@ use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
 use coder_store::organizations::{Member, Organization};
 use coder_store::tokens::ApiKey;
-use coder_store::users::{Filter, GitSshKey, LoginType, Status};
+use coder_store::users::{Filter, GitSshKey, LoginType, UserStatus};
 use coder_store::{UNLIMITED, audit, files, keys, leases, organizations, settings, tokens, users};
 use uuid::Uuid;
 
@@ -80,13 +80,13 @@ async fn users_can_be_changed_and_listed(fixture: Fixture) {
     users::insert(&mut tx, &bob).await.unwrap();
     users::update_profile(&mut tx, bob.id, "bobby", "Bob ÄRGER", at(1)).await.unwrap();
     users::update_password(&mut tx, bob.id, &Secret::new("$other"), at(2)).await.unwrap();
-    users::update_status(&mut tx, bob.id, Status::Suspended, at(3)).await.unwrap();
+    users::update_status(&mut tx, bob.id, UserStatus::Suspended, at(3)).await.unwrap();
     users::update_roles(&mut tx, bob.id, &["auditor".to_owned()], at(4)).await.unwrap();
     users::update_seen(&mut tx, fixture.user, at(5)).await.unwrap();
     let bob = users::get(&mut tx, bob.id).await.unwrap();
-    assert_eq!((bob.username.as_str(), bob.status, bob.updated_at), ("bobby", Status::Suspended, at(4)));
+    assert_eq!((bob.username.as_str(), bob.status, bob.updated_at), ("bobby", UserStatus::Suspended, at(4)));
     assert_eq!(bob.password_hash.unwrap().expose(), "$other");
-    assert_eq!(users::get(&mut tx, fixture.user).await.unwrap().status, Status::Active);
+    assert_eq!(users::get(&mut tx, fixture.user).await.unwrap().status, UserStatus::Active);
 
     let search = |text: &str| Filter { search: Some(text.to_owned()), ..Filter::default() };
     let cases = [
@@ -95,7 +95,7 @@ async fn users_can_be_changed_and_listed(fixture: Fixture) {
         (search("ärger"), vec!["bobby"]),
         (search("example"), vec!["ada", "bobby"]),
         (search("%"), vec![]),
-        (Filter { status: Some(vec![Status::Active]), ..Filter::default() }, vec!["ada"]),
+        (Filter { status: Some(vec![UserStatus::Active]), ..Filter::default() }, vec!["ada"]),
         (Filter { role: Some("auditor".to_owned()), ..Filter::default() }, vec!["bobby"]),
         (Filter { login_type: Some(vec![LoginType::Oidc]), ..Filter::default() }, vec![]),
         (Filter { ids: Some(vec![fixture.user]), ..Filter::default() }, vec!["ada"]),
@@ -206,14 +206,14 @@ async fn a_key_ends_with_the_one_that_minted_it(fixture: Fixture) {
     assert_eq!(tokens::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap(), first);
     let session = coder_store::sessions::find(&mut tx, "aaaaaaaaaa").await.unwrap().unwrap();
     assert_eq!(session.key, first);
-    let mut below = tokens::list_users_below(&mut tx, fixture.user, Some("rrrrrrrrrr")).await.unwrap();
+    let mut below = tokens::list_affected_users(&mut tx, fixture.user, Some("rrrrrrrrrr")).await.unwrap();
     below.sort();
     let mut both = vec![fixture.user, other];
     both.sort();
     assert_eq!(below, both);
-    assert_eq!(tokens::list_users_below(&mut tx, fixture.user, None).await.unwrap().len(), 2);
+    assert_eq!(tokens::list_affected_users(&mut tx, fixture.user, None).await.unwrap().len(), 2);
     assert_eq!(
-        tokens::list_users_below(&mut tx, fixture.user, Some("cccccccccc")).await.unwrap(),
+        tokens::list_affected_users(&mut tx, fixture.user, Some("cccccccccc")).await.unwrap(),
         [fixture.user]
     );
     // One stays with its parents.
@@ -235,10 +235,10 @@ async fn a_key_ends_with_the_one_that_minted_it(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     tokens::insert(&mut tx, &root).await.unwrap();
     tokens::insert(&mut tx, &first).await.unwrap();
-    assert!(!tokens::delete_childless(&mut tx, fixture.user, "ci").await.unwrap());
+    assert!(!tokens::delete_unless_parent(&mut tx, fixture.user, "ci").await.unwrap());
     tokens::insert(&mut tx, &api_key(&fixture, "mmmmmmmmmm", "alone")).await.unwrap();
-    assert!(tokens::delete_childless(&mut tx, fixture.user, "alone").await.unwrap());
-    assert!(!tokens::delete_childless(&mut tx, fixture.user, "alone").await.unwrap());
+    assert!(tokens::delete_unless_parent(&mut tx, fixture.user, "alone").await.unwrap());
+    assert!(!tokens::delete_unless_parent(&mut tx, fixture.user, "alone").await.unwrap());
     let replaced = tokens::replace(&mut tx, &api_key(&fixture, "nnnnnnnnnn", "ci")).await.unwrap_err();
     assert!(matches!(replaced, coder_store::Error::Reference(_)), "{replaced:?}");
 }
@@ -293,14 +293,14 @@ async fn store_file(
     by: UserId,
     content: &[u8],
     second: i64,
-) -> (files::Info, bool) {
+) -> (files::FileInfo, bool) {
     let (hash, size) = (files::hash(content), content.len() as u64);
-    let new = files::New { hash, size, created_by: by, mimetype: "application/x-tar" };
+    let new = files::NewFile { hash, size, created_by: by, mimetype: "application/x-tar" };
     files::insert(tx, &new, &mut &content[..], at(second)).await.unwrap()
 }
 
 async fn long_files_are_read_part_by_part(fixture: Fixture) {
-    const PART: usize = files::PART;
+    const PART: usize = files::PART_BYTES;
     for size in [0, 1, PART - 1, PART, PART + 1, 3 * PART, 3 * PART + 7] {
         let content: Vec<u8> = (0..size).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
         let mut tx = fixture.store.begin().await.unwrap();
@@ -323,7 +323,7 @@ async fn long_files_are_read_part_by_part(fixture: Fixture) {
     }
     // What ends early is not stored.
     let mut tx = fixture.store.begin().await.unwrap();
-    let new = files::New {
+    let new = files::NewFile {
         hash: files::hash(b"short"),
         size: 6,
         created_by: fixture.user,
@@ -334,7 +334,7 @@ async fn long_files_are_read_part_by_part(fixture: Fixture) {
 
 async fn files_that_nothing_references_are_purged(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
-    let long = vec![7; files::PART + 1];
+    let long = vec![7; files::PART_BYTES + 1];
     let (old, _) = store_file(&mut tx, fixture.user, b"old", 1).await;
     let (large, _) = store_file(&mut tx, fixture.user, &long, 1).await;
     let (again, _) = store_file(&mut tx, fixture.user, b"again", 1).await;
@@ -363,7 +363,7 @@ async fn files_that_nothing_references_are_purged(fixture: Fixture) {
     assert!(files::get_part(&mut tx, &large, 1).await.unwrap_err().is_not_found());
     assert_eq!(
         files::purge(&mut tx, None, 100, at(50)).await.unwrap(),
-        files::Purged { removed: 0, next: None }
+        files::PurgeProgress { removed: 0, next: None }
     );
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use coder_domain::build::Transition;
 use coder_domain::tags::TagSet;
-use coder_store::{builds, check, job_logs, jobs, workspaces};
+use coder_store::workspaces::{self, builds};
+use coder_store::{check, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 use crate::templates::{new_template, new_version};
@@ -26,16 +27,16 @@ async fn fill(fixture: &Fixture) {
     let daemon = fixture.daemon("one", &tags(&[("site", "a")])).await;
     let running = fixture.claim(daemon, &[1]).await.unwrap();
     assert_eq!(running, other.job_id);
-    let line = |output: &str| job_logs::NewLine {
+    let line = |output: &str| jobs::logs::NewLine {
         created_at: at(1),
-        source: job_logs::Source::Provisioner,
-        level: job_logs::Level::Info,
+        source: jobs::logs::Source::Provisioner,
+        level: jobs::logs::Level::Info,
         stage: String::new(),
         output: output.to_owned(),
     };
     let mut tx = fixture.store.begin().await.unwrap();
     for text in ["a", "b\0"] {
-        job_logs::append(&mut tx, running, daemon, &[line(text), line("")], 1000, at(2)).await.unwrap();
+        jobs::logs::append(&mut tx, running, daemon, &[line(text), line("")], 1000, at(2)).await.unwrap();
     }
     tx.commit().await.unwrap();
     let workspace = new_workspace(fixture, &template, "dev").await.id;
@@ -56,7 +57,12 @@ async fn fill(fixture: &Fixture) {
 async fn new_version_job(fixture: &Fixture, tx: &mut coder_store::Tx) -> coder_domain::ids::JobId {
     // A dry run of the first version.
     let template = template_id(tx).await;
-    let version = coder_store::versions::list(tx, template, coder_store::versions::Page::default()).await;
+    let version = coder_store::templates::versions::list(
+        tx,
+        template,
+        coder_store::templates::versions::VersionPage::default(),
+    )
+    .await;
     let job = jobs::NewJob {
         kind: coder_domain::job::Type::TemplateVersionDryRun,
         template_version_id: Some(version.unwrap()[0].id),

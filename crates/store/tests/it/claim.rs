@@ -48,13 +48,13 @@ async fn only_matching_jobs_are_claimed(fixture: Fixture) {
     let second = fixture.job(&tags(&[("site", "b")])).await;
     let third = fixture.job(&tags(&[("site", "a")])).await;
     let daemon = fixture.daemon("one", &tags(&[("site", "a")])).await;
-    let sets = tag_sets::since(&mut fixture.store.reader().await.unwrap(), 0).await.unwrap();
+    let sets = tag_sets::list_since(&mut fixture.store.reader().await.unwrap(), 0).await.unwrap();
     assert_eq!(sets.iter().map(|set| set.id).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(sets[1].tags, tags(&[("site", "b")]));
 
     let claim = async |organization_id, provisioner: &str, tag_sets: &[i64]| {
         let provisioners = ["echo".to_owned(), provisioner.to_owned()];
-        let claim = jobs::Claim {
+        let claim = jobs::ClaimRequest {
             organization_id,
             provisioners: &provisioners,
             tag_sets,
@@ -158,7 +158,7 @@ async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
     loop {
         let ended = writers.is_empty();
         let last = seen.last().copied().unwrap_or(0);
-        let new = tag_sets::since(&mut fixture.store.reader().await.unwrap(), last).await.unwrap();
+        let new = tag_sets::list_since(&mut fixture.store.reader().await.unwrap(), last).await.unwrap();
         seen.extend(new.into_iter().map(|set| set.id));
         if ended {
             break;
@@ -178,7 +178,7 @@ async fn nothing_is_claimed_by_somebody_who_knows_too_few_tag_sets(fixture: Fixt
     let daemon = fixture.daemon("one", &tags(&[("site", "a")])).await;
     let provisioners = ["terraform".to_owned()];
     let claim = async |newest| {
-        let claim = jobs::Claim {
+        let claim = jobs::ClaimRequest {
             organization_id: fixture.organization,
             provisioners: &provisioners,
             tag_sets: &[1],
@@ -186,18 +186,18 @@ async fn nothing_is_claimed_by_somebody_who_knows_too_few_tag_sets(fixture: Fixt
             session: None,
         };
         let mut tx = fixture.store.single().await.unwrap();
-        jobs::claim_knowing(&mut tx, &claim, newest, fixture.tick()).await.unwrap()
+        jobs::try_claim(&mut tx, &claim, newest, fixture.tick()).await.unwrap()
     };
-    assert_eq!(claim(1).await, jobs::Found::NewerTagSets);
+    assert_eq!(claim(1).await, jobs::ClaimOutcome::NewerTagSets);
     assert_eq!(fixture.get_job(first).await.status(), Status::Pending);
-    let taken = jobs::Claimed { job: first, more: false };
-    assert_eq!(claim(2).await, jobs::Found::Job(taken), "2 is the newest");
-    assert_eq!(claim(2).await, jobs::Found::Nothing);
-    assert_eq!(claim(1).await, jobs::Found::NewerTagSets, "also where nothing waits");
+    let taken = jobs::ClaimedJob { job: first, more: false };
+    assert_eq!(claim(2).await, jobs::ClaimOutcome::Job(taken), "2 is the newest");
+    assert_eq!(claim(2).await, jobs::ClaimOutcome::Nothing);
+    assert_eq!(claim(1).await, jobs::ClaimOutcome::NewerTagSets, "also where nothing waits");
 }
 
 async fn open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon(fixture: Fixture) {
-    let join = |name: &str| coder_store::daemons::Join {
+    let join = |name: &str| coder_store::daemons::NewDaemon {
         organization_id: fixture.organization,
         name: name.to_owned(),
         key_id: coder_domain::ids::KeyId::USER_AUTH,
@@ -208,10 +208,10 @@ async fn open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon(f
     };
     let mut held = Vec::new();
     for (name, token) in [("a", "t1"), ("b", "t2")] {
-        let arrival = coder_store::daemons::Arrival { token: Some(token.to_owned()), ..Default::default() };
+        let arrival =
+            coder_store::daemons::JoinContext { token: Some(token.to_owned()), ..Default::default() };
         let mut tx = fixture.store.begin().await.unwrap();
-        let joined =
-            coder_store::daemons::insert_joined(&mut tx, &join(name), &arrival, fixture.tick()).await;
+        let joined = coder_store::daemons::join(&mut tx, &join(name), &arrival, fixture.tick()).await;
         let daemon = joined.unwrap().id;
         tx.commit().await.unwrap();
         fixture.job(&TagSet::untagged()).await;

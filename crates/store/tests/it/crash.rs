@@ -7,7 +7,7 @@ use std::time::Duration;
 use coder_domain::secret::Secret;
 use coder_domain::tags::TagSet;
 use coder_store::testing::Database;
-use coder_store::{Config, Location, Store, check, job_logs, jobs, testing};
+use coder_store::{Config, Location, Store, check, jobs, testing};
 
 use crate::fixture::{Fixture, at};
 
@@ -33,16 +33,16 @@ async fn child() {
             loop {
                 println!("made {}", fixture.job(&TagSet::untagged()).await);
                 let job = fixture.claim(daemon, &[1]).await.unwrap();
-                let line = job_logs::NewLine {
+                let line = jobs::logs::NewLine {
                     created_at: at(0),
-                    source: job_logs::Source::Provisioner,
-                    level: job_logs::Level::Info,
+                    source: jobs::logs::Source::Provisioner,
+                    level: jobs::logs::Level::Info,
                     stage: String::new(),
                     output: "x".repeat(500),
                 };
                 let (store, lines) = (&fixture.store, [line.clone(), line]);
                 let appended = coder_store::transaction!(store, coder_store::Error, |tx| {
-                    job_logs::append(tx, job, daemon, &lines, job_logs::DEFAULT_CAP_BYTES, fixture.tick())
+                    jobs::logs::append(tx, job, daemon, &lines, jobs::logs::DEFAULT_CAP_BYTES, fixture.tick())
                         .await
                 })
                 .unwrap();

@@ -2,7 +2,7 @@
 
 use coder_domain::ids::KeyId;
 use coder_domain::tags::TagSet;
-use coder_store::daemons::{Filter, Join, Seen};
+use coder_store::daemons::{Filter, Liveness, NewDaemon};
 use coder_store::{daemons, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
@@ -17,8 +17,8 @@ on_both_engines!(
     silent_daemons_are_purged_unless_they_own_a_job,
 );
 
-fn join(fixture: &Fixture, name: &str, key_id: KeyId, tags: &TagSet) -> Join {
-    Join {
+fn join(fixture: &Fixture, name: &str, key_id: KeyId, tags: &TagSet) -> NewDaemon {
+    NewDaemon {
         organization_id: fixture.organization,
         name: name.to_owned(),
         key_id,
@@ -53,7 +53,7 @@ async fn daemons_are_listed_newest_first(fixture: Fixture) {
     let ids = |listed: Vec<daemons::Daemon>| listed.into_iter().map(|daemon| daemon.id).collect::<Vec<_>>();
     assert_eq!(ids(daemons::list(&mut tx, &Filter::default()).await.unwrap()), [second, first]);
     assert_eq!(daemons::update_seen(&mut tx, &[first], NOBODY, at(100)).await.unwrap(), 1);
-    let lately = Seen { since: at(100), until: at(200), ..Seen::default() };
+    let lately = Liveness { since: at(100), until: at(200), ..Liveness::default() };
     let seen = Filter { seen: Some(lately), ..Filter::default() };
     assert_eq!(ids(daemons::list(&mut tx, &seen).await.unwrap()), [first]);
     let named = Filter {
@@ -64,11 +64,11 @@ async fn daemons_are_listed_newest_first(fixture: Fixture) {
     };
     assert_eq!(ids(daemons::list(&mut tx, &named).await.unwrap()), [second]);
     tx.commit().await.unwrap();
-    let counted = fixture.store.statements();
+    let counted = fixture.store.statement_counts();
     daemons::update_seen(&mut fixture.store.single().await.unwrap(), &[first, second], NOBODY, at(160))
         .await
         .unwrap();
-    let after = fixture.store.statements();
+    let after = fixture.store.statement_counts();
     assert_eq!(
         (after.heartbeats - counted.heartbeats, after.work - counted.work),
         (1, 0),
@@ -100,7 +100,10 @@ async fn silent_daemons_are_purged_unless_they_own_a_job(fixture: Fixture) {
     fixture.job(&TagSet::untagged()).await;
     fixture.claim(busy, &[1]).await.unwrap();
     let mut tx = fixture.store.begin().await.unwrap();
-    assert_eq!(daemons::purge(&mut tx, at(1_000_000), &daemons::Connected::default()).await.unwrap(), 1);
+    assert_eq!(
+        daemons::purge(&mut tx, at(1_000_000), &daemons::ConnectedDaemons::default()).await.unwrap(),
+        1
+    );
     assert!(daemons::find(&mut tx, busy).await.unwrap().is_some());
     assert!(daemons::find(&mut tx, idle).await.unwrap().is_none());
     tx.commit().await.unwrap();

@@ -93,7 +93,7 @@ impl World {
                     for id in &waiting {
                         let job = self.fixture.get_job(*id).await;
                         let mut tx = self.fixture.store.reader().await.unwrap();
-                        let place = queue::fair_place(&mut tx, &job, &types, &asked).await.unwrap();
+                        let place = queue::fair_position(&mut tx, &job, &types, &asked).await.unwrap();
                         let found = u64::try_from(place.position).ok().zip(u64::try_from(place.size).ok());
                         let expected = fair.position(*id, |set| WISHES[wish].contains(&set));
                         if asked.contains(&job.tag_set_id) {
@@ -157,7 +157,7 @@ async fn a_new_initiator_waits_for_each_other_once(fixture: Fixture) {
             world.enqueue(*person, "s", false).await;
         }
     }
-    let sets = tag_sets::since(&mut world.fixture.store.reader().await.unwrap(), 0).await.unwrap();
+    let sets = tag_sets::list_since(&mut world.fixture.store.reader().await.unwrap(), 0).await.unwrap();
     let sets: Vec<_> = sets.iter().map(|set| set.id).collect();
     let mut owners = BTreeMap::new();
     for _ in 0..7 {

@@ -8,7 +8,7 @@ use coder_domain::job::Type;
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::testing::Database;
-use coder_store::users::{LoginType, Status, User};
+use coder_store::users::{LoginType, User, UserStatus};
 use coder_store::{Config, Document, Location, Store, daemons, files, jobs, organizations, testing, users};
 use jiff::Timestamp;
 
@@ -64,7 +64,7 @@ impl Fixture {
             .write(async |tx| {
                 users::insert(tx, &user).await?;
                 let (hash, size) = (files::hash(b"tar"), 3);
-                let new = files::New { hash, size, created_by: user.id, mimetype: "application/x-tar" };
+                let new = files::NewFile { hash, size, created_by: user.id, mimetype: "application/x-tar" };
                 files::insert(tx, &new, &mut &b"tar"[..], at(0)).await
             })
             .await
@@ -128,7 +128,7 @@ impl Fixture {
 
     /// A daemon that joined.
     pub(crate) async fn daemon(&self, name: &str, tags: &TagSet) -> DaemonId {
-        let join = daemons::Join {
+        let join = daemons::NewDaemon {
             organization_id: self.organization,
             name: name.to_owned(),
             key_id: KeyId::BUILT_IN,
@@ -158,7 +158,7 @@ impl Fixture {
         sets: &[i64],
     ) -> Option<JobId> {
         let provisioners = ["terraform".to_owned()];
-        let claim = jobs::Claim {
+        let claim = jobs::ClaimRequest {
             organization_id: self.organization,
             provisioners: &provisioners,
             tag_sets: sets,
@@ -188,7 +188,7 @@ pub(crate) fn new_user(username: &str) -> User {
         name: String::new(),
         avatar_url: String::new(),
         theme_preference: String::new(),
-        status: Status::Dormant,
+        status: UserStatus::Dormant,
         login_type: LoginType::Password,
         password_hash: None,
         site_roles: vec!["owner".to_owned()],

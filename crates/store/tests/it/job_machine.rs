@@ -133,7 +133,7 @@ async fn apply(fixture: &Fixture, id: JobId, event: &JobEvent, now: Timestamp) -
         JobEvent::Acquire { daemon, session } => {
             let provisioners = ["terraform".to_owned()];
             let set = jobs::get(&mut tx, id).await.unwrap().tag_set_id;
-            let claim = jobs::Claim {
+            let claim = jobs::ClaimRequest {
                 organization_id: fixture.organization,
                 provisioners: &provisioners,
                 tag_sets: &[set],

@@ -6,8 +6,9 @@ use coder_domain::job::{Status, Type};
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::list::Filter;
-use coder_store::jobs::{Expected, Holder, NewJob};
-use coder_store::{Document, Error, jobs, timings};
+use coder_store::jobs::{self, timings};
+use coder_store::jobs::{ExpectedStatus, Holder, NewJob};
+use coder_store::{Document, Error};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 
@@ -84,14 +85,14 @@ async fn cancel_respects_what_is_expected(fixture: Fixture) {
         jobs::cancel(&mut fixture.store.single().await.unwrap(), job, expected, fixture.tick()).await
     };
     let waiting = fixture.job(&TagSet::untagged()).await;
-    assert!(matches!(cancel(waiting, Some(Expected::Running)).await, Err(Error::Stale { .. })));
-    assert!(cancel(waiting, Some(Expected::Pending)).await.unwrap(), "ended at once");
+    assert!(matches!(cancel(waiting, Some(ExpectedStatus::Running)).await, Err(Error::Stale { .. })));
+    assert!(cancel(waiting, Some(ExpectedStatus::Pending)).await.unwrap(), "ended at once");
     assert!(matches!(cancel(waiting, None).await, Err(Error::Stale { .. })), "has ended");
 
     let running = fixture.job(&TagSet::untagged()).await;
     assert_eq!(fixture.claim(daemon, &[1]).await, Some(running));
-    assert!(matches!(cancel(running, Some(Expected::Pending)).await, Err(Error::Stale { .. })));
-    assert!(!cancel(running, Some(Expected::Running)).await.unwrap(), "the daemon ends it");
+    assert!(matches!(cancel(running, Some(ExpectedStatus::Pending)).await, Err(Error::Stale { .. })));
+    assert!(!cancel(running, Some(ExpectedStatus::Running)).await.unwrap(), "the daemon ends it");
     assert!(matches!(cancel(running, None).await, Err(Error::Stale { .. })), "canceled before");
     assert_eq!(fixture.get_job(running).await.status(), Status::Canceling);
     let alive =
@@ -112,14 +113,14 @@ async fn signs_of_life_are_the_owners_only(fixture: Fixture) {
     assert_eq!(fixture.get_job(job).await.updated_at, at(50));
     assert!(matches!(alive(other).await, Err(Error::Stale { .. })));
     let mut tx = fixture.store.begin().await.unwrap();
-    assert_eq!(jobs::list_owned(&mut tx, owner).await.unwrap(), [job]);
+    assert_eq!(jobs::list_of_daemon(&mut tx, owner).await.unwrap(), [job]);
     assert!(matches!(jobs::complete(&mut tx, job, other, at(51)).await, Err(Error::Stale { .. })));
     jobs::fail(&mut tx, job, owner, "boom", "CODE", at(52)).await.unwrap();
     assert!(
         matches!(jobs::complete(&mut tx, job, owner, at(53)).await, Err(Error::Stale { .. })),
         "ended once"
     );
-    assert_eq!(jobs::list_owned(&mut tx, owner).await.unwrap(), []);
+    assert_eq!(jobs::list_of_daemon(&mut tx, owner).await.unwrap(), []);
     tx.commit().await.unwrap();
     assert!(matches!(alive(owner).await, Err(Error::Stale { .. })), "late messages are refused");
     let job = fixture.get_job(job).await;
@@ -173,10 +174,11 @@ async fn a_session_fences_a_job(fixture: Fixture) {
     let session = Sha256Digest::of("session");
     assert_eq!(fixture.claim_as(daemon, Some(session), &[1]).await, Some(job));
     let mut tx = fixture.store.begin().await.unwrap();
-    let held = jobs::hold(&mut tx, job, daemon, session, Sha256Digest::of("token 1")).await.unwrap();
+    let held = jobs::update_token(&mut tx, job, daemon, session, Sha256Digest::of("token 1")).await.unwrap();
     assert_eq!((held.attempt, held.token_hash), (1, Some(Sha256Digest::of("token 1"))));
     let foreign =
-        jobs::hold(&mut tx, job, daemon, Sha256Digest::of("other"), Sha256Digest::of("token x")).await;
+        jobs::update_token(&mut tx, job, daemon, Sha256Digest::of("other"), Sha256Digest::of("token x"))
+            .await;
     assert!(matches!(foreign, Err(Error::Stale { .. })), "another session of the same name");
 
     let first = Holder::session(daemon, 1);
@@ -220,7 +222,7 @@ async fn the_token_that_a_session_shows_stays_good_until_a_newer_one_is_used(fix
     fixture.claim_as(daemon, Some(session), &[1]).await.unwrap();
     let mut tx = fixture.store.begin().await.unwrap();
     let token = |number: i32| Sha256Digest::of(&format!("token {number}"));
-    jobs::hold(&mut tx, job, daemon, session, token(1)).await.unwrap();
+    jobs::update_token(&mut tx, job, daemon, session, token(1)).await.unwrap();
     for (shown, new, previous) in [
         (Some(1), 2, 1),
         (Some(1), 3, 1), // the answer with 2 never arrived

@@ -4,9 +4,10 @@ use coder_domain::build::Transition;
 use coder_domain::ids::JobId;
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
-use coder_store::job_logs::{self, Level, NewLine, Source};
-use coder_store::journals::{self, Entry, Outcome, Version};
-use coder_store::{Error, Tx, builds, jobs};
+use coder_store::jobs::journals::{self, JournalEntry, PutOutcome, StateVersion};
+use coder_store::jobs::logs::{Level, NewLine, Source};
+use coder_store::workspaces::builds;
+use coder_store::{Error, Tx, jobs};
 use jiff::Timestamp;
 
 use crate::fixture::{Fixture, at, on_both_engines};
@@ -18,16 +19,16 @@ on_both_engines!(the_newest_state_is_kept, a_repeated_batch_is_stored_once);
 async fn put(
     tx: &mut Tx,
     job: JobId,
-    entry: &Entry,
-    base: Option<&Version>,
+    entry: &JournalEntry,
+    base: Option<&StateVersion>,
     now: Timestamp,
-) -> coder_store::Result<Outcome> {
+) -> coder_store::Result<PutOutcome> {
     journals::put(tx, job, &entry.version, entry.state.clone(), base, now).await
 }
 
-fn entry(serial: i64, lineage: &str, text: &str) -> Entry {
-    let version = Version { serial, lineage: lineage.to_owned(), sha256: Sha256Digest::of(text) };
-    Entry { version, cipher: String::new(), state: text.as_bytes().to_vec() }
+fn entry(serial: i64, lineage: &str, text: &str) -> JournalEntry {
+    let version = StateVersion { serial, lineage: lineage.to_owned(), sha256: Sha256Digest::of(text) };
+    JournalEntry { version, cipher: String::new(), state: text.as_bytes().to_vec() }
 }
 
 async fn the_newest_state_is_kept(fixture: Fixture) {
@@ -38,8 +39,8 @@ async fn the_newest_state_is_kept(fixture: Fixture) {
     let (build, job, _) = new_build(&fixture, &template, workspace, Transition::Start).await.unwrap();
     let mut tx = fixture.store.begin().await.unwrap();
     let base = entry(3, "l", "base").version;
-    let kept = |serial| Outcome { kept: true, serial };
-    let old = |serial| Outcome { kept: false, serial };
+    let kept = |serial| PutOutcome { kept: true, serial };
+    let old = |serial| PutOutcome { kept: false, serial };
     assert!(!journals::apply(&mut tx, job, build).await.unwrap(), "nothing to apply");
     for (entry, want) in [
         (entry(2, "l", "old"), old(3)),
@@ -83,7 +84,7 @@ fn lines(texts: &[&str]) -> Vec<NewLine> {
 
 async fn stored(fixture: &Fixture, job: JobId) -> Vec<String> {
     let mut tx = fixture.store.reader().await.unwrap();
-    let lines = job_logs::list(&mut tx, job, 0, 100, 1 << 20).await.unwrap();
+    let lines = jobs::logs::list(&mut tx, job, 0, 100, 1 << 20).await.unwrap();
     lines.into_iter().map(|line| line.line.output).collect()
 }
 
@@ -94,7 +95,7 @@ async fn a_repeated_batch_is_stored_once(fixture: Fixture) {
     let holder = jobs::Holder::session(daemon, 1);
     let send = async |first: i64, texts: &[&str], cap: i64| {
         let mut tx = fixture.store.begin().await.unwrap();
-        let done = job_logs::append_numbered(&mut tx, job, holder, first, &lines(texts), cap, at(9)).await;
+        let done = jobs::logs::append_numbered(&mut tx, job, holder, first, &lines(texts), cap, at(9)).await;
         tx.commit().await.unwrap();
         done.map(|done| (done.next_sequence, done.appended.overflowed))
     };
@@ -113,7 +114,7 @@ async fn a_repeated_batch_is_stored_once(fixture: Fixture) {
     assert_eq!(stored(&fixture, job).await, ["a", "a", "b", "c"]);
     // A line of the server's own has no number.
     let mut tx = fixture.store.begin().await.unwrap();
-    job_logs::append_system(&mut tx, job, &lines(&["server"])).await.unwrap();
+    jobs::logs::append_system(&mut tx, job, &lines(&["server"])).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(send(5, &["d"], 100).await.unwrap(), (6, false));
     assert_eq!(send(6, &["0123456789"], 12).await.unwrap(), (7, true), "acknowledged, not kept");

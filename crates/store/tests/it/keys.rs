@@ -57,7 +57,7 @@ async fn old_and_new_secret_are_known_after_a_rotation(fixture: Fixture) {
     let key = inserted(&fixture, &mut tx, "edge").await;
     keys::rotate(&mut tx, key.id, Sha256Digest::of("second"), at(100)).await.unwrap();
     let shown = async |tx: &mut Tx, secret: &str| {
-        let shown = keys::find_shown(tx, Sha256Digest::of(secret)).await.unwrap();
+        let shown = keys::find_by_secret(tx, Sha256Digest::of(secret)).await.unwrap();
         shown.map(|shown| (shown.key.id, shown.generation, shown.key.previous_until))
     };
     let until = Some(at(100));
@@ -71,7 +71,7 @@ async fn old_and_new_secret_are_known_after_a_rotation(fixture: Fixture) {
         let refused = keys::rotate(&mut tx, id, Sha256Digest::of("x"), at(1)).await;
         assert!(matches!(refused, Err(Error::Stale { .. })));
     }
-    assert!(keys::find_shown(&mut tx, Sha256Digest::of("")).await.unwrap().is_none());
+    assert!(keys::find_by_secret(&mut tx, Sha256Digest::of("")).await.unwrap().is_none());
     tx.commit().await.unwrap();
 }
 
@@ -83,7 +83,7 @@ async fn use_is_noted_once_a_minute(fixture: Fixture) {
         let before = keys::find(&mut tx, key.id).await.unwrap().unwrap();
         let wrote = keys::update_used(&mut tx, key.id, address, at(second)).await.unwrap();
         // A clock that was set back by more than a minute counts as news.
-        assert!(!before.is_use_news(address, at(second)) || wrote, "{address} {second}");
+        assert!(!before.should_record_use(address, at(second)) || wrote, "{address} {second}");
         writes.push(wrote);
     }
     assert_eq!(writes, [true, false, true, true, false, true]);
@@ -96,10 +96,10 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     let key = inserted(&fixture, &mut tx, "edge").await;
     let daemon = joined(&fixture, &mut tx, &key).await;
-    let sets: Vec<_> = tag_sets::since(&mut tx, 0).await.unwrap().iter().map(|set| set.id).collect();
-    let seen = daemons::Seen { until: at(1000), ..daemons::Seen::default() };
+    let sets: Vec<_> = tag_sets::list_since(&mut tx, 0).await.unwrap().iter().map(|set| set.id).collect();
+    let seen = daemons::Liveness { until: at(1000), ..daemons::Liveness::default() };
     let able =
-        async |tx: &mut Tx| daemons::list_alike(tx, fixture.organization, &sets, &seen).await.unwrap().0;
+        async |tx: &mut Tx| daemons::list_matched(tx, fixture.organization, &sets, &seen).await.unwrap().0;
     assert_eq!(
         able(&mut tx).await.iter().map(|alike| (alike.daemons, alike.online)).collect::<Vec<_>>(),
         [(1, 1)]
@@ -109,7 +109,7 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     assert_eq!(revoke(&mut tx, "EDGE").await, Some(key.id));
     assert_eq!(revoke(&mut tx, "edge").await, None);
     assert_eq!(keys::find_by_hash(&mut tx, Sha256Digest::of("edge")).await.unwrap(), None);
-    let shown = keys::find_shown(&mut tx, Sha256Digest::of("edge")).await.unwrap().unwrap();
+    let shown = keys::find_by_secret(&mut tx, Sha256Digest::of("edge")).await.unwrap().unwrap();
     assert_eq!(shown.key.revoked_at, Some(at(9)), "logs may say why somebody was refused");
     assert_eq!(keys::list(&mut tx, fixture.organization).await.unwrap().len(), 3);
     assert!(keys::rotate(&mut tx, key.id, Sha256Digest::of("x"), at(50)).await.is_err());
@@ -127,7 +127,7 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
 }
 
 async fn joined(fixture: &Fixture, tx: &mut Tx, key: &Key) -> DaemonId {
-    let join = daemons::Join {
+    let join = daemons::NewDaemon {
         organization_id: fixture.organization,
         name: "d".to_owned(),
         key_id: key.id,
@@ -158,7 +158,7 @@ async fn daemons_of_a_deleted_key_stay_while_they_hold_a_job(fixture: Fixture) {
     keys::revoke(&mut tx, fixture.organization, "edge", at(9)).await.unwrap().unwrap();
     assert_eq!(jobs::list_of_key(&mut tx, key.id).await.unwrap(), [job]);
     assert_eq!(keys::purge(&mut tx, at(1000)).await.unwrap(), 0, "it holds a job");
-    assert_eq!(daemons::purge(&mut tx, at(1000), &daemons::Connected::default()).await.unwrap(), 0);
+    assert_eq!(daemons::purge(&mut tx, at(1000), &daemons::ConnectedDaemons::default()).await.unwrap(), 0);
     assert_eq!(listed(&mut tx, daemons::Filter::default()).await, [daemon]);
     let held = Guard::HeldBy(daemon);
     jobs::give_up(&mut tx, job, held, "the key is gone", at(10)).await.unwrap();

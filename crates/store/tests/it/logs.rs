@@ -2,7 +2,7 @@
 
 use coder_domain::ids::{DaemonId, JobId};
 use coder_domain::tags::TagSet;
-use coder_store::job_logs::{self, DEFAULT_CAP_BYTES, Level, NewLine, Source};
+use coder_store::jobs::logs::{DEFAULT_CAP_BYTES, Level, NewLine, Source};
 use coder_store::{Error, check, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines};
@@ -39,13 +39,13 @@ async fn append(
     daemon: DaemonId,
     lines: &[NewLine],
     cap: i64,
-) -> job_logs::Appended {
+) -> jobs::logs::AppendOutcome {
     let now = fixture.tick();
-    fixture.store.write(async |tx| job_logs::append(tx, job, daemon, lines, cap, now).await).await.unwrap()
+    fixture.store.write(async |tx| jobs::logs::append(tx, job, daemon, lines, cap, now).await).await.unwrap()
 }
 
-async fn all(fixture: &Fixture, job: JobId) -> Vec<job_logs::Line> {
-    job_logs::list(&mut fixture.store.reader().await.unwrap(), job, 0, usize::MAX, i64::MAX).await.unwrap()
+async fn all(fixture: &Fixture, job: JobId) -> Vec<jobs::logs::Line> {
+    jobs::logs::list(&mut fixture.store.reader().await.unwrap(), job, 0, usize::MAX, i64::MAX).await.unwrap()
 }
 
 async fn lines_are_numbered_from_one(fixture: Fixture) {
@@ -58,21 +58,21 @@ async fn lines_are_numbered_from_one(fixture: Fixture) {
     assert_eq!(found, [(1, "a"), (2, "b\u{fffd}"), (3, "c")]);
     assert_eq!(lines[0].line, line("a"));
     let mut tx = fixture.store.reader().await.unwrap();
-    let after = job_logs::list(&mut tx, job, 1, 1, i64::MAX).await.unwrap();
+    let after = jobs::logs::list(&mut tx, job, 1, 1, i64::MAX).await.unwrap();
     assert_eq!(after.iter().map(|line| line.id).collect::<Vec<_>>(), [2], "in the middle of a batch");
-    assert_eq!(job_logs::list(&mut tx, job, 3, 10, i64::MAX).await.unwrap(), []);
-    assert_eq!(job_logs::find_last(&mut tx, job).await.unwrap().unwrap().id, 3);
+    assert_eq!(jobs::logs::list(&mut tx, job, 3, 10, i64::MAX).await.unwrap(), []);
+    assert_eq!(jobs::logs::find_last(&mut tx, job).await.unwrap().unwrap().id, 3);
     assert_eq!(fixture.get_job(job).await.logs_bytes, 4);
 }
 
 async fn a_batch_costs_two_statements(fixture: Fixture) {
     let (job, daemon) = running(&fixture).await;
     let lines: Vec<_> = (0..1000).map(|number| line(&format!("line {number}"))).collect();
-    let before = fixture.store.statements();
+    let before = fixture.store.statement_counts();
     append(&fixture, job, daemon, &lines, DEFAULT_CAP_BYTES).await;
-    assert_eq!(fixture.store.statements().work - before.work, 2);
+    assert_eq!(fixture.store.statement_counts().work - before.work, 2);
     append(&fixture, job, daemon, &[], DEFAULT_CAP_BYTES).await;
-    assert_eq!(fixture.store.statements().work - before.work, 3, "a bare sign of life");
+    assert_eq!(fixture.store.statement_counts().work - before.work, 3, "a bare sign of life");
     assert_eq!(all(&fixture, job).await.len(), 1000);
 }
 
@@ -112,7 +112,7 @@ async fn pages_are_bounded_and_complete(fixture: Fixture) {
     let mut tx = fixture.store.reader().await.unwrap();
     let (mut after, mut found) = (0, Vec::new());
     loop {
-        let page = job_logs::list(&mut tx, job, after, 20, 2 << 20).await.unwrap();
+        let page = jobs::logs::list(&mut tx, job, after, 20, 2 << 20).await.unwrap();
         let bytes: usize = page.iter().map(|line| line.line.output.len()).sum();
         assert!(page.len() <= 20 && bytes < 4 << 20, "{} lines, {bytes} bytes", page.len());
         let Some(last) = page.last() else { break };
@@ -121,7 +121,7 @@ async fn pages_are_bounded_and_complete(fixture: Fixture) {
     }
     assert_eq!(found, (1..=i64::try_from(sent).unwrap()).collect::<Vec<_>>());
     assert_eq!(
-        job_logs::purge(&mut fixture.store.single().await.unwrap(), job).await.unwrap(),
+        jobs::logs::purge(&mut fixture.store.single().await.unwrap(), job).await.unwrap(),
         96,
         "split rows"
     );
@@ -131,14 +131,14 @@ async fn only_the_owner_appends(fixture: Fixture) {
     let (job, daemon) = running(&fixture).await;
     let other = fixture.daemon("two", &TagSet::untagged()).await;
     let mut tx = fixture.store.begin().await.unwrap();
-    let refused = job_logs::append(&mut tx, job, other, &[line("a")], DEFAULT_CAP_BYTES, at(5)).await;
+    let refused = jobs::logs::append(&mut tx, job, other, &[line("a")], DEFAULT_CAP_BYTES, at(5)).await;
     assert!(matches!(refused, Err(Error::Stale { .. })));
     jobs::cancel(&mut tx, job, None, at(6)).await.unwrap();
     let appended =
-        job_logs::append(&mut tx, job, daemon, &[line("a")], DEFAULT_CAP_BYTES, at(7)).await.unwrap();
+        jobs::logs::append(&mut tx, job, daemon, &[line("a")], DEFAULT_CAP_BYTES, at(7)).await.unwrap();
     assert!(appended.cancel_requested);
     jobs::complete(&mut tx, job, daemon, at(8)).await.unwrap();
-    let late = job_logs::append(&mut tx, job, daemon, &[line("a")], DEFAULT_CAP_BYTES, at(9)).await;
+    let late = jobs::logs::append(&mut tx, job, daemon, &[line("a")], DEFAULT_CAP_BYTES, at(9)).await;
     assert!(matches!(late, Err(Error::Stale { .. })), "late lines are refused");
     tx.commit().await.unwrap();
 }
@@ -147,7 +147,7 @@ async fn the_server_appends_to_ended_jobs(fixture: Fixture) {
     let (job, daemon) = running(&fixture).await;
     let mut tx = fixture.store.begin().await.unwrap();
     jobs::complete(&mut tx, job, daemon, at(8)).await.unwrap();
-    let appended = job_logs::append_system(&mut tx, job, &[line("reaped"), line("")]).await.unwrap();
+    let appended = jobs::logs::append_system(&mut tx, job, &[line("reaped"), line("")]).await.unwrap();
     assert_eq!((appended.first_id, appended.last_id), (1, 2));
     tx.commit().await.unwrap();
     assert_eq!(all(&fixture, job).await.len(), 2);

@@ -15,7 +15,7 @@ on_both_engines!(
 async fn the_second_start_changes_nothing(fixture: Fixture) {
     let first = organizations::get_default(&mut fixture.store.reader().await.unwrap()).await.unwrap();
     let again = Store::open(&Config::new(fixture.database().location.clone()), at(99)).await.unwrap();
-    assert_eq!(again.statements().work, 2, "one look at the catalogue, one at the list of migrations");
+    assert_eq!(again.statement_counts().work, 2, "one look at the catalogue, one at the list of migrations");
     assert_eq!(organizations::get_default(&mut again.reader().await.unwrap()).await.unwrap(), first);
 }
 
@@ -24,7 +24,7 @@ async fn a_newer_database_is_refused(fixture: Fixture) {
         .execute("insert into schema_migrations (version, name, checksum, applied_us) values (9999, 'future', '', 0)")
         .await;
     let refused = Store::open(&Config::new(fixture.database().location.clone()), at(99)).await.err().unwrap();
-    assert!(matches!(refused, Error::Newer { found: 9999, .. }), "{refused:?}");
+    assert!(matches!(refused, Error::SchemaTooNew { found: 9999, .. }), "{refused:?}");
     assert!(refused.to_string().contains("start a release at least as new"), "{refused}");
     assert!(!refused.is_retryable());
 }
@@ -32,7 +32,7 @@ async fn a_newer_database_is_refused(fixture: Fixture) {
 async fn a_changed_migration_is_refused(fixture: Fixture) {
     fixture.database().execute("update schema_migrations set checksum = 'x' where version = 2").await;
     let refused = Store::open(&Config::new(fixture.database().location.clone()), at(99)).await.err().unwrap();
-    assert!(matches!(refused, Error::Changed { version: 2 }), "{refused:?}");
+    assert!(matches!(refused, Error::MigrationChanged { version: 2 }), "{refused:?}");
 }
 
 async fn both_engines_have_the_same_tables(fixture: Fixture) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use coder_store::testing::Server;
+use coder_store::testing::PostgresServer;
 use coder_store::{Config, Store, settings};
 
 use crate::fixture::at;
@@ -10,7 +10,7 @@ use crate::fixture::at;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_goes_away_and_comes_back() {
     // A server of its own, because it is ended.
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = PostgresServer::start().await else { return };
     let database = server.database().await;
     let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
     store.write(async |tx| settings::update(tx, "a", "1").await).await.unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coder_domain::ids::{JobId, UserId};
 use coder_domain::queue::model;
 use coder_domain::tags::{DaemonCapabilities, TagSet};
-use coder_store::jobs::queue::{self, Place, Taker};
+use coder_store::jobs::queue::{self, QueuePosition, WaitingDaemon};
 use coder_store::{jobs, tag_sets};
 
 use crate::fixture::{Fixture, on_both_engines};
@@ -26,9 +26,9 @@ fn set(text: &str) -> TagSet {
     )
 }
 
-async fn takers(fixture: &Fixture, daemons: &[&str]) -> Vec<Taker> {
-    let sets = tag_sets::since(&mut fixture.store.reader().await.unwrap(), 0).await.unwrap();
-    let taker = |tags: TagSet| Taker {
+async fn takers(fixture: &Fixture, daemons: &[&str]) -> Vec<WaitingDaemon> {
+    let sets = tag_sets::list_since(&mut fixture.store.reader().await.unwrap(), 0).await.unwrap();
+    let taker = |tags: TagSet| WaitingDaemon {
         organization_id: fixture.organization,
         provisioners: vec!["terraform".to_owned()],
         tag_sets: sets.iter().filter(|job| tags.satisfies(&job.tags)).map(|job| job.id).collect(),
@@ -36,10 +36,10 @@ async fn takers(fixture: &Fixture, daemons: &[&str]) -> Vec<Taker> {
     daemons.iter().map(|daemon| taker(set(daemon))).collect()
 }
 
-async fn place(fixture: &Fixture, id: JobId, takers: &[Taker]) -> (i64, i64) {
+async fn place(fixture: &Fixture, id: JobId, takers: &[WaitingDaemon]) -> (i64, i64) {
     let job = fixture.get_job(id).await;
-    let Place { position, size } =
-        queue::place(&mut fixture.store.reader().await.unwrap(), &job, takers).await.unwrap();
+    let QueuePosition { position, size } =
+        queue::position(&mut fixture.store.reader().await.unwrap(), &job, takers).await.unwrap();
     (position, size)
 }
 
@@ -125,13 +125,13 @@ async fn a_long_queue_is_counted_quickly(fixture: Fixture) {
     }
     let started = std::time::Instant::now();
     let job = fixture.get_job(last.unwrap()).await;
-    let taker = Taker {
+    let taker = WaitingDaemon {
         organization_id: fixture.organization,
         provisioners: vec!["terraform".to_owned()],
         tag_sets: (1..=15).chain([job.tag_set_id]).collect(),
     };
     let mut tx = fixture.store.reader().await.unwrap();
-    let place = queue::place(&mut tx, &job, &[taker]).await.unwrap();
+    let place = queue::position(&mut tx, &job, &[taker]).await.unwrap();
     assert_eq!(place.size, 1600);
     assert!(place.position > 1400);
     let daemon = fixture.daemon("one", &sets[29]).await;
@@ -198,7 +198,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
         .collect();
     let takers = takers(&fixture, &names).await;
     for (job, want) in rows.iter().zip(model::by_daemon(&pure, &offers)) {
-        let found = queue::place(&mut tx, job, &takers).await.unwrap();
+        let found = queue::position(&mut tx, job, &takers).await.unwrap();
         let found = (u64::try_from(found.position).unwrap(), u64::try_from(found.size).unwrap());
         assert_eq!(found, (want.position, want.size), "{job:?}");
     }
@@ -207,7 +207,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
     while fixture.claim(daemon, &[1, 2, 3, 4]).await.is_some() {}
     let later = crate::fixture::at(100_000_000);
     let mut tx = fixture.store.single().await.unwrap();
-    assert!(jobs::lines::purge(&mut tx, later).await.unwrap() > 0);
+    assert!(jobs::queue_tables::purge(&mut tx, later).await.unwrap() > 0);
     assert_eq!(queue::count(&mut tx).await.unwrap(), 0);
     drop(tx);
     fixture

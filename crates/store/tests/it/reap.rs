@@ -6,7 +6,7 @@ use coder_domain::job::lifecycle::Guard;
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::reap;
-use coder_store::{daemon_facts, daemons, jobs, keys};
+use coder_store::{daemons, jobs, keys};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 
@@ -33,14 +33,14 @@ async fn all_silent_jobs_are_reached_page_by_page(fixture: Fixture) {
     let mut tx = fixture.store.reader().await.unwrap();
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let page = reap::list_silent(&mut tx, at(10_000), after, 10).await.unwrap();
+        let page = reap::list_stale(&mut tx, at(10_000), after, 10).await.unwrap();
         let Some(last) = page.last() else { break };
         after = Some((last.updated_at, last.id));
         found.extend(page.into_iter().map(|job| job.id));
     }
     assert_eq!(found, jobs, "the longest silent first, waiting ones not among them");
     let oldest = fixture.get_job(jobs[0]).await.updated_at;
-    assert_eq!(reap::list_silent(&mut tx, oldest, None, 10).await.unwrap(), []);
+    assert_eq!(reap::list_stale(&mut tx, oldest, None, 10).await.unwrap(), []);
 }
 
 async fn lost_jobs_end_by_when_they_were_lost(fixture: Fixture) {
@@ -73,8 +73,8 @@ async fn waiting_jobs_are_told_by_kind(fixture: Fixture) {
     }
     let created = fixture.get_job(ids[0]).await.created_at;
     let mut tx = fixture.store.reader().await.unwrap();
-    assert_eq!(reap::list_groups(&mut tx, created).await.unwrap(), []);
-    let groups = reap::list_groups(&mut tx, at(10_000)).await.unwrap();
+    assert_eq!(reap::list_waiting(&mut tx, created).await.unwrap(), []);
+    let groups = reap::list_waiting(&mut tx, at(10_000)).await.unwrap();
     let told: Vec<_> = groups.iter().map(|group| (&group.tags, group.waiting)).collect();
     assert_eq!(told, [(&a, 2), (&b, 1)]);
     assert_eq!(groups[0].oldest_at, created);
@@ -86,7 +86,7 @@ async fn facts_of_daemons(fixture: Fixture) {
     keys::insert(&mut tx, &key, Sha256Digest::of("secret")).await.unwrap();
     tx.commit().await.unwrap();
     let first = fixture.daemon("first", &TagSet::untagged()).await;
-    let join = daemons::Join {
+    let join = daemons::NewDaemon {
         organization_id: fixture.organization,
         name: "second".to_owned(),
         key_id: key.id,
@@ -104,7 +104,7 @@ async fn facts_of_daemons(fixture: Fixture) {
         fixture.claim(first, &[1]).await.unwrap();
     }
     let mut tx = fixture.store.begin().await.unwrap();
-    let facts = daemon_facts::list(&mut tx, fixture.organization, 10).await.unwrap();
+    let facts = daemons::facts::list(&mut tx, fixture.organization, 10).await.unwrap();
     assert_eq!(facts.iter().map(|daemon| daemon.id).collect::<Vec<_>>(), [second, first]);
     assert_eq!((facts[0].busy, facts[0].slots, facts[0].draining), (0, 4, true));
     assert_eq!((facts[1].busy, facts[1].slots, facts[1].draining), (2, 1, false));
@@ -114,11 +114,11 @@ async fn facts_of_daemons(fixture: Fixture) {
     assert_eq!((daemon.key, daemon.busy, daemon.slots), (KeyState::None, 2, 1));
     assert_eq!(facts[0].key(at(200)), KeyState::Live);
     keys::update_expiry(&mut tx, key.id, Some(at(150))).await.unwrap();
-    let facts = daemon_facts::list(&mut tx, fixture.organization, 1).await.unwrap();
+    let facts = daemons::facts::list(&mut tx, fixture.organization, 1).await.unwrap();
     assert_eq!(facts.len(), 1);
     assert_eq!((facts[0].key(at(149)), facts[0].key(at(150))), (KeyState::Live, KeyState::Expired(at(150))));
     keys::revoke(&mut tx, fixture.organization, "edge", at(160)).await.unwrap();
-    let facts = daemon_facts::list(&mut tx, fixture.organization, 1).await.unwrap();
+    let facts = daemons::facts::list(&mut tx, fixture.organization, 1).await.unwrap();
     assert_eq!(facts[0].key(at(170)), KeyState::Revoked(at(160)), "still told, though no list shows it");
     tx.commit().await.unwrap();
 }

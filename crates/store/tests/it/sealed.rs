@@ -6,10 +6,11 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
-use coder_store::external_auth_links::{self as links, Link, Tokens};
-use coder_store::journals::{self, Entry, Version};
-use coder_store::state_rotation::{self, Rotated};
-use coder_store::{Config, Error, StateKeys, Store, builds, users};
+use coder_store::encryption::{self, rotation::RotationReport};
+use coder_store::external_auth_links::{self as links, ExternalAuthLink, OAuthTokens};
+use coder_store::jobs::journals::{self, JournalEntry, StateVersion};
+use coder_store::workspaces::builds;
+use coder_store::{Config, Error, StateKeys, Store, users};
 
 use crate::fixture::{Fixture, at, on_both_engines};
 use crate::templates::{new_template, new_version};
@@ -47,9 +48,9 @@ async fn two_builds(fixture: &Fixture) -> (BuildId, BuildId, JobId) {
     (first, second, job)
 }
 
-fn entry() -> Entry {
-    let version = Version { serial: 1, lineage: "l".to_owned(), sha256: Sha256Digest::of("x") };
-    Entry { version, cipher: String::new(), state: STATE.to_vec() }
+fn entry() -> JournalEntry {
+    let version = StateVersion { serial: 1, lineage: "l".to_owned(), sha256: Sha256Digest::of("x") };
+    JournalEntry { version, cipher: String::new(), state: STATE.to_vec() }
 }
 
 async fn state(store: &Store, build: BuildId) -> Result<Option<Vec<u8>>, Error> {
@@ -84,13 +85,13 @@ async fn states_are_encrypted_at_rest_and_follow_their_builds(fixture: Fixture) 
     for store in [with_keys(&fixture, &[]).await, with_keys(&fixture, &[2]).await] {
         let name = keys(&[1]).current().unwrap();
         let error = state(&store, first).await.unwrap_err();
-        assert!(matches!(&error, Error::Locked { key, .. } if *key == name), "{error}");
+        assert!(matches!(&error, Error::RowKeyMissing { key, .. } if *key == name), "{error}");
         let mut tx = store.begin().await.unwrap();
-        assert!(matches!(builds::copy_state(&mut tx, second, first).await, Err(Error::Locked { .. })));
-        assert!(matches!(journals::find(&mut tx, job).await, Err(Error::Locked { .. })));
-        assert!(matches!(journals::apply(&mut tx, job, second).await, Err(Error::Locked { .. })));
+        assert!(matches!(builds::copy_state(&mut tx, second, first).await, Err(Error::RowKeyMissing { .. })));
+        assert!(matches!(journals::find(&mut tx, job).await, Err(Error::RowKeyMissing { .. })));
+        assert!(matches!(journals::apply(&mut tx, job, second).await, Err(Error::RowKeyMissing { .. })));
         tx.rollback().await;
-        let unreadable = state_rotation::unreadable(&store).await.unwrap();
+        let unreadable = encryption::rotation::list_undecryptable(&store).await.unwrap();
         assert_eq!(unreadable.len(), 3, "{unreadable:?}");
         assert!(unreadable.iter().all(|violation| violation.detail.contains(&name)));
     }
@@ -112,32 +113,35 @@ async fn a_rotation_brings_all_states_under_the_first_key_and_back(fixture: Fixt
     tx.commit().await.unwrap();
     let old = with_keys(&fixture, &[1]).await;
     assert!(is_state(&state(&old, first).await.unwrap()), "plain states stay readable");
-    let all = state_rotation::rotate(&old, &keys(&[1])).await.unwrap();
+    let all = encryption::rotation::rotate(&old, &keys(&[1])).await.unwrap();
     assert!(all.changed > 3 && all.total >= all.changed, "{all:?}");
-    let none = Rotated { changed: 0, ..all };
+    let none = RotationReport { changed: 0, ..all };
     let both = with_keys(&fixture, &[2, 1]).await;
-    assert_eq!(state_rotation::rotate(&both, &keys(&[2, 1])).await.unwrap(), all);
-    assert_eq!(state_rotation::rotate(&both, &keys(&[2, 1])).await.unwrap(), none);
+    assert_eq!(encryption::rotation::rotate(&both, &keys(&[2, 1])).await.unwrap(), all);
+    assert_eq!(encryption::rotation::rotate(&both, &keys(&[2, 1])).await.unwrap(), none);
     let new = with_keys(&fixture, &[2]).await;
     assert!(is_state(&state(&new, first).await.unwrap()) && is_state(&state(&new, second).await.unwrap()));
     assert_eq!(journals::find(&mut new.reader().await.unwrap(), job).await.unwrap().unwrap().state, STATE);
-    assert!(matches!(state_rotation::rotate(&old, &keys(&[1])).await, Err(Error::Locked { .. })));
-    assert_eq!(state_rotation::unreadable(&new).await.unwrap(), []);
-    assert_eq!(state_rotation::rotate(&new, &StateKeys::default()).await.unwrap(), all);
+    assert!(matches!(
+        encryption::rotation::rotate(&old, &keys(&[1])).await,
+        Err(Error::RowKeyMissing { .. })
+    ));
+    assert_eq!(encryption::rotation::list_undecryptable(&new).await.unwrap(), []);
+    assert_eq!(encryption::rotation::rotate(&new, &StateKeys::default()).await.unwrap(), all);
     assert!(is_state(&state(&fixture.store, second).await.unwrap()), "plain again");
     let mut tx = fixture.store.begin().await.unwrap();
     assert!(journals::apply(&mut tx, job, second).await.unwrap());
     tx.rollback().await;
 }
 
-fn tokens(access: &str) -> Tokens {
+fn tokens(access: &str) -> OAuthTokens {
     let (access, refresh) = (Secret::new(access), Secret::new("hunter2"));
-    Tokens { access, refresh, expires_at: Some(at(60)) }
+    OAuthTokens { access, refresh, expires_at: Some(at(60)) }
 }
 
 async fn accounts_elsewhere_are_encrypted_at_rest_and_refreshed_once(fixture: Fixture) {
     let user = fixture.user;
-    let find = async |store: &Store| -> Result<Option<Link>, Error> {
+    let find = async |store: &Store| -> Result<Option<ExternalAuthLink>, Error> {
         links::find(&mut store.reader().await.unwrap(), user, "github").await
     };
     let old = with_keys(&fixture, &[1]).await;
@@ -148,13 +152,13 @@ async fn accounts_elsewhere_are_encrypted_at_rest_and_refreshed_once(fixture: Fi
     assert_eq!((&first.tokens, first.generation, first.created_at), (&tokens("first"), 1, at(1)));
     assert!(!format!("{first:?}").contains("hunter2"));
     let locked = find(&fixture.store).await.unwrap_err();
-    assert!(matches!(locked, Error::Locked { table: "external_auth_links", .. }), "{locked}");
+    assert!(matches!(locked, Error::RowKeyMissing { table: "external_auth_links", .. }), "{locked}");
 
     let new = with_keys(&fixture, &[2, 1]).await;
-    assert_eq!(state_rotation::unreadable(&fixture.store).await.unwrap().len(), 1);
-    assert!(state_rotation::rotate(&new, &keys(&[2, 1])).await.unwrap().changed > 0);
-    assert!(matches!(find(&old).await, Err(Error::Locked { .. })));
-    assert!(state_rotation::rotate(&new, &StateKeys::default()).await.unwrap().changed > 0);
+    assert_eq!(encryption::rotation::list_undecryptable(&fixture.store).await.unwrap().len(), 1);
+    assert!(encryption::rotation::rotate(&new, &keys(&[2, 1])).await.unwrap().changed > 0);
+    assert!(matches!(find(&old).await, Err(Error::RowKeyMissing { .. })));
+    assert!(encryption::rotation::rotate(&new, &StateKeys::default()).await.unwrap().changed > 0);
     assert_eq!(find(&fixture.store).await.unwrap().unwrap(), first);
 
     // Whoever refreshed what is no longer there changes nothing.

@@ -6,16 +6,15 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{AppId, BuildId, FileId, JobId, ResourceId, TemplateVersionId, UserId};
 use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
-use coder_store::agents::{self, Agent, App, AppDefinition, Definition};
-use coder_store::external_auth_links::{self as links, Tokens};
-use coder_store::journals::{self, Entry, Version};
-use coder_store::resources::{self, Metadata, Resource};
+use coder_store::external_auth_links::{self as links, OAuthTokens};
+use coder_store::jobs::journals::{self, JournalEntry, StateVersion};
+use coder_store::jobs::{self, assignments};
+use coder_store::templates::version_details::{self, Plan, Variable};
 use coder_store::users::GitSshKey;
-use coder_store::version_details::{self, Plan, Variable};
-use coder_store::{
-    Document, Error, Location, StateKeys, Store, assignments, builds, encryption, files, foundations,
-    job_logs, jobs, state_rotation, users,
-};
+use coder_store::workspaces::agents::{self, Agent, App, AppDefinition, Definition};
+use coder_store::workspaces::resources::{self, Metadata, Resource};
+use coder_store::workspaces::{build_inputs, builds};
+use coder_store::{Document, Error, Location, StateKeys, Store, encryption, files, users};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
@@ -98,7 +97,7 @@ async fn every_column_is_known_as_secret_or_not(fixture: Fixture) {
     let of =
         |class: &str| known.iter().filter(|(_, known)| **known == class).map(|(name, _)| *name).collect();
     let encrypted: BTreeSet<_> = of("encrypted");
-    assert_eq!(state_rotation::columns().collect::<BTreeSet<_>>(), encrypted);
+    assert_eq!(encryption::rotation::columns().collect::<BTreeSet<_>>(), encrypted);
     let classes: BTreeSet<_> = known.values().copied().collect();
     assert_eq!(classes, BTreeSet::from(["encrypted", "hashed", "open"]));
 }
@@ -115,11 +114,11 @@ struct Written {
     user: UserId,
 }
 
-fn lines(count: usize) -> Vec<job_logs::NewLine> {
-    let line = |number| job_logs::NewLine {
+fn lines(count: usize) -> Vec<jobs::logs::NewLine> {
+    let line = |number| jobs::logs::NewLine {
         created_at: at(1),
-        source: job_logs::Source::Provisioner,
-        level: job_logs::Level::Info,
+        source: jobs::logs::Source::Provisioner,
+        level: jobs::logs::Level::Info,
         stage: "Plan".to_owned(),
         output: format!("{number} {CANARY}"),
     };
@@ -142,8 +141,8 @@ fn input(text: &str) -> Document {
     Document(json!({ "value": format!("{text} {CANARY}") }))
 }
 
-fn tokens() -> Tokens {
-    Tokens { access: Secret::new(CANARY), refresh: Secret::new(CANARY), expires_at: None }
+fn tokens() -> OAuthTokens {
+    OAuthTokens { access: Secret::new(CANARY), refresh: Secret::new(CANARY), expires_at: None }
 }
 
 fn parameters() -> BTreeMap<String, String> {
@@ -157,18 +156,18 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     let import = version.job_id;
     let mut tx = fixture.store.begin().await.unwrap();
     jobs::update_input(&mut tx, import, &input("import")).await.unwrap();
-    job_logs::append_system(&mut tx, import, &lines(1)).await.unwrap();
-    job_logs::append_system(&mut tx, import, &lines(400)).await.unwrap();
+    jobs::logs::append_system(&mut tx, import, &lines(1)).await.unwrap();
+    jobs::logs::append_system(&mut tx, import, &lines(400)).await.unwrap();
     version_details::update_variables(&mut tx, version.id, &[variable()]).await.unwrap();
     let plan = Plan { plan: CANARY.into(), module_file_id: None, provisioner_version: String::new() };
     version_details::update_plan(&mut tx, version.id, plan, at(1)).await.unwrap();
     let data = format!("{name} {CANARY}").into_bytes();
     let (hash, size) = (files::hash(&data), data.len() as u64);
-    let new = files::New { hash, size, created_by: fixture.user, mimetype: "application/x-tar" };
+    let new = files::NewFile { hash, size, created_by: fixture.user, mimetype: "application/x-tar" };
     let file = files::insert(&mut tx, &new, &mut &data[..], at(1)).await;
     let file = file.unwrap().0.id;
-    let long = data.repeat(files::PART / data.len() + 1);
-    let new = files::New { hash: files::hash(&long), size: long.len() as u64, ..new };
+    let long = data.repeat(files::PART_BYTES / data.len() + 1);
+    let new = files::NewFile { hash: files::hash(&long), size: long.len() as u64, ..new };
     let long_file = files::insert(&mut tx, &new, &mut &long[..], at(1)).await.unwrap().0.id;
     let user = new_user(name);
     users::insert(&mut tx, &user).await.unwrap();
@@ -189,8 +188,8 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     builds::insert_parameters(&mut tx, build, &parameters()).await.unwrap();
     builds::update_state(&mut tx, build, CANARY.into()).await.unwrap();
     jobs::update_input(&mut tx, job, &input("build")).await.unwrap();
-    let version_of_state = Version { serial: 1, lineage: "l".to_owned(), sha256: Sha256Digest::of("x") };
-    let entry = Entry { version: version_of_state, cipher: String::new(), state: CANARY.into() };
+    let version_of_state = StateVersion { serial: 1, lineage: "l".to_owned(), sha256: Sha256Digest::of("x") };
+    let entry = JournalEntry { version: version_of_state, cipher: String::new(), state: CANARY.into() };
     assert!(
         journals::put(&mut tx, job, &entry.version, entry.state.clone(), None, at(5)).await.unwrap().kept
     );
@@ -234,21 +233,21 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     let mut tx = store.reader().await?;
     assert_eq!(jobs::get(&mut tx, written.import).await?.input, input("import"));
     assert_eq!(jobs::get(&mut tx, written.job).await?.input, input("build"));
-    let logs = job_logs::list(&mut tx, written.import, 0, 1000, i64::MAX).await?;
+    let logs = jobs::logs::list(&mut tx, written.import, 0, 1000, i64::MAX).await?;
     assert_eq!(logs.iter().filter(|line| line.line.output.ends_with(CANARY)).count(), 401);
-    assert!(job_logs::find_last(&mut tx, written.import).await?.is_some());
+    assert!(jobs::logs::find_last(&mut tx, written.import).await?.is_some());
     assert_eq!(version_details::list_variables(&mut tx, written.version).await?, [variable()]);
     assert!(version_details::find_plan(&mut tx, written.version).await?.unwrap().plan == CANARY.as_bytes());
     let data = format!("{name} {CANARY}").into_bytes();
     assert!(files::get_data(&mut tx, written.file).await? == data);
-    let long = data.repeat(files::PART / data.len() + 1);
+    let long = data.repeat(files::PART_BYTES / data.len() + 1);
     assert!(files::get_data(&mut tx, written.long_file).await? == long);
     let pair = users::find_git_ssh_key(&mut tx, written.user).await?.unwrap();
     assert_eq!(pair.private_key.expose(), CANARY);
     assert_eq!(links::find(&mut tx, written.user, "github").await?.unwrap().tokens, tokens());
     assert_eq!(builds::list_parameters(&mut tx, written.build).await?, parameters());
     assert_eq!(
-        foundations::list_parameters(&mut tx, written.version, Some(written.build)).await?.1,
+        build_inputs::list_parameters(&mut tx, written.version, Some(written.build)).await?.1,
         parameters()
     );
     assert!(builds::find_state(&mut tx, written.build).await?.unwrap() == CANARY.as_bytes());
@@ -257,7 +256,7 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     assert!(
         assignment.state.unwrap() == CANARY.as_bytes() && assignment.archive.unwrap().data.unwrap() == b"tar"
     );
-    assert_eq!(assignments::list_parameters(&mut tx, &assignment.around.unwrap()).await?.0, parameters());
+    assert_eq!(assignments::list_parameters(&mut tx, &assignment.context.unwrap()).await?.0, parameters());
     let resources = resources::list(&mut tx, &[written.job]).await?;
     assert_eq!(resources[0].metadata[0].value, CANARY);
     let agents = agents::list(&mut tx, &[written.resource]).await?;
@@ -267,13 +266,13 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     assert_eq!(agents::find_by_token(&mut tx, &agents[0].auth_token).await?, None, "the hash is no token");
     let apps = agents::list_apps(&mut tx, &[agents[0].id]).await?;
     assert!(apps[0].definition.url.ends_with(CANARY));
-    assert_eq!(state_rotation::unreadable(store).await?, []);
+    assert_eq!(encryption::rotation::list_undecryptable(store).await?, []);
     Ok(())
 }
 
 /// Every value of the columns that hold secrets is encrypted, each column has one, and no column has the secret.
 async fn all_is_encrypted(fixture: &Fixture) {
-    for (table, column) in state_rotation::columns() {
+    for (table, column) in encryption::rotation::columns() {
         let values = values(fixture, table, column).await;
         assert!(!values.is_empty(), "{table}.{column} is not tried");
         let is_marked = |value: &Vec<u8>| value.starts_with(b"\0cst1") || value.starts_with(b"\x01cst1:");
@@ -315,7 +314,8 @@ async fn secrets_are_encrypted_in_every_column_and_come_back(mut fixture: Fixtur
     let rotated = encryption::complete(&fixture.store, at(14)).await.unwrap().unwrap();
     assert_eq!(
         rotated.changed,
-        state_rotation::rotate(&fixture.store, &keys(&[2])).await.unwrap().total - empty(&fixture).await
+        encryption::rotation::rotate(&fixture.store, &keys(&[2])).await.unwrap().total
+            - empty(&fixture).await
     );
     let new = with_keys(&fixture, &[2]).await;
     encryption::register(&new, at(15)).await.unwrap();
@@ -331,7 +331,7 @@ async fn secrets_are_encrypted_in_every_column_and_come_back(mut fixture: Fixtur
 /// How many values are empty or null, which stay so.
 async fn empty(fixture: &Fixture) -> u64 {
     let mut empty = 0;
-    for (table, column) in state_rotation::columns() {
+    for (table, column) in encryption::rotation::columns() {
         let all = values(fixture, table, "1").await.len();
         empty += all - values(fixture, table, column).await.len();
     }
@@ -344,7 +344,7 @@ async fn a_server_without_the_key_or_with_another_says_so_at_its_start(fixture: 
     let missing = |result: Result<(), Error>, number: u8| {
         let error = result.unwrap_err();
         let name = keys(&[number]).current().unwrap();
-        assert!(matches!(&error, Error::KeyMissing { key } if *key == name), "{error}");
+        assert!(matches!(&error, Error::EncryptionKeyMissing { key } if *key == name), "{error}");
         assert!(error.to_string().contains("--state-encryption-keys"), "{error}");
     };
     // A state of an earlier release, which kept no list.

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use coder_domain::ids::{OrganizationId, PresetId, TemplateId, TemplateVersionId};
 use coder_domain::secret::Secret;
 use coder_domain::tags::TagSet;
+use coder_store::templates::version_details::{
+    ExternalAuth, Parameter, ParameterOption, Plan, Preset, Variable,
+};
+use coder_store::templates::versions::{Version, VersionPage};
+use coder_store::templates::{self, version_details, versions};
 use coder_store::templates::{Filter, Settings, Template};
-use coder_store::version_details::{ExternalAuth, Parameter, ParameterOption, Plan, Preset, Variable};
-use coder_store::versions::{Page, Version};
-use coder_store::{Error, jobs, templates, version_details, versions};
+use coder_store::{Error, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines};
 
@@ -157,10 +160,10 @@ async fn versions_have_names_of_their_template(fixture: Fixture) {
     assert_eq!(versions::find_previous(&mut tx, &stored).await.unwrap().unwrap().id, first.id);
     let ids = |listed: Vec<Version>| listed.into_iter().map(|version| version.id).collect::<Vec<_>>();
     assert_eq!(
-        ids(versions::list(&mut tx, template.id, Page::default()).await.unwrap()),
+        ids(versions::list(&mut tx, template.id, VersionPage::default()).await.unwrap()),
         [first.id, second.id]
     );
-    let after = Page { after: Some(first.id), limit: 5, ..Page::default() };
+    let after = VersionPage { after: Some(first.id), limit: 5, ..VersionPage::default() };
     assert_eq!(ids(versions::list(&mut tx, template.id, after).await.unwrap()), [second.id]);
     versions::update(&mut tx, second.id, "v2", "message", at(10)).await.unwrap();
     versions::update_readme(&mut tx, second.id, "# Hi", at(10)).await.unwrap();
@@ -185,8 +188,8 @@ async fn a_version_in_use_is_not_archived(fixture: Fixture) {
     assert!(versions::update_archived(&mut tx, first.id, true, at(10)).await.is_err(), "active");
     versions::update_archived(&mut tx, second.id, true, at(10)).await.unwrap();
     assert!(versions::update_archived(&mut tx, second.id, true, at(10)).await.is_err(), "archived before");
-    assert_eq!(versions::list(&mut tx, template.id, Page::default()).await.unwrap().len(), 1);
-    let all = Page { include_archived: true, ..Page::default() };
+    assert_eq!(versions::list(&mut tx, template.id, VersionPage::default()).await.unwrap().len(), 1);
+    let all = VersionPage { include_archived: true, ..VersionPage::default() };
     assert_eq!(versions::list(&mut tx, template.id, all).await.unwrap().len(), 2);
     versions::update_archived(&mut tx, second.id, false, at(11)).await.unwrap();
     tx.commit().await.unwrap();

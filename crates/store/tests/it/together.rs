@@ -3,7 +3,7 @@
 use coder_domain::build::Transition;
 use coder_domain::ids::{JobId, ResourceId};
 use coder_domain::tags::TagSet;
-use coder_store::resources::{self, Resource};
+use coder_store::workspaces::resources::{self, Resource};
 use coder_store::{Document, Error, jobs, transaction};
 
 use crate::fixture::{Fixture, at, on_both_engines};
@@ -81,9 +81,9 @@ async fn a_part_that_fails_undoes_all(fixture: Fixture) {
 
 async fn only_reading_needs_no_transaction(fixture: Fixture) {
     let job = fixture.job(&TagSet::untagged()).await;
-    let before = fixture.store.statements().asked;
+    let before = fixture.store.statement_counts().round_trips;
     transaction!(fixture.store, Error, |tx| { jobs::get(tx, job).await }).unwrap();
-    let asked = fixture.store.statements().asked - before;
+    let asked = fixture.store.statement_counts().round_trips - before;
     assert_eq!(asked, if fixture.store.is_postgres() { 1 } else { 3 }, "BEGIN and COMMIT are for changes");
 }
 

@@ -69,7 +69,7 @@ async fn a_canceled_future_leaves_nothing_and_blocks_nobody(fixture: Fixture) {
 
 async fn waiting_for_a_connection_is_bounded(fixture: Fixture) {
     let config = Config {
-        patience: Duration::from_millis(50),
+        acquire_timeout: Duration::from_millis(50),
         connections: 2,
         ..Config::new(fixture.database().location.clone())
     };

@@ -5,12 +5,13 @@ use coder_domain::ids::{AppId, BuildId, JobId, ResourceId, WorkspaceId};
 use coder_domain::job::Type;
 use coder_domain::secret::Secret;
 use coder_domain::tags::TagSet;
-use coder_store::agents::{Agent, App, AppDefinition, Definition, Script};
-use coder_store::builds::{NewBuild, Page};
-use coder_store::resources::{Metadata, Module, Resource};
 use coder_store::templates::Template;
+use coder_store::workspaces::agents::{Agent, App, AppDefinition, Definition, Script};
+use coder_store::workspaces::builds::{BuildPage, NewBuild};
+use coder_store::workspaces::resources::{Metadata, Module, Resource};
+use coder_store::workspaces::{self, agents, builds, resources};
 use coder_store::workspaces::{Filter, Workspace};
-use coder_store::{Error, Statements, agents, builds, jobs, resources, templates, workspaces};
+use coder_store::{Error, StatementCounts, jobs, templates};
 
 use crate::fixture::{Fixture, at, on_both_engines};
 use crate::templates::{new_template, new_version};
@@ -174,8 +175,8 @@ async fn builds_are_numbered_and_one_at_a_time(fixture: Fixture) {
     assert_eq!(builds::find_latest(&mut tx, workspace).await.unwrap().unwrap().id, second);
     assert_eq!(builds::list_latest(&mut tx, &[workspace]).await.unwrap(), [build]);
     let ids = |listed: Vec<builds::Build>| listed.into_iter().map(|build| build.id).collect::<Vec<_>>();
-    assert_eq!(ids(builds::list(&mut tx, workspace, Page::default()).await.unwrap()), [second, first]);
-    let page = Page { after: Some(second), limit: 1, ..Page::default() };
+    assert_eq!(ids(builds::list(&mut tx, workspace, BuildPage::default()).await.unwrap()), [second, first]);
+    let page = BuildPage { after: Some(second), limit: 1, ..BuildPage::default() };
     assert_eq!(ids(builds::list(&mut tx, workspace, page).await.unwrap()), [first]);
     builds::update_daily_cost(&mut tx, first, 5, at(9)).await.unwrap();
     builds::update_flags(&mut tx, first, false, true, at(9)).await.unwrap();
@@ -266,15 +267,15 @@ async fn resources_agents_and_apps(fixture: Fixture) {
         version: "1".to_owned(),
         key: "m".to_owned(),
     }];
-    let Statements { work: before, asked, .. } = fixture.store.statements();
+    let StatementCounts { work: before, round_trips, .. } = fixture.store.statement_counts();
     let mut tx = fixture.store.begin().await.unwrap();
     resources::insert(&mut tx, &made).await.unwrap();
     agents::insert(&mut tx, &reported).await.unwrap();
     agents::insert_apps(&mut tx, &apps).await.unwrap();
     resources::insert_modules(&mut tx, job, &modules).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(fixture.store.statements().work - before, 4, "one statement a list");
-    let asked = fixture.store.statements().asked - asked;
+    assert_eq!(fixture.store.statement_counts().work - before, 4, "one statement a list");
+    let asked = fixture.store.statement_counts().round_trips - round_trips;
     assert_eq!(
         asked,
         if fixture.store.is_postgres() { 1 } else { 6 },

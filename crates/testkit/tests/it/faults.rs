@@ -4,7 +4,7 @@ use coder_domain::ids::{KeyId, UserId};
 use coder_domain::tags::TagSet;
 use coder_server::App;
 use coder_server::provisioning::session::Session;
-use coder_store::daemons::{self, Join};
+use coder_store::daemons::{self, NewDaemon};
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
 use coder_testkit::stream::{Fault, FaultyStream};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 
 /// The server's side of a WebSocket after its upgrade; the other end is the peer's.
 async fn session(app: &App) -> DuplexStream {
-    let join = Join {
+    let join = NewDaemon {
         organization_id: app.default_organization,
         name: "d".to_owned(),
         key_id: KeyId::USER_AUTH,

@@ -9,7 +9,7 @@ use crate::context::Context;
 pub(super) async fn run(ctx: &Context, flags: &Database) -> anyhow::Result<()> {
     let store = database::open_existing(flags).await?;
     let mut broken = coder_store::check::check(&store).await?;
-    broken.extend(coder_store::state_rotation::unreadable(&store).await?);
+    broken.extend(coder_store::encryption::rotation::list_undecryptable(&store).await?);
     store.close().await;
     for rule in &broken {
         ctx.printer.data(&rule.to_string());

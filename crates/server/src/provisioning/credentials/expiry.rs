@@ -58,7 +58,7 @@ impl Session {
         };
         let terms = key.validity();
         let found =
-            keys::find_shown(tx, presented.secret).await?.filter(|found| found.key.id == presented.key);
+            keys::find_by_secret(tx, presented.secret).await?.filter(|found| found.key.id == presented.key);
         let Some(generation) = found.map(|found| found.generation) else {
             // Two rotations ago, or the key was deleted in between, of which no secret is left.
             let ended = terms.check(SecretVersion::Current, now, Some(presented.address));

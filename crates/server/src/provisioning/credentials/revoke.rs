@@ -9,7 +9,7 @@ use coder_domain::ids::{JobId, KeyId, OrganizationId, UserId};
 use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::rbac::{Action, Object, Resource, Scopes, Subject, decide};
 use coder_store::jobs;
-use coder_store::users::Status;
+use coder_store::users::UserStatus;
 use coder_store::{Error, Tx, daemons, keys, organizations, tokens as rows, users};
 use futures_util::future::join_all;
 
@@ -187,7 +187,7 @@ pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error>
     joined.retain(|(user, ..)| users.contains(user));
     let mut tx = app.store.reader().await?;
     for user in users {
-        let away = daemons::list_joined(&mut tx, *user).await?;
+        let away = daemons::list_joined_organizations(&mut tx, *user).await?;
         joined.extend(away.into_iter().map(|(organization, is_personal)| (*user, organization, is_personal)));
     }
     drop(tx);
@@ -219,7 +219,7 @@ pub(crate) async fn may_run(
     organization: OrganizationId,
     is_personal: bool,
 ) -> Result<bool, Error> {
-    let Some(row) = users::find(tx, user).await?.filter(|row| row.status != Status::Suspended) else {
+    let Some(row) = users::find(tx, user).await?.filter(|row| row.status != UserStatus::Suspended) else {
         return Ok(false);
     };
     if organizations::find(tx, organization).await?.is_none() {

@@ -66,7 +66,7 @@ pub async fn renew(
 pub async fn revoke(app: &App, owner: UserId, workspace: WorkspaceId) -> Result<(), Error> {
     let name = name(owner, workspace);
     // Mostly nothing was minted with it, and one question is enough.
-    if tokens::delete_childless(&mut app.store.single().await?, owner, &name).await? {
+    if tokens::delete_unless_parent(&mut app.store.single().await?, owner, &name).await? {
         ended::tokens_in_use(app, owner);
         return Ok(());
     }
@@ -75,7 +75,7 @@ pub async fn revoke(app: &App, owner: UserId, workspace: WorkspaceId) -> Result<
     };
     let now = app.now();
     let users = transaction!(app.store, Error, |tx| {
-        let users = tokens::list_users_below(tx, owner, Some(&key.id)).await?;
+        let users = tokens::list_affected_users(tx, owner, Some(&key.id)).await?;
         tokens::delete_by_name(tx, owner, &name).await?;
         ended::write_down_tokens(app, tx, &users, now).await?;
         Ok(users)

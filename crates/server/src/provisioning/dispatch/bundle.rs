@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use coder_domain::ids::TemplateVersionId;
-use coder_store::{files, transaction, version_details};
+use coder_store::templates::version_details;
+use coder_store::{files, transaction};
 use coder_wire::drpc::MAX_MESSAGE_SIZE;
 use coder_wire::messages::provisioner::Metadata;
 use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job};
@@ -22,7 +23,7 @@ const BROUGHT_ALONG: [&[u8]; 2] = [b".terraform/", b"terraform.d/plugins/"];
 /// The template's sources as they are read: in memory, or part by part where they are long.
 pub(crate) enum Sources {
     Short(Bytes),
-    Long(files::Info),
+    Long(files::FileInfo),
 }
 
 /// Takes modules and providers out of the template's archive, and names them as the file to download; the message gets the

@@ -6,8 +6,8 @@ use coder_domain::Timestamp;
 use coder_domain::explain::{Daemon, Job, Presence};
 use coder_domain::ids::{DaemonId, OrganizationId};
 use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
-use coder_store::daemons::Connected;
-use coder_store::{Error, Tx, daemon_facts};
+use coder_store::daemons::ConnectedDaemons;
+use coder_store::{Error, Tx, daemons};
 
 use crate::context::App;
 use crate::provisioning::session::presence;
@@ -17,9 +17,9 @@ const MOST: i64 = 20_000;
 
 /// The facts, as of one moment.
 pub struct Facts {
-    daemons: Vec<daemon_facts::Facts>,
+    daemons: Vec<daemons::facts::DaemonFacts>,
     connected: HashSet<DaemonId>,
-    known: Connected,
+    known: ConnectedDaemons,
     /// Whether other replicas may hold connections that this one does not know.
     is_shared: bool,
     at: Timestamp,
@@ -44,7 +44,7 @@ impl Facts {
 
     async fn read(app: &App, tx: &mut Tx, organization: OrganizationId, most: i64) -> Result<Self, Error> {
         Ok(Self {
-            daemons: daemon_facts::list(tx, organization, most).await?,
+            daemons: daemons::facts::list(tx, organization, most).await?,
             connected: app.scheduler.connected().daemons().into_iter().collect(),
             known: presence::connected(app),
             is_shared: app.store.is_postgres(),
@@ -59,7 +59,7 @@ impl Facts {
     }
 
     /// Those that could run a job, by type and tags.
-    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemon_facts::Facts> {
+    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemons::facts::DaemonFacts> {
         let demand =
             JobRequirements { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
         self.daemons.iter().filter(move |daemon| {
@@ -71,7 +71,7 @@ impl Facts {
         })
     }
 
-    fn session(&self, daemon: &daemon_facts::Facts) -> Presence {
+    fn session(&self, daemon: &daemons::facts::DaemonFacts) -> Presence {
         match (self.connected.contains(&daemon.id), self.is_shared) {
             (true, _) => Presence::Connected,
             _ if self.known.has(daemon.id, daemon.left_at, &daemon.server) => Presence::Connected,

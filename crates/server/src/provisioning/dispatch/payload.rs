@@ -7,8 +7,8 @@ use bytes::Bytes;
 use coder_domain::build::Transition;
 use coder_domain::ids::{JobId, TemplateId, TemplateVersionId, UserId};
 use coder_domain::job::Type;
-use coder_store::assignments::{self, Around, Assignment};
-use coder_store::version_details::{self, ExternalAuth, Variable};
+use coder_store::jobs::assignments::{self, Assignment, BuildContext};
+use coder_store::templates::version_details::{self, ExternalAuth, Variable};
 use coder_store::{Tx, files, jobs, templates};
 use coder_wire::drpc::MAX_MESSAGE_SIZE as MAX_MESSAGE;
 use coder_wire::messages::provisioner::{
@@ -94,7 +94,7 @@ struct Pair {
 /// Makes the message for a job that `session`'s daemon has just taken.
 pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
     let mut tx = session.app.store.reader().await?;
-    let Assignment { job, initiator, archive, around, state } = assignments::get(&mut tx, id).await?;
+    let Assignment { job, initiator, archive, context, state } = assignments::get(&mut tx, id).await?;
     let waited =
         job.started_at.map(|at| Duration::try_from(at.duration_since(job.created_at)).unwrap_or_default());
     session.app.metrics.handed_out(job.organization_id, &job.tags, waited.unwrap_or_default());
@@ -112,8 +112,8 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
         Type::TemplateVersionImport => import(session, &mut tx, &job, input).await?,
         Type::TemplateVersionDryRun => dry_run(session, &mut tx, &job, input).await?,
         Type::WorkspaceBuild => {
-            let around = around.ok_or(Error::Missing("workspace build"))?;
-            build(session, tx, around, state, input).await?
+            let context = context.ok_or(Error::Missing("workspace build"))?;
+            build(session, tx, context, state, input).await?
         }
     };
     let mut message = AcquiredJob {
@@ -223,33 +223,33 @@ async fn variables(tx: &mut Tx, version: TemplateVersionId) -> Result<Vec<Variab
 async fn build(
     session: &Session,
     mut tx: Tx,
-    around: Around,
+    context: BuildContext,
     state: Option<Vec<u8>>,
     input: Input,
 ) -> Result<acquired_job::Type, Error> {
-    let (parameters, previous) = assignments::list_parameters(&mut tx, &around).await?;
+    let (parameters, previous) = assignments::list_parameters(&mut tx, &context).await?;
     let variable_values =
-        if around.has_variables { variables(&mut tx, around.version_id).await? } else { Vec::new() };
+        if context.has_variables { variables(&mut tx, context.version_id).await? } else { Vec::new() };
     let app = &session.app;
     let asked = if app.accounts.is_empty() {
         Vec::new()
     } else {
-        version_details::list_external_auth(&mut tx, around.version_id).await?
+        version_details::list_external_auth(&mut tx, context.version_id).await?
     };
     drop(tx);
-    let accounts = accounts(app, around.owner_id, asked).await?;
+    let accounts = accounts(app, context.owner_id, asked).await?;
 
-    let (workspace, owner) = (around.workspace_id, around.owner_id);
-    let owner_name = around.username.ok_or(Error::Missing("workspace's owner"))?;
-    let login_type = around.login_type.ok_or(Error::Missing("workspace's owner"))?;
-    let (public_key, private_key) = match (around.public_key, around.private_key) {
+    let (workspace, owner) = (context.workspace_id, context.owner_id);
+    let owner_name = context.username.ok_or(Error::Missing("workspace's owner"))?;
+    let login_type = context.login_type.ok_or(Error::Missing("workspace's owner"))?;
+    let (public_key, private_key) = match (context.public_key, context.private_key) {
         (Some(public), Some(private)) => (public, private),
         _ => {
             let made = git_ssh_key::of(&app.store, owner, app.now()).await?;
             (made.public_key, made.private_key)
         }
     };
-    let token = if around.transition == Transition::Start {
+    let token = if context.transition == Transition::Start {
         let lifetime = app.config.sessions.max_token_lifetime;
         let token = workspace_token::renew(app, (owner, login_type), workspace, lifetime).await?;
         token.expose().to_owned()
@@ -258,35 +258,38 @@ async fn build(
         String::new()
     };
     // With the roles that everybody has, as the official server tells them.
-    let site = around.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
+    let site = context.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
     let site = site.map(|name| Role { name, org_id: String::new() });
-    let organization = around.organization_id.to_string();
-    let implied = around.member_roles.is_some().then(|| "organization-member".to_owned());
-    let local = around.member_roles.into_iter().flatten().chain(implied);
+    let organization = context.organization_id.to_string();
+    let implied = context.member_roles.is_some().then(|| "organization-member".to_owned());
+    let local = context.member_roles.into_iter().flatten().chain(implied);
     let local = local.map(|name| Role { name, org_id: organization.clone() });
     let metadata = Metadata {
         coder_url: session.url.clone(),
-        workspace_transition: transition(around.transition) as i32,
-        workspace_name: around.workspace_name.clone(),
+        workspace_transition: transition(context.transition) as i32,
+        workspace_name: context.workspace_name.clone(),
         workspace_owner: owner_name,
         workspace_id: workspace.to_string(),
         workspace_owner_id: owner.to_string(),
-        workspace_owner_email: around.email.unwrap_or_default(),
-        template_name: around.template_name,
-        template_version: around.version_name,
+        workspace_owner_email: context.email.unwrap_or_default(),
+        template_name: context.template_name,
+        template_version: context.version_name,
         workspace_owner_oidc_access_token: String::new(),
         workspace_owner_session_token: token,
-        template_id: around.template_id.to_string(),
-        workspace_owner_name: around.name.unwrap_or_default(),
+        template_id: context.template_id.to_string(),
+        workspace_owner_name: context.name.unwrap_or_default(),
         workspace_owner_groups: vec![EVERYONE.to_owned()],
         workspace_owner_ssh_public_key: public_key,
         workspace_owner_ssh_private_key: private_key.expose().to_owned(),
-        workspace_build_id: around.build_id.to_string(),
+        workspace_build_id: context.build_id.to_string(),
         workspace_owner_login_type: login_type.as_str().to_owned(),
         workspace_owner_rbac_roles: site.chain(local).collect(),
         task_id: Uuid::nil().to_string(),
-        template_version_id: around.version_id.to_string(),
-        template_version_modules_file: around.module_file_id.map(|file| file.to_string()).unwrap_or_default(),
+        template_version_id: context.version_id.to_string(),
+        template_version_modules_file: context
+            .module_file_id
+            .map(|file| file.to_string())
+            .unwrap_or_default(),
         ..Metadata::default()
     };
     app.events.workspace_changed(workspace);
@@ -294,8 +297,8 @@ async fn build(
         all.into_iter().map(|(name, value)| RichParameterValue { name, value }).collect()
     };
     Ok(acquired_job::Type::WorkspaceBuild(acquired_job::WorkspaceBuild {
-        workspace_build_id: around.build_id.to_string(),
-        workspace_name: around.workspace_name,
+        workspace_build_id: context.build_id.to_string(),
+        workspace_name: context.workspace_name,
         rich_parameter_values: stored(parameters),
         variable_values,
         external_auth_providers: accounts,

@@ -12,7 +12,7 @@ use coder_domain::clock::Clock;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::{JobRequirements, TagSet};
-use coder_store::jobs::{self, Claim, Claimed as Taken, Found, Holder};
+use coder_store::jobs::{self, ClaimOutcome, ClaimRequest, ClaimedJob as Taken, Holder};
 use coder_store::{Error, Store, transaction};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -146,7 +146,7 @@ impl Scheduler {
             return Ok(());
         }
         let mut tx = self.0.store.reader().await?;
-        let wanted = jobs::wanted::list(&mut tx).await?;
+        let wanted = jobs::requirements::list(&mut tx).await?;
         for job in wanted {
             if let Some(tags) = self.0.tag_sets.get(&mut tx, job.tag_set_id).await? {
                 self.wake(job.organization_id, &job.provisioner, &tags);
@@ -275,7 +275,7 @@ impl Scheduler {
         let store = &self.0.store;
         loop {
             let (wanted, newest) = self.0.tag_sets.known_to_be_satisfied_by(&domain.tags);
-            let claim = Claim {
+            let claim = ClaimRequest {
                 organization_id: domain.organization,
                 provisioners: &domain.provisioners,
                 tag_sets: &wanted,
@@ -283,10 +283,10 @@ impl Scheduler {
                 session: taker.session,
             };
             let now = self.0.clock.now();
-            match jobs::claim_knowing(&mut store.single().await?, &claim, newest, now).await? {
-                Found::Job(taken) => return Ok(Some(taken)),
-                Found::Nothing => return Ok(None),
-                Found::NewerTagSets => self.0.tag_sets.refresh(&mut store.reader().await?).await?,
+            match jobs::try_claim(&mut store.single().await?, &claim, newest, now).await? {
+                ClaimOutcome::Job(taken) => return Ok(Some(taken)),
+                ClaimOutcome::Nothing => return Ok(None),
+                ClaimOutcome::NewerTagSets => self.0.tag_sets.refresh(&mut store.reader().await?).await?,
             }
         }
     }

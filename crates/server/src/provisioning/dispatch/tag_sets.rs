@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coder_domain::tags::{DaemonIndex, JobIndex, TagSet};
-use coder_store::tag_sets::{self, Interned, TagSetId};
+use coder_store::tag_sets::{self, InternedTagSet, TagSetId};
 use coder_store::{Error, Tx};
 
 /// All sets, as far as they were read; ids are given in the order of commits, so that newer ones are found by asking
@@ -85,9 +85,9 @@ impl TagSets {
 
     /// Reads what is new. Inside a transaction it is returned instead of kept: it may never be committed, and its ids
     /// would then be given again.
-    async fn fresh(&self, tx: &mut Tx) -> Result<Vec<Interned>, Error> {
+    async fn fresh(&self, tx: &mut Tx) -> Result<Vec<InternedTagSet>, Error> {
         let known = self.indexes().last;
-        let fresh = tag_sets::since(tx, known).await?;
+        let fresh = tag_sets::list_since(tx, known).await?;
         if tx.is_transaction() {
             return Ok(fresh);
         }

@@ -7,10 +7,13 @@ use coder_domain::Timestamp;
 use coder_domain::build::Transition;
 use coder_domain::ids::{FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
 use coder_domain::job::{TransitionError, Type};
-use coder_store::assignments::{self, Ending};
-use coder_store::builds::{Build, Ended};
-use coder_store::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
-use coder_store::{Document, Tx, builds, job_uploads, jobs, journals, transaction, versions, workspaces};
+use coder_store::jobs::assignments::{self, JobWithBuild};
+use coder_store::jobs::{self, journals};
+use coder_store::templates::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
+use coder_store::templates::versions;
+use coder_store::workspaces::builds::{Build, BuildEnd};
+use coder_store::workspaces::{self, builds};
+use coder_store::{Document, Tx, transaction};
 use coder_wire::messages::provisioner as wire;
 use coder_wire::messages::provisionerd::{CompletedJob, completed_job};
 use jiff::SignedDuration;
@@ -66,8 +69,8 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let job = refusal::job_id(&request.job_id)?;
     let arm = request.r#type.as_ref().ok_or_else(|| Refusal::invalid("a completed job needs a type"))?;
     let (kind, digest, holder) = (kind_of(arm), digest(request), session.holder(job));
-    let found = assignments::find_ending(&mut app.store.reader().await?, job).await?;
-    let Ending { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
+    let found = assignments::find_with_build(&mut app.store.reader().await?, job).await?;
+    let JobWithBuild { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
     let row = refusal::known(session, Some(row))?;
     match refusal::require(&row, holder) {
         Ok(()) => {}
@@ -98,7 +101,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
                 let build = build.as_ref().ok_or_else(|| Refusal::invalid("the job has no build"))?;
                 let lifetime = ttl_ms.filter(|ttl| *ttl > 0).map(SignedDuration::from_millis);
                 let deadline = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
-                let ended = Ended {
+                let ended = BuildEnd {
                     has_ai_task: *has_ai_task,
                     has_external_agent: checked.results.has_external_agent(),
                     deadline_at: deadline.filter(|_| build.transition == Transition::Start),
@@ -386,7 +389,7 @@ async fn uploaded(
     version: TemplateVersionId,
     hash: &str,
 ) -> Result<FileId, Refusal> {
-    if let Some(id) = job_uploads::find(tx, job, hash).await? {
+    if let Some(id) = jobs::uploads::find(tx, job, hash).await? {
         return Ok(id);
     }
     if let Some(id) = version_details::find_module_file(tx, version).await?
@@ -402,7 +405,7 @@ async fn store_build(
     job: &jobs::Job,
     build: &Build,
     state: &[u8],
-    ended: Ended,
+    ended: BuildEnd,
     now: Timestamp,
 ) -> Result<WorkspaceId, Refusal> {
     // A state that comes with the end overrules the journal; without one the journal has the newest.

@@ -2,7 +2,9 @@
 
 use coder_domain::ids::WorkspaceId;
 use coder_domain::job::{TransitionError, Type};
-use coder_store::{builds, jobs, journals, transaction};
+use coder_store::jobs::{self, journals};
+use coder_store::transaction;
+use coder_store::workspaces::builds;
 use coder_wire::messages::provisionerd::{FailedJob, failed_job};
 
 use super::complete::{digest, is_repeat, remember};

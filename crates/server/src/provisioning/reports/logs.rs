@@ -1,7 +1,7 @@
 //! Log lines as daemons send them, made fit for storage.
 
 use coder_domain::Timestamp;
-use coder_store::job_logs::{Level, NewLine, Source};
+use coder_store::jobs::logs::{Level, NewLine, Source};
 use coder_wire::messages::provisioner::LogLevel;
 use coder_wire::messages::provisionerd::{Log, LogSource};
 

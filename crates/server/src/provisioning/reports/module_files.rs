@@ -7,7 +7,8 @@ use coder_domain::Timestamp;
 use coder_domain::ids::{FileId, UserId};
 use coder_domain::job::Type;
 use coder_store::jobs::{self, Job};
-use coder_store::{Tx, files, job_uploads, transaction, version_details};
+use coder_store::templates::version_details;
+use coder_store::{Tx, files, transaction};
 use coder_wire::file::Header;
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::FileRequest;
@@ -33,7 +34,7 @@ pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, R
     let imports = imports_in_hand(&mut tx, session).await?;
     let mut has_room = false;
     for import in &imports {
-        has_room |= job_uploads::has_room(&mut tx, import.id, &hash).await?;
+        has_room |= jobs::uploads::has_room(&mut tx, import.id, &hash).await?;
     }
     if has_room { Ok(Spool::new(&session.holds, &session.app.memory)) } else { Err(full()) }
 }
@@ -42,21 +43,21 @@ pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, R
 /// which; an equal one that is there already is fine. The message names no job, so it is for each import in hand.
 pub async fn upload(session: &Session, header: &Header, file: &mut Spool) -> Result<(), Refusal> {
     let (hash, size, now) = (hex(&header.hash)?, header.size as u64, session.app.now());
-    let new = files::New { hash, size, created_by: SYSTEM, mimetype: TAR };
+    let new = files::NewFile { hash, size, created_by: SYSTEM, mimetype: TAR };
     transaction!(session.app.store, Refusal, |tx| {
         let imports = imports_in_hand(tx, session).await?;
         let content = file.read().map_err(disk)?;
         let (file, _) = files::insert(tx, &new, content, now).await?;
         let mut has_room = false;
         for import in imports {
-            has_room |= job_uploads::insert(tx, import.id, file.id).await?;
+            has_room |= jobs::uploads::insert(tx, import.id, file.id).await?;
         }
         if has_room { Ok(()) } else { Err(full()) }
     })
 }
 
 fn full() -> Refusal {
-    Refusal::invalid(format!("at most {} archives of modules are kept for one job", job_uploads::MOST))
+    Refusal::invalid(format!("at most {} archives of modules are kept for one job", jobs::uploads::MOST))
 }
 
 /// The disk does not take or give what is on its way.
@@ -76,7 +77,7 @@ async fn imports_in_hand(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, Ref
 
 /// The jobs about which this connection may speak.
 async fn in_hand(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, coder_store::Error> {
-    let open = jobs::list_owned(tx, session.daemon).await?;
+    let open = jobs::list_of_daemon(tx, session.daemon).await?;
     let mut open = jobs::find_many(tx, &open).await?;
     open.retain(|job| refusal::require(job, session.holder(job.id)).is_ok());
     Ok(open)
@@ -104,7 +105,7 @@ pub async fn store(
     content: &mut (dyn Read + Send),
     now: Timestamp,
 ) -> Result<FileId, coder_store::Error> {
-    let new = files::New { hash, size, created_by: SYSTEM, mimetype: TAR };
+    let new = files::NewFile { hash, size, created_by: SYSTEM, mimetype: TAR };
     files::insert(tx, &new, content, now).await.map(|(file, _)| file.id)
 }
 

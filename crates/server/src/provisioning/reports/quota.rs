@@ -1,7 +1,8 @@
 //! CommitQuota. There are no quotas yet: everything is allowed, and the budget says so. The cost is kept with the build.
 
 use coder_domain::job::Type;
-use coder_store::{builds, transaction};
+use coder_store::transaction;
+use coder_store::workspaces::builds;
 use coder_wire::messages::provisionerd::{CommitQuotaRequest, CommitQuotaResponse};
 
 use super::refusal::{self, Refusal};

@@ -7,12 +7,14 @@ use coder_domain::Timestamp;
 use coder_domain::build::Transition;
 use coder_domain::ids::{AgentId, AppId, JobId, LogSourceId, ResourceId, ScriptId};
 use coder_domain::secret::Secret;
-use coder_store::agents::{
+use coder_store::Tx;
+use coder_store::jobs::timings;
+use coder_store::jobs::timings::Timing;
+use coder_store::workspaces::agents::{
     Agent, App, AppDefinition, Definition, Devcontainer, MetadataItem, Monitor, Script,
 };
-use coder_store::resources::{Metadata, Module, Resource};
-use coder_store::timings::Timing;
-use coder_store::{Tx, agents, resources, timings};
+use coder_store::workspaces::resources::{Metadata, Module, Resource};
+use coder_store::workspaces::{agents, resources};
 use coder_wire::messages::provisioner as wire;
 use uuid::Uuid;
 
@@ -327,7 +329,7 @@ fn timing(timing: wire::Timing) -> Option<Timing> {
 
 #[cfg(test)]
 mod tests {
-    use coder_store::agents::hash_token;
+    use coder_store::workspaces::agents::hash_token;
 
     use super::*;
 

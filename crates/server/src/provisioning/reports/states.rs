@@ -4,9 +4,10 @@ use coder_domain::ids::{BuildId, JobId};
 use coder_domain::job::Type;
 use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::key::Sha256Digest;
-use coder_store::jobs::{self, Held, Job};
-use coder_store::journals::{self, Outcome, Version};
-use coder_store::{Tx, builds, transaction};
+use coder_store::jobs::journals::{self, PutOutcome, StateVersion};
+use coder_store::jobs::{self, Job, JobLease};
+use coder_store::workspaces::builds;
+use coder_store::{Tx, transaction};
 use coder_wire::extension::messages::{JournalHeader, JournalReceipt};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -70,7 +71,7 @@ pub(crate) async fn journal(
 
 /// Whether a token proves that its sender is where the job's last holder was. The newest may never have arrived there;
 /// until it is used, the one before is as good.
-fn proves(held: &Held, token: &[u8]) -> bool {
+fn proves(held: &JobLease, token: &[u8]) -> bool {
     let token = hash(token);
     let is = |known: Option<Sha256Digest>| known.is_some_and(|known| known.verify(&token));
     is(held.token_hash) || is(held.previous_token_hash)
@@ -81,7 +82,7 @@ fn not_the_last() -> Refusal {
 }
 
 /// The job that a state is of, if its sender is where the job's last holder was.
-async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, Held), Refusal> {
+async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, JobLease), Refusal> {
     let job = refusal::job_id(&header.job_id)?;
     let held = jobs::find_held(&mut session.app.store.reader().await?, job, session.daemon).await?;
     let held = held.filter(|held| proves(held, &header.token)).ok_or_else(not_the_last)?;
@@ -135,14 +136,14 @@ fn build_of(job: &Job) -> Result<BuildId, Refusal> {
 }
 
 /// Which state it is; that its hash is the announced one has been checked when the state has arrived.
-fn version(header: &JournalHeader) -> Result<Version, Refusal> {
+fn version(header: &JournalHeader) -> Result<StateVersion, Refusal> {
     let serial = i64::try_from(header.serial).map_err(|_| Refusal::invalid("no state has such a serial"))?;
     let sha256 =
         <[u8; 32]>::try_from(&header.sha256[..]).map_err(|_| Refusal::invalid("a hash has 32 bytes"))?;
-    Ok(Version { serial, lineage: header.lineage.clone(), sha256: Sha256Digest(sha256) })
+    Ok(StateVersion { serial, lineage: header.lineage.clone(), sha256: Sha256Digest(sha256) })
 }
 
-fn receipt(outcome: Outcome) -> Result<JournalReceipt, Refusal> {
+fn receipt(outcome: PutOutcome) -> Result<JournalReceipt, Refusal> {
     let serial = u64::try_from(outcome.serial).unwrap_or_default();
     Ok(JournalReceipt { serial, kept: outcome.kept })
 }
@@ -157,7 +158,7 @@ struct Head {
 }
 
 /// Which state the build has, or began with; none when it began without one or with what is no state of Terraform's.
-async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<Version>, Refusal> {
+async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<StateVersion>, Refusal> {
     if journals::find_version(tx, job).await?.is_some() {
         // It is compared with that one.
         return Ok(None);
@@ -169,7 +170,7 @@ async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<Version>
     let Some(state) = state.filter(|state| !state.is_empty()) else { return Ok(None) };
     let head: Option<Head> = serde_json::from_slice(&state).ok();
     let head = head.filter(|head| !head.lineage.is_empty());
-    Ok(head.map(|head| Version { serial: head.serial, lineage: head.lineage, sha256: hash(&state) }))
+    Ok(head.map(|head| StateVersion { serial: head.serial, lineage: head.lineage, sha256: hash(&state) }))
 }
 
 async fn begun_with(tx: &mut Tx, build: BuildId) -> Result<Option<Vec<u8>>, Refusal> {

@@ -6,10 +6,11 @@ use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::job::Type;
 use coder_domain::secret::Secret;
 use coder_domain::{Timestamp, job};
-use coder_store::job_logs::NewLine;
 use coder_store::jobs::Holder;
-use coder_store::version_details::{self, Variable};
-use coder_store::{Error, Tx, job_logs, jobs, transaction, versions};
+use coder_store::jobs::logs::NewLine;
+use coder_store::templates::version_details::{self, Variable};
+use coder_store::templates::versions;
+use coder_store::{Error, Tx, jobs, transaction};
 use coder_wire::messages::provisioner::{TemplateVariable, VariableValue};
 use coder_wire::messages::provisionerd::{UpdateJobRequest, UpdateJobResponse};
 
@@ -62,10 +63,10 @@ async fn store(
     let (store, cap) = (&session.app.store, session.app.config.provisioning.log_bytes);
     // Where each question is a round trip, one asks and one writes; unless something comes between.
     if store.is_postgres()
-        && let Some(end) = job_logs::find_end(&mut store.reader().await?, job, holder).await?
+        && let Some(end) = jobs::logs::find_end(&mut store.reader().await?, job, holder).await?
     {
         let stored = transaction!(store, Refusal, |tx| {
-            job_logs::append_after(tx, job, holder, &end, lines, cap, now).await?;
+            jobs::logs::append_after(tx, job, holder, &end, lines, cap, now).await?;
             if let Some(parsed) = parsed {
                 store_parsed(tx, imported(end.kind, end.template_version_id)?, parsed, now).await?;
             }
@@ -78,7 +79,7 @@ async fn store(
         }
     }
     transaction!(store, Refusal, |tx| {
-        let appended = match job_logs::append(tx, job, holder, lines, cap, now).await {
+        let appended = match jobs::logs::append(tx, job, holder, lines, cap, now).await {
             Ok(appended) => appended,
             Err(error) => return Err(refusal::explain(tx, session, job, holder, error).await),
         };

@@ -3,9 +3,11 @@
 use coder_domain::Timestamp;
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::job::lifecycle::Ending;
-use coder_store::job_logs::{self, Level, NewLine, Source};
 use coder_store::jobs;
-use coder_store::{Error, Tx, builds, journals, transaction};
+use coder_store::jobs::journals;
+use coder_store::jobs::logs::{Level, NewLine, Source};
+use coder_store::workspaces::builds;
+use coder_store::{Error, Tx, transaction};
 use jiff::SignedDuration;
 
 use crate::audit;
@@ -26,9 +28,9 @@ pub async fn give_up(app: &App, id: JobId, ending: &Ending) -> Result<bool, Erro
     let ended = transaction!(app.store, Error, |tx| {
         // The guard of this statement is what decides; the lines belong to whoever passes it.
         jobs::give_up(tx, id, ending.guard, &error, now).await?;
-        let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
+        let stage = jobs::logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-        job_logs::append_system(tx, id, &lines(&ending.cause.log_line(), &stage, now)).await?;
+        jobs::logs::append_system(tx, id, &lines(&ending.cause.log_line(), &stage, now)).await?;
         let job = jobs::get(tx, id).await?;
         audit::job_end::job(tx, &job, &error, now).await?;
         let Some(build) = builds::find_by_job(tx, id).await? else { return Ok(None) };

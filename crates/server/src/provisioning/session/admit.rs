@@ -9,7 +9,7 @@ use coder_domain::key::{Sha256Digest, is_provisioner_key, same_secret};
 use coder_domain::protocol;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::{self, TagSet};
-use coder_store::daemons::{Arrival, Join};
+use coder_store::daemons::{JoinContext, NewDaemon};
 use coder_store::keys;
 use coder_wire::extension::{Extension, Extensions};
 use http::request::Parts;
@@ -47,7 +47,7 @@ pub struct PresentedKey {
 #[derive(Clone, Debug)]
 pub struct Admitted {
     /// Its row.
-    pub join: Join,
+    pub join: NewDaemon,
     /// What is granted of what it offered.
     pub extensions: Extensions,
     /// By which secret of which key it joined, if by one.
@@ -61,8 +61,8 @@ pub struct Admitted {
 impl Admitted {
     /// How the row is to be written.
     #[must_use]
-    pub fn arrival(&self, server: Uuid) -> Arrival {
-        Arrival { user: self.user, token: self.token.clone(), is_deaf: self.is_deaf(), server }
+    pub fn arrival(&self, server: Uuid) -> JoinContext {
+        JoinContext { user: self.user, token: self.token.clone(), ignores_drain: self.is_deaf(), server }
     }
 
     /// Whether it cannot be told to leave.
@@ -73,14 +73,14 @@ impl Admitted {
 
     /// One that offers nothing beyond the official protocol.
     #[must_use]
-    pub const fn official(join: Join) -> Self {
+    pub const fn official(join: NewDaemon) -> Self {
         Self { join, extensions: Extensions::NONE, presented_key: None, user: None, token: None }
     }
 }
 
 /// A valid credential.
 enum Credential {
-    Key(Box<keys::Shown>),
+    Key(Box<keys::MatchedKey>),
     Psk,
     User(Box<Caller>),
 }
@@ -115,7 +115,7 @@ pub async fn admit(app: &App, organization: &str, request: &Parts, peer: Peer) -
     let api_version = protocol::CURRENT
         .accept(query.first("version"))
         .map_err(|error| Error::bad_request("Incompatible or unparsable version").field("version", error))?;
-    let join = Join {
+    let join = NewDaemon {
         organization_id,
         name: query.name()?,
         key_id,
@@ -158,7 +158,7 @@ async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result
         if !psk.is_empty() || !is_provisioner_key(key) {
             return Ok(None);
         }
-        let found = keys::find_shown(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
+        let found = keys::find_by_secret(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
         let Some(found) = found else { return Ok(None) };
         // Whoever joins is told nothing of the reason.
         if let Err(refusal) = found.key.validity().check(found.generation, app.now(), Some(peer.address)) {
@@ -166,7 +166,7 @@ async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result
             return Ok(None);
         }
         let address = peer.address.to_string();
-        if found.key.is_use_news(&address, app.now()) {
+        if found.key.should_record_use(&address, app.now()) {
             keys::update_used(&mut app.store.single().await?, found.key.id, &address, app.now()).await?;
         }
         return Ok(Some(Credential::Key(Box::new(found))));

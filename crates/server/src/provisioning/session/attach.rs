@@ -6,8 +6,8 @@ use coder_domain::ids::JobId;
 use coder_domain::job::TransitionError;
 use coder_domain::job::lifecycle::{Cause, Ending, Guard};
 use coder_domain::key::Sha256Digest;
-use coder_store::daemons::{self, Drain};
-use coder_store::jobs::{self, Held};
+use coder_store::daemons::{self, DrainRequest};
+use coder_store::jobs::{self, JobLease};
 use coder_store::{Error, Tx, transaction};
 use coder_wire::extension::messages::{AttachRequest, AttachResponse, HeldJob, JobVerdict, Verdict};
 use coder_wire::extension::{MAX_SLOTS, MAX_TOKEN_SIZE, SESSION_SIZE};
@@ -21,7 +21,7 @@ use crate::provisioning::rescue::end_job::give_up;
 
 /// A job that belongs to this connection from now on.
 struct Moved {
-    held: Held,
+    held: JobLease,
     token: Option<Bytes>,
 }
 
@@ -32,7 +32,7 @@ struct Outcome {
     moved: Vec<Moved>,
     /// Handed out, and never arrived.
     undelivered: Vec<JobId>,
-    drain: Option<Drain>,
+    drain: Option<DrainRequest>,
 }
 
 /// Hash of a session or a token.
@@ -130,8 +130,8 @@ async fn come_back(
     listed: &[HeldJob],
     now: Timestamp,
 ) -> Result<Outcome, Refusal> {
-    let is_own = |held: &Held| held.session_hash.is_some_and(|own| own.verify(&presented));
-    let open: Vec<Held> = jobs::list_held(tx, session.daemon).await?.into_iter().filter(is_own).collect();
+    let is_own = |held: &JobLease| held.session_hash.is_some_and(|own| own.verify(&presented));
+    let open: Vec<JobLease> = jobs::list_held(tx, session.daemon).await?.into_iter().filter(is_own).collect();
     let mut known = !open.is_empty() || session.app.scheduler.connected().is_attached(&presented);
     let (mut verdicts, mut moved, mut undelivered) = (Vec::new(), Vec::new(), Vec::new());
     for job in listed {
@@ -225,6 +225,6 @@ fn all_lost(listed: &[HeldJob]) -> Vec<JobVerdict> {
 }
 
 /// Number of the first log line that is not stored.
-pub(crate) fn next_sequence(held: &Held) -> u64 {
+pub(crate) fn next_sequence(held: &JobLease) -> u64 {
     u64::try_from(held.logs_sequence).unwrap_or_default() + 1
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use coder_domain::ids::JobId;
 use coder_domain::key::Sha256Digest;
 use coder_store::jobs::{self, Holder};
-use coder_store::{daemons, job_logs, transaction};
+use coder_store::{daemons, transaction};
 use coder_wire::drpc::Status;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HealthReport, HoldRequest, HoldResponse, JournalHeader, JournalReceipt,
@@ -106,7 +106,7 @@ async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, 
     let daemon = session.daemon;
     let mut tx = session.app.store.single().await?;
     // The same token again leaves the row as it is.
-    let held = match jobs::hold(&mut tx, job, daemon, own, attach::hash(&token)).await {
+    let held = match jobs::update_token(&mut tx, job, daemon, own, attach::hash(&token)).await {
         Ok(held) if Some(held.attempt) == session.holder(job).epoch => held,
         Ok(_) | Err(coder_store::Error::Stale { .. }) => return Err(not_yours()),
         Err(error) => return Err(error.into()),
@@ -154,7 +154,7 @@ async fn append(session: &Session, request: &LogsRequest) -> Result<LogsResponse
     let lines = logs::read_numbered(&request.lines, now)?;
     let cap = app.config.provisioning.log_bytes;
     let numbered = transaction!(app.store, Refusal, |tx| {
-        match job_logs::append_numbered(tx, job, holder, first, &lines, cap, now).await {
+        match jobs::logs::append_numbered(tx, job, holder, first, &lines, cap, now).await {
             Ok(numbered) => Ok(numbered),
             Err(error) => Err(refusal::explain(tx, session, job, holder, error).await),
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId, UserId};
-use coder_store::daemons::{Join, Joined};
+use coder_store::daemons::{JoinedDaemon, NewDaemon};
 use coder_store::jobs::Holder as JobHolder;
 use coder_wire::extension::{Extension, Extensions};
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,7 @@ pub struct Session {
 impl Session {
     /// A session of an official daemon whose row was just written.
     #[must_use]
-    pub fn new(app: App, daemon: DaemonId, join: &Join, url: String) -> Self {
+    pub fn new(app: App, daemon: DaemonId, join: &NewDaemon, url: String) -> Self {
         let admitted = Admitted::official(join.clone());
         Self::admitted(app, daemon, &admitted, url)
     }
@@ -117,7 +117,7 @@ impl Session {
 
     /// Its row was written for this connection: its end is noted there, and a drain holds on that it could not be told.
     #[must_use]
-    pub fn joined(self, joined: &Joined) -> Self {
+    pub fn joined(self, joined: &JoinedDaemon) -> Self {
         if let Some(drain) = joined.drain.as_ref().filter(|_| !self.granted.has(Extension::Drain)) {
             self.hand.park(true);
             self.hand.drain(&drain.reason);

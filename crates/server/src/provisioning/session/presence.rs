@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::DaemonId;
-use coder_store::daemons::{Connected, Seen};
+use coder_store::daemons::{ConnectedDaemons, Liveness};
 use coder_store::{Error, daemons};
 use jiff::SignedDuration;
 
@@ -17,23 +17,23 @@ pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(90);
 /// The daemons that are known to be connected. Clocks do not matter: those of this server are in memory, and another
 /// server runs as long as it is heard.
 #[must_use]
-pub fn connected(app: &App) -> Connected {
+pub fn connected(app: &App) -> ConnectedDaemons {
     let (server, servers) = (app.events.outbox().own(), app.events.outbox().running());
-    Connected { server, daemons: app.scheduler.connected().daemons(), servers }
+    ConnectedDaemons { server, daemons: app.scheduler.connected().daemons(), servers }
 }
 
 /// What counts as seen within `age`.
 #[must_use]
-pub fn seen_within(app: &App, age: SignedDuration) -> Seen {
+pub fn seen_within(app: &App, age: SignedDuration) -> Liveness {
     seen_within_of(app, app.now(), age)
 }
 
 /// What counted as seen within `age` at another moment.
 #[must_use]
-pub fn seen_within_of(app: &App, at: Timestamp, age: SignedDuration) -> Seen {
+pub fn seen_within_of(app: &App, at: Timestamp, age: SignedDuration) -> Liveness {
     let since = at.checked_sub(age).unwrap_or(Timestamp::MIN);
     let until = at.checked_add(STALE_AFTER).unwrap_or(Timestamp::MAX);
-    Seen { since, until, connected: connected(app) }
+    Liveness { since, until, connected: connected(app) }
 }
 
 /// Notes that a connection of a daemon goes on that is called `row`, where the row names `ended`, or without that where the
@@ -54,7 +54,7 @@ pub async fn go_on(
             Some(there) if there == row => return Ok(()),
             // It has ended meanwhile, when the row did not name it yet.
             Some(another) => ended = Some(std::mem::replace(&mut row, another)),
-            None => return daemons::update_left(&mut tx, daemon, &row, app.now()).await,
+            None => return daemons::update_disconnected(&mut tx, daemon, &row, app.now()).await,
         }
     }
 }
@@ -67,7 +67,7 @@ pub async fn elsewhere_left(app: &App, daemons: &[DaemonId]) -> Result<(), Error
     if daemons.is_empty() {
         return Ok(());
     }
-    let left = daemons::list_left(&mut app.store.reader().await?, daemons).await?;
+    let left = daemons::list_disconnected(&mut app.store.reader().await?, daemons).await?;
     for daemon in left {
         if let Some(row) = app.scheduler.connected().row(daemon) {
             go_on(app, daemon, None, row).await?;

@@ -12,7 +12,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::{Id, Query};
 use crate::http::{Caller, Error, Json, Result, body};
-use crate::routes::jobs::{self, Expected};
+use crate::routes::jobs::{self, ExpectedStatus};
 use crate::routes::{announce, workspaces};
 
 /// `PATCH /workspacebuilds/{build}/cancel`; the order of checks is scheduling-and-auth 3.5.
@@ -24,8 +24,8 @@ pub async fn cancel(
 ) -> Result<Json<Message>> {
     let expected = match query.text("expect_status") {
         "" => None,
-        "pending" => Some(Expected::Pending),
-        "running" => Some(Expected::Running),
+        "pending" => Some(ExpectedStatus::Pending),
+        "running" => Some(ExpectedStatus::Running),
         other => {
             return Err(Error::bad_request(format!(
                 "Invalid expect_status {other:?}. Only \"running\" or \"pending\" are allowed."
@@ -38,7 +38,7 @@ pub async fn cancel(
     drop(tx);
     let allowed = caller.is_owner()
         || template.settings.allow_user_cancel_workspace_jobs
-        || expected == Some(Expected::Pending);
+        || expected == Some(ExpectedStatus::Pending);
     if !allowed {
         return Err(Error::new(
             StatusCode::FORBIDDEN,

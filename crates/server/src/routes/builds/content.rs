@@ -5,7 +5,9 @@ use coder_api::builds::{ProvisionerTiming, WorkspaceBuildParameter, WorkspaceBui
 use coder_api::resources::WorkspaceResource;
 use coder_domain::ids::{BuildId, JobId, WorkspaceId};
 use coder_domain::rbac::Action;
-use coder_store::{Tx, builds, timings as store};
+use coder_store::Tx;
+use coder_store::jobs::timings as store;
+use coder_store::workspaces::builds;
 
 use super::find;
 use crate::context::App;

@@ -5,8 +5,8 @@ use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::WorkspaceId;
 use coder_domain::rbac::Action;
-use coder_store::foundations::{self, Foundation};
 use coder_store::transaction;
+use coder_store::workspaces::build_inputs::{self, BuildInputs};
 
 use super::make::{self, Failed, Made, Wanted};
 use super::view::{self, Detail};
@@ -47,25 +47,25 @@ pub async fn create(
     };
     let now = app.now();
     let made = transaction!(app.store, Failed, |tx| {
-        let Foundation { workspace, template, before } =
-            foundations::find(tx, id).await?.ok_or_else(Error::not_found)?;
+        let BuildInputs { workspace, template, previous } =
+            build_inputs::find(tx, id).await?.ok_or_else(Error::not_found)?;
         let action = match wanted.transition {
             Transition::Start => Action::Start,
             Transition::Stop => Action::Stop,
             Transition::Delete => Action::Delete,
         };
         caller.require_visible(action, workspaces::find::object(&workspace))?;
-        let on = (&workspace, &template, &before);
+        let on = (&workspace, &template, &previous);
         let made = make::make(&app, tx, &caller, on, &wanted, now).await?;
-        Ok((made, workspace, before))
+        Ok((made, workspace, previous))
     });
-    let (made, workspace, before) = made.map_err(|failed| failed.0)?;
+    let (made, workspace, previous) = made.map_err(|failed| failed.0)?;
     after(&app, &made);
     let mut tx = app.store.reader().await?;
     if made.finished {
         return Ok(Created(view::load_id(&app, &mut tx, made.build.id, Detail::Fresh).await?));
     }
-    Ok(Created(view::made(&app, &mut tx, &caller, made, &workspace, before).await?))
+    Ok(Created(view::made(&app, &mut tx, &caller, made, &workspace, previous).await?))
 }
 
 /// Tells whoever waits.

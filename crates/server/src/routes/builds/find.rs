@@ -3,7 +3,7 @@
 use coder_domain::ids::BuildId;
 use coder_domain::rbac::Action;
 use coder_store::Tx;
-use coder_store::builds::{self, Build};
+use coder_store::workspaces::builds::{self, Build};
 use coder_store::workspaces::{self as rows, Workspace};
 
 use crate::http::{Caller, Error, Result};

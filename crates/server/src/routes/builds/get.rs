@@ -4,7 +4,7 @@ use axum::extract::State;
 use coder_api::builds::WorkspaceBuild;
 use coder_domain::ids::BuildId;
 use coder_domain::rbac::Action;
-use coder_store::builds;
+use coder_store::workspaces::builds;
 
 use super::{find, view};
 use crate::context::App;

@@ -6,7 +6,7 @@ use axum::extract::State;
 use coder_api::builds::WorkspaceBuild;
 use coder_domain::ids::{BuildId, WorkspaceId};
 use coder_domain::rbac::Action;
-use coder_store::builds;
+use coder_store::workspaces::builds;
 
 use super::view;
 use crate::context::App;
@@ -31,7 +31,7 @@ pub async fn list(
     {
         return Err(Error::bad_request(format!("Record at \"after_id\" ({after}) does not exist.")));
     }
-    let page = builds::Page { since, after, limit: page.limit, offset: page.offset };
+    let page = builds::BuildPage { since, after, limit: page.limit, offset: page.offset };
     let rows = builds::list(&mut tx, id, page).await?;
     let owners = HashMap::from([(workspace.id, workspace)]);
     Ok(Json(view::load(&app, &mut tx, &rows, &owners, view::Detail::Plain).await?))

@@ -10,13 +10,14 @@ use coder_domain::job::{Status, Type};
 use coder_domain::queue::is_automatic;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::JobRequirements;
-use coder_store::builds::{Build, NewBuild};
-use coder_store::foundations::{self, Before};
 use coder_store::jobs::{Job, NewJob};
 use coder_store::templates::Template;
-use coder_store::versions::Version;
+use coder_store::templates::versions::Version;
 use coder_store::workspaces::Workspace;
-use coder_store::{Document, Tx, builds, jobs, workspaces};
+use coder_store::workspaces::build_inputs::{self, PreviousBuild};
+use coder_store::workspaces::builds::{Build, NewBuild};
+use coder_store::workspaces::{self, builds};
+use coder_store::{Document, Tx, jobs};
 use http::StatusCode;
 use serde_json::json;
 
@@ -98,11 +99,11 @@ pub async fn make(
     app: &App,
     tx: &mut Tx,
     caller: &Caller,
-    (workspace, template, before): (&Workspace, &Template, &Before),
+    (workspace, template, previous): (&Workspace, &Template, &PreviousBuild),
     wanted: &Wanted,
     now: Timestamp,
 ) -> Result<Made> {
-    let last = before.last.as_ref();
+    let last = previous.last.as_ref();
     let (version, import) = version_for(tx, caller, template, wanted, last).await?;
     match import.status() {
         Status::Pending | Status::Running | Status::Canceling => {
@@ -121,7 +122,7 @@ pub async fn make(
         }
         Status::Succeeded => {}
     }
-    if last.is_some() && before.last_ended_at.is_none() {
+    if last.is_some() && previous.last_ended_at.is_none() {
         return Err(active());
     }
     if workspace.deleted {
@@ -130,7 +131,7 @@ pub async fn make(
     extras(app, caller, template, wanted)?;
 
     let (definitions, values_before) =
-        foundations::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
+        build_inputs::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
     let given = parameters::Given {
         transition: Some(wanted.transition),
         preset: wanted.preset,
@@ -151,7 +152,7 @@ pub async fn make(
         "dry_run": false,
         "log_level": if wanted.debug { "debug" } else { "" },
     });
-    Asked::new(&workspace.name, &before.owner_name, &caller.origin).keep_in(&mut input);
+    Asked::new(&workspace.name, &previous.owner_name, &caller.origin).keep_in(&mut input);
     let tag_set = Some(import.tag_set_id).filter(|_| import.tags == tags);
     let job = NewJob {
         id: JobId::random(),
@@ -169,7 +170,7 @@ pub async fn make(
     };
     jobs::insert_with_tag_set(tx, &job, tag_set, now).await?;
     let build =
-        write(tx, caller.user.id, (workspace, before), wanted, &job, (&version, preset), &values, now)
+        write(tx, caller.user.id, (workspace, previous), wanted, &job, (&version, preset), &values, now)
             .await?;
     let finished = wanted.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
     Ok(Made { build, job, finished, version_name: version.name })
@@ -196,7 +197,7 @@ async fn version_for(
         (None, Some(last)) => last.template_version_id,
         (None, None) => active,
     };
-    let (version, import) = foundations::find_version(tx, id).await?.ok_or_else(missing)?;
+    let (version, import) = build_inputs::find_version(tx, id).await?.ok_or_else(missing)?;
     if version.template_id != Some(template.id) {
         versions::find::readable(tx, caller, id).await?.ok_or_else(missing)?;
         return Err(Error::bad_request("Template version doesn't match the workspace's template.")
@@ -242,7 +243,7 @@ fn extras(app: &App, caller: &Caller, template: &Template, wanted: &Wanted) -> R
 async fn write(
     tx: &mut Tx,
     initiator: UserId,
-    (workspace, before): (&Workspace, &Before),
+    (workspace, previous): (&Workspace, &PreviousBuild),
     wanted: &Wanted,
     job: &NewJob,
     (version, preset): (&Version, Option<PresetId>),
@@ -250,7 +251,7 @@ async fn write(
     now: Timestamp,
 ) -> Result<Build> {
     let id = job.workspace_build_id.expect("build jobs are made with their build's id");
-    let last = before.last.as_ref();
+    let last = previous.last.as_ref();
     let new = NewBuild {
         id,
         workspace_id: workspace.id,
@@ -267,7 +268,7 @@ async fn write(
     match (&wanted.state, last) {
         (Some(state), _) => builds::update_state(tx, id, state.clone()).await?,
         (None, Some(last)) if !wanted.orphan => {
-            builds::copy_known_state(tx, id, last.id, before.last_state_sealed).await?;
+            builds::copy_known_state(tx, id, last.id, previous.last_state_sealed).await?;
         }
         _ => {}
     }

@@ -6,7 +6,7 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{PresetId, TemplateVersionId};
 use coder_domain::parameter::{self, Definition, Sources};
 use coder_store::Tx;
-use coder_store::version_details::{self as details, Parameter, Preset};
+use coder_store::templates::version_details::{self as details, Parameter, Preset};
 
 use super::source::Source;
 use crate::http::{Error, Result};

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use coder_api::builds::UpdateBuildStateRequest;
 use coder_domain::ids::BuildId;
 use coder_domain::rbac::Action;
-use coder_store::builds::{self, Build};
+use coder_store::workspaces::builds::{self, Build};
 use coder_store::workspaces::{self, Workspace};
 use coder_store::{Tx, jobs, transaction};
 use http::StatusCode;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use coder_domain::ids::UserId;
 use coder_domain::tags::{self, TagSet};
+use coder_store::Tx;
 use coder_store::jobs::Job;
-use coder_store::versions::Version;
-use coder_store::{Tx, version_details as details};
+use coder_store::templates::version_details as details;
+use coder_store::templates::versions::Version;
 
 use super::source::Source;
 use crate::http::{Error, Result};

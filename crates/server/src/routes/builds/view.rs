@@ -7,11 +7,12 @@ use coder_api::daemons::MatchedProvisioners;
 use coder_domain::build::WorkspaceStatus;
 use coder_domain::ids::{BuildId, TemplateVersionId, UserId};
 use coder_domain::job::Status;
-use coder_store::builds::Build;
-use coder_store::foundations::Before;
 use coder_store::jobs::Job;
+use coder_store::templates::versions;
 use coder_store::workspaces::Workspace;
-use coder_store::{Tx, jobs as store, users, versions, workspaces};
+use coder_store::workspaces::build_inputs::PreviousBuild;
+use coder_store::workspaces::builds::Build;
+use coder_store::{Tx, jobs as store, users, workspaces};
 
 use super::make::Made;
 use crate::context::App;
@@ -86,7 +87,7 @@ pub async fn load(
 
 /// One build by id.
 pub async fn load_id(app: &App, tx: &mut Tx, id: BuildId, detail: Detail) -> Result<WorkspaceBuild> {
-    let build = coder_store::builds::get(tx, id).await?;
+    let build = workspaces::builds::get(tx, id).await?;
     let workspace = workspaces::find(tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;
     load_one(app, tx, build, workspace, detail).await
 }
@@ -111,7 +112,7 @@ pub async fn made(
     caller: &Caller,
     made: Made,
     workspace: &Workspace,
-    before: Before,
+    previous: PreviousBuild,
 ) -> Result<WorkspaceBuild> {
     let at = made.build.created_at;
     let job = waiting(made.job, at);
@@ -119,10 +120,10 @@ pub async fn made(
     Ok(one(Parts {
         build: &made.build,
         job: &job,
-        place: coder_store::jobs::queue::Place::default(),
+        place: coder_store::jobs::queue::QueuePosition::default(),
         workspace,
-        owner_name: before.owner_name,
-        owner_avatar_url: before.owner_avatar_url,
+        owner_name: previous.owner_name,
+        owner_avatar_url: previous.owner_avatar_url,
         initiator_name: caller.user.username.clone(),
         version_name: made.version_name,
         resources: Vec::new(),
@@ -137,7 +138,7 @@ pub struct Parts<'a> {
     /// Its job.
     pub job: &'a Job,
     /// Where the job waits.
-    pub place: coder_store::jobs::queue::Place,
+    pub place: coder_store::jobs::queue::QueuePosition,
     /// Its workspace.
     pub workspace: &'a Workspace,
     /// The workspace's owner.

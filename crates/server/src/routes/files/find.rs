@@ -8,7 +8,7 @@ use crate::http::{Caller, Result};
 use crate::provisioning::reports::module_files::SYSTEM;
 
 /// The file, if the caller may read it: as its uploader, or through an organization whose jobs use it.
-pub async fn readable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::Info>> {
+pub async fn readable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::FileInfo>> {
     let Some(file) = files::find(tx, id).await? else { return Ok(None) };
     if caller.may(Action::Read, Object::site(Resource::File).owned_by(file.created_by)) {
         return Ok(Some(file));
@@ -20,6 +20,6 @@ pub async fn readable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option
 
 /// The file, if the caller may make a template version from it. A reference makes the file readable in the version's
 /// organization, so it takes the rights of a download. Nobody may use files of the system: they are not template sources.
-pub async fn usable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::Info>> {
+pub async fn usable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::FileInfo>> {
     Ok(readable(tx, caller, id).await?.filter(|file| file.created_by != SYSTEM))
 }

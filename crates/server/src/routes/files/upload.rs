@@ -47,7 +47,7 @@ pub async fn upload(State(app): State<App>, caller: Caller, request: Request) ->
     if let Some(known) = files::touch(&mut app.store.single().await?, &hash, owner, now).await? {
         return Ok(body::json(StatusCode::OK, &UploadResponse { id: known.id }));
     }
-    let new = files::New { hash, size: bytes as u64, created_by: owner, mimetype: TAR };
+    let new = files::NewFile { hash, size: bytes as u64, created_by: owner, mimetype: TAR };
     let mut tx = app.store.begin().await?;
     check_quota(&app, &mut tx, owner, new.size).await?;
     let content = spool.read().map_err(disk)?;

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use coder_api::jobs::ProvisionerJobLog;
 use coder_domain::ids::JobId;
-use coder_store::job_logs;
+use coder_store::jobs;
 use coder_store::{Result as StoreResult, Store};
 use futures_util::stream;
 use http::header::{self, HeaderValue};
@@ -71,7 +71,7 @@ pub(super) async fn answer(
 }
 
 async fn page(store: &Store, job: JobId, after: i64) -> StoreResult<Vec<ProvisionerJobLog>> {
-    let page = job_logs::list(&mut store.reader().await?, job, after, PAGE_LINES, ARRAY_PAGE_BYTES).await?;
+    let page = jobs::logs::list(&mut store.reader().await?, job, after, PAGE_LINES, ARRAY_PAGE_BYTES).await?;
     Ok(page.into_iter().map(view).collect())
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use coder_domain::ids::JobId;
-use coder_store::{job_logs, jobs};
+use coder_store::jobs;
 use futures_util::{Sink, SinkExt, StreamExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -117,7 +117,8 @@ async fn send_lines(
     socket: &mut WebSocketStream<Connection>,
 ) -> Result<i64, Ended> {
     loop {
-        let page = job_logs::list(&mut app.store.reader().await?, job, after, PAGE_LINES, PAGE_BYTES).await?;
+        let page =
+            jobs::logs::list(&mut app.store.reader().await?, job, after, PAGE_LINES, PAGE_BYTES).await?;
         let Some(last) = page.last() else { return Ok(after) };
         after = last.id;
         for line in page {

@@ -1,7 +1,7 @@
 //! Lines as they are read and as they look on the wire.
 
 use coder_api::jobs::{LogLevel, LogSource, ProvisionerJobLog};
-use coder_store::job_logs::Line;
+use coder_store::jobs::logs::Line;
 
 /// Lines and bytes read from the database at once.
 pub(super) const PAGE_LINES: usize = 1000;

@@ -21,7 +21,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         caller.require_visible(Action::Delete, object(user.id))?;
         let key = tokens::find(tx, &id).await?.filter(|key| key.user_id == user.id);
         let key = key.ok_or_else(Error::not_found)?;
-        let signed_out = tokens::list_users_below(tx, user.id, Some(&id)).await?;
+        let signed_out = tokens::list_affected_users(tx, user.id, Some(&id)).await?;
         tokens::delete(tx, &id).await?;
         let event = Event::new(Verb::Delete, Kind::ApiKey, user.id.0, key.token_name);
         event.note("key_id", id.as_str()).by(tx, &caller, now).await?;

@@ -8,7 +8,7 @@ use coder_api::daemons::{DaemonStatus, ProvisionerDaemon, ProvisionerDaemonJob};
 use coder_domain::ids::DaemonId;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::TagSet;
-use coder_store::daemons::{self, Daemon, DaemonJob, Filter, Seen};
+use coder_store::daemons::{self, Daemon, DaemonJob, Filter, Liveness};
 use jiff::SignedDuration;
 
 use super::filters::{limit, tags, words};
@@ -102,7 +102,7 @@ impl Jobs {
 }
 
 /// Busy counts even when stale (DAE-3).
-fn describe(daemon: Daemon, jobs: Jobs, fresh: &Seen) -> ProvisionerDaemon {
+fn describe(daemon: Daemon, jobs: Jobs, fresh: &Liveness) -> ProvisionerDaemon {
     let status = if jobs.current.is_some() {
         DaemonStatus::Busy
     } else if daemon.left_at.is_none()

@@ -30,8 +30,7 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     let mut request = Request::from_parts(parts, body);
     let join = &admitted.join;
     let mut tx = app.store.single().await?;
-    let joined =
-        daemons::insert_joined(&mut tx, join, &admitted.arrival(app.events.outbox().own()), app.now()).await;
+    let joined = daemons::join(&mut tx, join, &admitted.arrival(app.events.outbox().own()), app.now()).await;
     drop(tx);
     let joined = joined.map_err(|error| match error {
         // Its key was deleted a moment ago.
@@ -44,7 +43,7 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
         Err(refused) => {
             // Nobody is there.
             let mut tx = app.store.single().await?;
-            daemons::update_left(&mut tx, daemon, &joined.connection, app.now()).await?;
+            daemons::update_disconnected(&mut tx, daemon, &joined.connection, app.now()).await?;
             return Ok(refused.into_response());
         }
     };

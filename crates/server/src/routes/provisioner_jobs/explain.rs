@@ -9,7 +9,7 @@ use coder_domain::ids::JobId;
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
 use coder_store::Tx;
-use coder_store::jobs::queue::fair_place;
+use coder_store::jobs::queue::fair_position;
 use coder_store::jobs::{self, Job};
 
 use super::view::object;
@@ -85,7 +85,7 @@ async fn queue(
     let sets: Vec<_> = sets.into_iter().collect();
     let kinds: BTreeSet<_> = able.iter().flat_map(|daemon| daemon.provisioners.iter().cloned()).collect();
     let kinds: Vec<_> = kinds.into_iter().collect();
-    let place = fair_place(tx, job, &kinds, &sets).await?;
+    let place = fair_position(tx, job, &kinds, &sets).await?;
     let number = |count: i64| u64::try_from(count).unwrap_or_default();
     Ok(QueueState {
         position: number(place.position),

@@ -4,8 +4,8 @@ use coder_api::jobs::{ProvisionerJob, ProvisionerJobMetadata};
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::{Object, Resource};
 use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
-use coder_store::jobs::list::{Filter, Listed};
-use coder_store::jobs::queue::{self, Place};
+use coder_store::jobs::list::{Filter, ListedJob};
+use coder_store::jobs::queue::{self, QueuePosition};
 use coder_store::{Tx, daemons};
 
 use crate::routes::jobs;
@@ -32,16 +32,16 @@ pub(super) async fn load(
         workers = daemons::list(tx, &filter).await?;
         workers.sort_by_key(|daemon| daemon.created_at);
     }
-    let shown = |row: Listed| {
+    let shown = |row: ListedJob| {
         let position = positions.get(&row.job.id).copied().unwrap_or_default();
-        show(row, Place { position, size }, &workers)
+        show(row, QueuePosition { position, size }, &workers)
     };
     Ok(rows.into_iter().map(shown).collect())
 }
 
 /// `available_workers` are those that could take a job nobody has taken, offline ones included (QUE-8).
-fn show(row: Listed, place: Place, workers: &[daemons::Daemon]) -> ProvisionerJob {
-    let Listed { job, metadata } = row;
+fn show(row: ListedJob, place: QueuePosition, workers: &[daemons::Daemon]) -> ProvisionerJob {
+    let ListedJob { job, metadata } = row;
     let demand =
         JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
     let could = |daemon: &&daemons::Daemon| {

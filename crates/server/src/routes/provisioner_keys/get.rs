@@ -30,7 +30,7 @@ pub async fn get(State(app): State<App>, origin: Origin, headers: HeaderMap) -> 
             .detail(format!("The key must have {PROVISIONER_KEY_LENGTH} characters."))
             .compact());
     }
-    let shown = keys::find_shown(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
+    let shown = keys::find_by_secret(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
     let valid =
         shown.filter(|shown| shown.key.validity().check(shown.generation, app.now(), origin.address).is_ok());
     match valid {

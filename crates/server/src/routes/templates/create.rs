@@ -5,7 +5,8 @@ use coder_api::templates::{CreateTemplateRequest, Template};
 use coder_domain::ids::TemplateId;
 use coder_domain::rbac::Action;
 use coder_store::templates::Settings;
-use coder_store::{templates, transaction, versions};
+use coder_store::templates::{self, versions};
+use coder_store::transaction;
 use http::StatusCode;
 
 use super::{find, settings, view};

@@ -54,7 +54,7 @@ pub async fn create(
         return Err(Error::invalid("password", "A password needs the login type \"password\"."));
     };
     let status = request.user_status.unwrap_or(UserStatus::Dormant);
-    let status: users::Status = status
+    let status: users::UserStatus = status
         .as_str()
         .parse()
         .map_err(|_| Error::invalid("user_status", format!("{status} is not a user status.")))?;
@@ -100,7 +100,7 @@ pub fn row(id: UserId, email: &str, username: &str, name: &str, now: Timestamp) 
         name: name.trim().to_owned(),
         avatar_url: String::new(),
         theme_preference: String::new(),
-        status: users::Status::Dormant,
+        status: users::UserStatus::Dormant,
         login_type: users::LoginType::Password,
         password_hash: None,
         site_roles: Vec::new(),

@@ -33,7 +33,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
             ));
         }
         users::delete(tx, user.id, now).await?;
-        let signed_out = tokens::list_users_below(tx, user.id, None).await?;
+        let signed_out = tokens::list_affected_users(tx, user.id, None).await?;
         tokens::delete_of_user(tx, user.id).await?;
         Event::new(Verb::Delete, Kind::User, user.id.0, user.username).by(tx, &caller, now).await?;
         write_down(&app.store, tx, Hint::User(user.id), now).await?;

@@ -40,7 +40,7 @@ pub async fn create(
         app.passwords.hash(request.password).await.map_err(|e| Error::internal("Internal error.", e))?;
     let now = app.now();
     let mut user = create::row(UserId::random(), &request.email, &request.username, &request.name, now);
-    user.status = users::Status::Active;
+    user.status = users::UserStatus::Active;
     user.password_hash = Some(hash);
     user.site_roles = vec![SiteRole::Owner.as_str().to_owned()];
     let organization = app.default_organization;

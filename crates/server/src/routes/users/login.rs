@@ -59,7 +59,7 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) 
         ))
     } else if !right {
         Some(wrong())
-    } else if user.status == users::Status::Suspended {
+    } else if user.status == users::UserStatus::Suspended {
         Some(Error::unauthorized("Your account is suspended. Contact an admin to reactivate your account."))
     } else {
         None
@@ -78,7 +78,7 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) 
 pub async fn logout(State(app): State<App>, caller: Caller) -> Result<Response> {
     let now = app.now();
     let signed_out = transaction!(app.store, coder_store::Error, |tx| {
-        let signed_out = tokens::list_users_below(tx, caller.user.id, Some(&caller.key.id)).await?;
+        let signed_out = tokens::list_affected_users(tx, caller.user.id, Some(&caller.key.id)).await?;
         tokens::delete(tx, &caller.key.id).await?;
         let event = Event::new(Verb::Logout, Kind::ApiKey, caller.user.id.0, caller.key.token_name.as_str());
         event.by(tx, &caller, now).await?;

@@ -55,7 +55,7 @@ pub async fn update(
         let user = users::get(tx, user.id).await?;
         takeover::require(tx, &caller, &user).await?;
         users::update_password(tx, user.id, &hash, now).await?;
-        let signed_out = tokens::list_users_below(tx, user.id, None).await?;
+        let signed_out = tokens::list_affected_users(tx, user.id, None).await?;
         sessions::delete_others(tx, user.id, &caller.key.id).await?;
         Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str())
             .secret("hashed_password")

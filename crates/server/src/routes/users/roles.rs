@@ -83,7 +83,7 @@ pub async fn update(
         // What the account minted for other people was minted with the roles that it had.
         let mut signed_out = Vec::new();
         if user.site_roles.iter().any(|role| !roles.contains(role)) {
-            signed_out = tokens::list_users_below(tx, user.id, None).await?;
+            signed_out = tokens::list_affected_users(tx, user.id, None).await?;
             tokens::delete_for_others(tx, user.id).await?;
         }
         user.site_roles.clone_from(&roles);

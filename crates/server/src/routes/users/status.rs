@@ -16,21 +16,21 @@ use crate::provisioning::credentials::revoke;
 
 /// `PUT /users/{user}/status/suspend`
 pub async fn suspend(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {
-    set(&app, &caller, names, users::Status::Suspended).await
+    set(&app, &caller, names, users::UserStatus::Suspended).await
 }
 
 /// `PUT /users/{user}/status/activate`
 pub async fn activate(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {
-    set(&app, &caller, names, users::Status::Active).await
+    set(&app, &caller, names, users::UserStatus::Active).await
 }
 
-async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) -> Result<Json<User>> {
+async fn set(app: &App, caller: &Caller, names: Names, status: users::UserStatus) -> Result<Json<User>> {
     let [name] = names.take()?;
     let now = app.now();
     let (user, memberships, signed_out) = transaction!(app.store, Error, |tx| {
         let mut user = find::visible(tx, caller, &name).await?;
         caller.require_site(Action::Update, Resource::User)?;
-        if status == users::Status::Suspended {
+        if status == users::UserStatus::Suspended {
             if user.id == caller.user.id {
                 return Err(Error::bad_request("You cannot suspend yourself."));
             }
@@ -51,8 +51,8 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::Status) ->
         users::update_status(tx, user.id, status, now).await?;
         // The account's own tokens count again when it does; those it minted for other people would count all the time.
         let mut signed_out = Vec::new();
-        if status == users::Status::Suspended {
-            signed_out = tokens::list_users_below(tx, user.id, None).await?;
+        if status == users::UserStatus::Suspended {
+            signed_out = tokens::list_affected_users(tx, user.id, None).await?;
             tokens::delete_for_others(tx, user.id).await?;
         }
         let memberships = organizations::list_of_user(tx, user.id).await?;

@@ -5,7 +5,8 @@ use coder_api::templates::{ArchiveVersionsRequest, ArchiveVersionsResponse};
 use coder_domain::ids::{TemplateId, TemplateVersionId};
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
-use coder_store::{jobs, transaction, versions};
+use coder_store::templates::versions;
+use coder_store::{jobs, transaction};
 
 use super::find;
 use crate::audit::{Event, Kind, Verb};
@@ -74,7 +75,7 @@ pub async fn archive_unused(
     let now = app.now();
     let archived_ids = transaction!(app.store, Error, |tx| {
         let template = templates::find::by_id(tx, &caller, id, Action::Update).await?;
-        let candidates = versions::list(tx, template.id, versions::Page::default()).await?;
+        let candidates = versions::list(tx, template.id, versions::VersionPage::default()).await?;
         let imports: Vec<_> = candidates.iter().map(|version| version.job_id).collect();
         let imports = jobs::find_many(tx, &imports).await?;
         let mut archived_ids = Vec::new();

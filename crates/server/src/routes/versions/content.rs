@@ -9,8 +9,8 @@ use coder_api::versions::{
 };
 use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
-use coder_store::version_details as details;
-use coder_store::versions::Version;
+use coder_store::templates::version_details as details;
+use coder_store::templates::versions::Version;
 use coder_store::{Tx, jobs};
 use futures_util::future::try_join_all;
 use http::StatusCode;

@@ -9,8 +9,9 @@ use coder_domain::job::Type;
 use coder_domain::rbac::Action;
 use coder_domain::tags::{self, JobRequirements};
 use coder_domain::{Timestamp, names};
-use coder_store::jobs::{Job, NewJob, queue::Place};
-use coder_store::{Document, Tx, files, jobs, transaction, versions};
+use coder_store::jobs::{Job, NewJob, queue::QueuePosition};
+use coder_store::templates::versions;
+use coder_store::{Document, Tx, files, jobs, transaction};
 use http::StatusCode;
 use serde_json::json;
 
@@ -128,7 +129,13 @@ pub async fn create(
         tracing::warn!(job_id = %job.id, tags = %job.tags, "no active provisioners found for job");
     }
     let author = users::view::minimal(&caller.user);
-    Ok(body::Created(view::one(version, &waiting(job, now), Place::default(), author, Some(matching))))
+    Ok(body::Created(view::one(
+        version,
+        &waiting(job, now),
+        QueuePosition::default(),
+        author,
+        Some(matching),
+    )))
 }
 
 async fn insert(
@@ -209,7 +216,11 @@ fn check(request: &CreateTemplateVersionRequest) -> Result<()> {
     tags::validate(&request.tags).map_err(|e| Error::invalid("tags", e))
 }
 
-async fn source(tx: &mut Tx, caller: &Caller, request: &CreateTemplateVersionRequest) -> Result<files::Info> {
+async fn source(
+    tx: &mut Tx,
+    caller: &Caller,
+    request: &CreateTemplateVersionRequest,
+) -> Result<files::FileInfo> {
     if !request.example_id.is_empty() {
         return Err(Error::bad_request("Example not found.").field(
             "example_id",

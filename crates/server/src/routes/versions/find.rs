@@ -2,7 +2,7 @@
 
 use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
-use coder_store::versions::{self, Version};
+use coder_store::templates::versions::{self, Version};
 use coder_store::{Tx, templates as rows};
 
 use crate::http::{Caller, Error, Result};

@@ -4,7 +4,7 @@ use axum::extract::State;
 use coder_api::versions::TemplateVersion;
 use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
-use coder_store::{templates as rows, versions};
+use coder_store::templates::{self as rows, versions};
 
 use super::{find, view};
 use crate::context::App;

@@ -4,7 +4,7 @@ use axum::extract::State;
 use coder_api::versions::TemplateVersion;
 use coder_domain::ids::{TemplateId, TemplateVersionId};
 use coder_domain::rbac::Action;
-use coder_store::versions;
+use coder_store::templates::versions;
 
 use super::view;
 use crate::context::App;
@@ -29,7 +29,7 @@ pub async fn list(
     {
         return Err(Error::bad_request(format!("Record at \"after_id\" ({after}) does not exists.")));
     }
-    let page = versions::Page { include_archived, after, limit: page.limit, offset: page.offset };
+    let page = versions::VersionPage { include_archived, after, limit: page.limit, offset: page.offset };
     let rows = versions::list(&mut tx, template.id, page).await?;
     Ok(Json(view::load(&app, &mut tx, rows).await?))
 }

@@ -10,7 +10,8 @@ use coder_domain::ids::UserId;
 use coder_domain::tags::{self, TagSet};
 use coder_source::{Flow, Inputs, Owner, ReadError, TagError, Template};
 use coder_store::templates::Template as Row;
-use coder_store::{Tx, files, version_details as details};
+use coder_store::templates::version_details as details;
+use coder_store::{Tx, files};
 use tokio::sync::Semaphore;
 
 use crate::http::{Error, Result};
@@ -33,7 +34,7 @@ pub struct Evaluated {
 }
 
 /// Reads a stored source off the async threads, part by part.
-pub async fn read(tx: &mut Tx, file: &files::Info) -> Result<Template> {
+pub async fn read(tx: &mut Tx, file: &files::FileInfo) -> Result<Template> {
     // The semaphore is never closed.
     let _place = READING.acquire().await.ok();
     let mimetype = file.mimetype.clone();

@@ -5,7 +5,8 @@ use coder_api::versions::{TemplateVersion, UpdateTemplateVersionRequest};
 use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
 use coder_domain::{Timestamp, names};
-use coder_store::{transaction, versions};
+use coder_store::templates::versions;
+use coder_store::transaction;
 
 use super::{find, view};
 use crate::audit::{Event, Kind, Verb};

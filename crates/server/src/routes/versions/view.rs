@@ -7,8 +7,8 @@ use coder_api::users::MinimalUser;
 use coder_api::versions::TemplateVersion;
 use coder_domain::job::Status;
 use coder_store::jobs::Job;
-use coder_store::jobs::queue::Place;
-use coder_store::versions::Version;
+use coder_store::jobs::queue::QueuePosition;
+use coder_store::templates::versions::Version;
 use coder_store::{Tx, jobs as store, users as accounts};
 
 use crate::context::App;
@@ -39,7 +39,7 @@ pub async fn load_one(app: &App, tx: &mut Tx, row: Version) -> Result<TemplateVe
     let job = store::get(tx, row.job_id).await?;
     let author = accounts::find_many(tx, &[row.created_by]).await?;
     let author = author.first().map(users::view::minimal).unwrap_or_default();
-    let (mut place, mut matching) = (Place::default(), None);
+    let (mut place, mut matching) = (QueuePosition::default(), None);
     if job.status() == Status::Pending {
         place = jobs::places(app, tx, &[&job]).await?.remove(&job.id).unwrap_or_default();
         matching = Some(matched::for_job(app, tx, &job, app.now()).await?);
@@ -51,7 +51,7 @@ pub async fn load_one(app: &App, tx: &mut Tx, row: Version) -> Result<TemplateVe
 pub fn one(
     row: Version,
     job: &Job,
-    place: Place,
+    place: QueuePosition,
     created_by: MinimalUser,
     matched_provisioners: Option<MatchedProvisioners>,
 ) -> TemplateVersion {

@@ -6,10 +6,9 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{OrganizationId, WorkspaceId};
 use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::foundations::Before;
-use coder_store::{
-    Tx, templates as template_rows, transaction, users as accounts, version_details, workspaces as rows,
-};
+use coder_store::templates::{self as template_rows, version_details};
+use coder_store::workspaces::build_inputs::PreviousBuild;
+use coder_store::{Tx, transaction, users as accounts, workspaces as rows};
 use http::StatusCode;
 
 use super::{settings, view};
@@ -125,8 +124,8 @@ async fn make_one(
             .change("ttl_ms", (), row.ttl_ms)
             .by(tx, caller, now)
             .await?;
-        let before = Before { owner_name: owner.username.clone(), ..Before::default() };
-        let made = make::make(app, tx, caller, (&row, &template, &before), &wanted, now).await?;
+        let previous = PreviousBuild { owner_name: owner.username.clone(), ..PreviousBuild::default() };
+        let made = make::make(app, tx, caller, (&row, &template, &previous), &wanted, now).await?;
         Ok((row, made))
     });
     let (row, made) = made.map_err(|failed| failed.0)?;

@@ -7,7 +7,8 @@ use coder_api::paths::ME;
 use coder_api::workspaces::{Workspace, WorkspacesResponse};
 use coder_domain::build::WorkspaceStatus;
 use coder_domain::rbac::{Action, Resource, Visibility, visibility};
-use coder_store::{Tx, builds, workspaces as rows};
+use coder_store::Tx;
+use coder_store::workspaces::{self as rows, builds};
 
 use super::{find, view};
 use crate::context::App;

@@ -6,7 +6,8 @@ use coder_api::builds::WorkspaceBuild;
 use coder_api::json::ZERO_TIME;
 use coder_api::workspaces::{Workspace, WorkspaceHealth};
 use coder_store::workspaces::Workspace as Row;
-use coder_store::{Tx, builds as store, organizations, templates};
+use coder_store::workspaces::builds as store;
+use coder_store::{Tx, organizations, templates};
 
 use crate::context::App;
 use crate::http::{Caller, Error, Result};

@@ -1,7 +1,7 @@
 //! Accounts elsewhere: which of them an import may ask for, and which tokens a build gets.
 
 use coder_domain::ids::TemplateId;
-use coder_store::version_details::{self, ExternalAuth};
+use coder_store::templates::version_details::{self, ExternalAuth};
 use coder_wire::messages::provisioner::ExternalAuthProviderResource;
 use coder_wire::messages::provisionerd::acquired_job;
 

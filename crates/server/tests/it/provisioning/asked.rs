@@ -12,7 +12,7 @@ async fn asked(server: &TestServer, daemon: &Daemon, post: impl Future<Output = 
     let taking = tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() });
     all_wait(server, (1, 1)).await;
     quiet(server).await;
-    let before = server.app.store.statements().asked;
+    let before = server.app.store.statement_counts().round_trips;
     post.await;
     let job: JobId = taking.await.unwrap().job_id.parse().unwrap();
     let row = self::job(server, job).await;
@@ -27,7 +27,7 @@ async fn asked(server: &TestServer, daemon: &Daemon, post: impl Future<Output = 
     daemon.calls.complete_job(&done).await.unwrap();
     quiet(server).await;
     // One question was this test's own.
-    server.app.store.statements().asked - before - 1
+    server.app.store.statement_counts().round_trips - before - 1
 }
 
 fn machine() -> Resource {

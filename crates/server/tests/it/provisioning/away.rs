@@ -10,7 +10,7 @@ const PATIENCE: u32 = 30;
 
 #[tokio::test]
 async fn a_daemon_is_sent_away_before_it_gives_its_job_up() {
-    let Some(postgres) = testing::Server::start().await else { return };
+    let Some(postgres) = testing::PostgresServer::start().await else { return };
     let server = TestServer::start(postgres.database().await, settings()).await;
     let owner = server.owner().await;
     let posted = import(&server, &owner, json!({})).await.1;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use coder_server::Handle;
-use coder_store::builds;
+use coder_store::workspaces::builds;
 use coder_wire::extension::messages::{AttachRequest, HoldRequest};
 use coder_wire::extension::{self, Extensions};
 

@@ -21,8 +21,8 @@ async fn daemons_that_look_for_jobs_leave_connections_for_requests() {
     for number in 0..2 * connections {
         daemons.push(Daemon::tagged(&server, &format!("d{number}"), &[("pool", &number.to_string())]).await);
     }
-    let before = server.app.store.statements().claims;
-    let claims = || server.app.store.statements().claims - before;
+    let before = server.app.store.statement_counts().claims;
+    let claims = || server.app.store.statement_counts().claims - before;
     let acquiring = async {
         server.execute(UNTIL_HELD_UP).await;
         let waiting = daemons.iter().map(|daemon| {

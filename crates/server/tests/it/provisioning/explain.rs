@@ -60,7 +60,7 @@ on_both_engines! {
         drop(plain);
         server.advance(60);
         let now = server.app.now();
-        daemons::purge(&mut server.app.store.single().await.unwrap(), now, &daemons::Connected::default()).await.unwrap();
+        daemons::purge(&mut server.app.store.single().await.unwrap(), now, &daemons::ConnectedDaemons::default()).await.unwrap();
         let _tagged = Daemon::tagged(&server, "tagged", &[("a", "1")]).await;
         let untagged = import(&server, &owner, json!({})).await.1;
         assert_eq!(reasons(&server, &owner, untagged).await.0, ["untagged_job"]);

@@ -60,7 +60,7 @@ impl Default for Wanted<'_> {
 
 impl Line {
     pub(super) async fn open(app: &App, wanted: Wanted<'_>) -> Self {
-        let join = Join {
+        let join = NewDaemon {
             organization_id: wanted.organization.unwrap_or(app.default_organization),
             name: wanted.name.to_owned(),
             key_id: wanted.key,
@@ -74,14 +74,10 @@ impl Line {
         let token = token.split_once('-').map(|(id, _)| id.to_owned());
         let admitted = Admitted { join, extensions, presented_key, user, token };
         let mut tx = app.store.single().await.unwrap();
-        let joined = daemons::insert_joined(
-            &mut tx,
-            &admitted.join,
-            &admitted.arrival(app.events.outbox().own()),
-            app.now(),
-        )
-        .await
-        .unwrap();
+        let joined =
+            daemons::join(&mut tx, &admitted.join, &admitted.arrival(app.events.outbox().own()), app.now())
+                .await
+                .unwrap();
         drop(tx);
         let id = joined.id;
         let ((near, left), (right, far)) = (duplex(64 << 10), duplex(64 << 10));
@@ -211,7 +207,7 @@ pub(super) async fn log(app: &App, job: JobId) -> Vec<String> {
     let mut tx = app.store.reader().await.unwrap();
     let (mut texts, mut after) = (Vec::new(), 0);
     loop {
-        let page = coder_store::job_logs::list(&mut tx, job, after, 1000, 1 << 20).await.unwrap();
+        let page = jobs::logs::list(&mut tx, job, after, 1000, 1 << 20).await.unwrap();
         let Some(last) = page.last() else { return texts };
         after = last.id;
         texts.extend(page.into_iter().map(|line| line.line.output));

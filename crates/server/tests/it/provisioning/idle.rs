@@ -22,7 +22,7 @@ async fn a_hundred_idle_daemons_cost_heartbeats_and_one_look_a_second_only() {
     all_wait(&server, (100, 10)).await;
     coder_server::tasks::start(&server.app);
     quiet(&server).await;
-    let before = server.app.store.statements();
+    let before = server.app.store.statement_counts();
     for _ in 0..12 {
         server.advance(5);
         tokio::time::pause();
@@ -30,7 +30,7 @@ async fn a_hundred_idle_daemons_cost_heartbeats_and_one_look_a_second_only() {
         tokio::time::resume();
         quiet(&server).await;
     }
-    let after = server.app.store.statements();
+    let after = server.app.store.statement_counts();
     assert_eq!(after.work - before.work, 0, "{before:?} {after:?}");
     assert_eq!(after.heartbeats - before.heartbeats, 1, "one statement for all daemons");
     // One statement for all of them, at most once a second; here the clock moves by five.

@@ -82,15 +82,15 @@ async fn workspaces_are_told_by_their_latest_builds_and_counted_once_a_minute_at
         assert!(text.contains(&line), "{line}\n{text}");
     }
     server.workspace(&owner, template, "three").await;
-    let before = server.app.store.statements().work;
+    let before = server.app.store.statement_counts().work;
     let same = scrape(&server).await;
-    let cheap = server.app.store.statements().work - before;
+    let cheap = server.app.store.statement_counts().work - before;
     assert!(same.contains("coderd_api_workspace_latest_build{status=\"pending\"} 1\n"), "{same}");
     server.advance(60);
-    let before = server.app.store.statements().work;
+    let before = server.app.store.statement_counts().work;
     let text = scrape(&server).await;
     assert!(text.contains("coderd_api_workspace_latest_build{status=\"pending\"} 2\n"), "{text}");
-    assert_eq!(server.app.store.statements().work - before, cheap + 3);
+    assert_eq!(server.app.store.statement_counts().work - before, cheap + 3);
     assert!(text.contains("coderd_api_active_users_duration_hour "), "{text}");
 }
 
@@ -158,8 +158,8 @@ async fn dashboards_and_alerts_name_existing_metrics() {
     assert!(unexplained.is_empty(), "docs/operators/monitoring.md does not say what {unexplained:?} are");
 }
 
-fn joining(server: &TestServer, name: &str, version: &str, api: &str) -> Join {
-    Join {
+fn joining(server: &TestServer, name: &str, version: &str, api: &str) -> NewDaemon {
+    NewDaemon {
         organization_id: server.app.default_organization,
         name: name.to_owned(),
         key_id: KeyId::USER_AUTH,

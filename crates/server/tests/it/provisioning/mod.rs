@@ -39,7 +39,7 @@ use coder_domain::job::Status;
 use coder_domain::protocol;
 use coder_domain::tags::TagSet;
 use coder_server::provisioning::session::Session;
-use coder_store::daemons::{self, Join};
+use coder_store::daemons::{self, NewDaemon};
 use coder_store::jobs::{self, Job};
 use coder_testkit::wait::{SOON, eventually, poll_until, settled};
 use coder_wire::daemon::{Client, Error};
@@ -80,7 +80,7 @@ impl Daemon {
     ) -> Self {
         let app = &server.app;
         let tags: BTreeMap<_, _> = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let join = Join {
+        let join = NewDaemon {
             organization_id: app.default_organization,
             name: name.to_owned(),
             key_id,
@@ -178,7 +178,7 @@ async fn all_gone(server: &TestServer) {
 
 /// Waits until nobody asks the database any more.
 async fn quiet(server: &TestServer) {
-    settled(|| server.app.store.statements()).await;
+    settled(|| server.app.store.statement_counts()).await;
 }
 
 /// The timers of a server on SQLite go on by so many seconds, each in its turn and with all that follows from it: the

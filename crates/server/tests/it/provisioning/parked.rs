@@ -78,7 +78,7 @@ on_both_engines! {
         psk.calls.session().close().await;
         server.advance(60);
         let now = server.app.now();
-        daemons::purge(&mut server.app.store.single().await.unwrap(), now, &daemons::Connected::default()).await.unwrap();
+        daemons::purge(&mut server.app.store.single().await.unwrap(), now, &daemons::ConnectedDaemons::default()).await.unwrap();
         let anew = official(&server, KeyId::PSK).await;
         assert!(!is_draining(&server, &anew).await && anew.id != psk.id);
     }
@@ -104,7 +104,7 @@ on_both_engines! {
         let owner = server.owner().await;
         let line = official(&server, KeyId::USER_AUTH).await;
         for drains in [true, false] {
-            let join = Join {
+            let join = NewDaemon {
                 organization_id: server.app.default_organization,
                 name: "official".to_owned(),
                 key_id: KeyId::USER_AUTH,

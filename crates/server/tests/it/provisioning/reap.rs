@@ -2,7 +2,8 @@
 
 use coder_server::tasks::driver::Task;
 use coder_server::tasks::reap_jobs::ReapJobs;
-use coder_store::{builds, job_logs};
+use coder_store::jobs;
+use coder_store::workspaces::builds;
 
 use super::*;
 use crate::harness::on_both_engines;
@@ -34,7 +35,7 @@ on_both_engines! {
             "Coder: Build has been detected as hung for 5 minutes and has been terminated by the reaper. (daemon d)"
         );
         let mut tx = server.app.store.reader().await.unwrap();
-        let lines = job_logs::list(&mut tx, posted, 0, 100, 1 << 20).await.unwrap();
+        let lines = jobs::logs::list(&mut tx, posted, 0, 100, 1 << 20).await.unwrap();
         drop(tx);
         assert_eq!(lines.len(), 6, "REAP-3");
         assert!(lines[1..].iter().all(|line| line.line.stage == "Plan"));

@@ -1,6 +1,8 @@
 //! Reports on jobs: who may make them, in which state, and what they change.
 
-use coder_store::{builds, job_logs, resources, version_details};
+use coder_store::jobs;
+use coder_store::templates::version_details;
+use coder_store::workspaces::{builds, resources};
 use coder_wire::messages::provisioner::{
     Agent, App, Devcontainer, DisplayApps, ExternalAuthProviderResource, Script, VariableValue,
 };
@@ -281,7 +283,7 @@ async fn odd_messages_are_refused_one_by_one() {
     assert!(refused(daemon.calls.complete_job(&armless).await).contains("needs a type"));
     assert_eq!(status(&job(&server, posted).await), Status::Running);
     let mut tx = server.app.store.reader().await.unwrap();
-    assert!(job_logs::list(&mut tx, posted, 0, 10, 1000).await.unwrap().is_empty());
+    assert!(jobs::logs::list(&mut tx, posted, 0, 10, 1000).await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use coder_domain::key::Sha256Digest;
 use coder_server::provisioning::credentials::revoke;
-use coder_store::{builds, keys};
+use coder_store::keys;
+use coder_store::workspaces::builds;
 use coder_wire::extension::messages::notification::Notification;
 use coder_wire::extension::messages::{ProgramReport, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};

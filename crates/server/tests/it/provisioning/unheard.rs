@@ -109,10 +109,10 @@ async fn an_idle_daemon_costs_nothing_by_itself() {
     for number in 0..50 {
         lines.push(keyed(&a, &b, &format!("k{number}")).await);
     }
-    let (before, started) = (b.app.store.statements(), std::time::Instant::now());
+    let (before, started) = (b.app.store.statement_counts(), std::time::Instant::now());
     // The first ones come at once.
-    eventually("looks", || b.app.store.statements().heartbeats >= before.heartbeats + 5).await;
-    let after = b.app.store.statements();
+    eventually("looks", || b.app.store.statement_counts().heartbeats >= before.heartbeats + 5).await;
+    let after = b.app.store.statement_counts();
     assert!(after.work - before.work < 10, "other tasks have little to do: {before:?} {after:?}");
     assert!(started.elapsed() > Duration::from_secs(1), "one look a second for all of them");
 }
@@ -155,10 +155,10 @@ async fn idle_followers_cost_one_statement_a_second_for_all_of_them() {
         let posted = import(&a, &owner, json!({})).await.1;
         followers.push(b.app.events.subscribe(coder_server::events::Topic::Job(posted)));
     }
-    let (before, started) = (b.app.store.statements(), std::time::Instant::now());
-    eventually("looks", || b.app.store.statements().heartbeats >= before.heartbeats + 4).await;
+    let (before, started) = (b.app.store.statement_counts(), std::time::Instant::now());
+    eventually("looks", || b.app.store.statement_counts().heartbeats >= before.heartbeats + 4).await;
     assert!(started.elapsed() > Duration::from_secs(2), "one look a second for all of them");
-    let after = b.app.store.statements();
+    let after = b.app.store.statement_counts();
     assert!(after.work - before.work < 10, "{before:?} {after:?}");
     drop(followers);
 }

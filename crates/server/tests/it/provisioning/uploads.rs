@@ -1,6 +1,7 @@
 //! Archives of modules: a result may name what its own job's daemon uploaded, and nobody else's.
 
-use coder_store::{job_uploads, version_details};
+use coder_store::jobs;
+use coder_store::templates::version_details;
 use coder_wire::messages::provisioner::DataUploadType::UploadTypeModuleFiles as MODULES;
 use coder_wire::messages::provisionerd::acquired_job;
 
@@ -57,7 +58,7 @@ on_both_engines! {
         // And the purge forgets what was uploaded for jobs of long ago, but not the files.
         server.advance(1);
         let mut tx = server.app.store.single().await.unwrap();
-        assert_eq!(job_uploads::purge(&mut tx, server.app.now()).await.unwrap(), 2);
+        assert_eq!(jobs::uploads::purge(&mut tx, server.app.now()).await.unwrap(), 2);
     }
 
     async fn a_dry_run_has_the_modules_of_its_version(server: TestServer) {
@@ -83,7 +84,7 @@ on_both_engines! {
         let daemon = Daemon::untagged(&server, "d").await;
         daemon.take(posted).await;
         let data = |number: i64| bytes::Bytes::from(format!("archive {number}"));
-        for number in 0..job_uploads::MOST {
+        for number in 0..jobs::uploads::MOST {
             daemon.calls.upload_file(MODULES, data(number)).await.unwrap();
         }
         let said = refused(daemon.calls.upload_file(MODULES, data(-1)).await);

@@ -295,7 +295,10 @@ async fn a_hash_of_somebody_elses_file_gives_no_file() {
         assert!(refused(outcome).len() < 1000);
     }
     let mut tx = server.app.store.reader().await.unwrap();
-    assert_eq!(coder_store::version_details::find_module_file(&mut tx, version).await.unwrap(), None);
+    assert_eq!(
+        coder_store::templates::version_details::find_module_file(&mut tx, version).await.unwrap(),
+        None
+    );
     drop(tx);
     assert_eq!(status(&job(&server, posted).await), Status::Running);
 }

@@ -1,0 +1,8 @@
+//! Who uses the deployment, and with which credentials. The modules are exported at the root of the crate.
+
+pub mod external_auth_links;
+pub mod keys;
+pub mod organizations;
+pub mod sessions;
+pub mod tokens;
+pub mod users;

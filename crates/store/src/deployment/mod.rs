@@ -1,0 +1,9 @@
+//! What belongs to the deployment as a whole and to its servers. The modules are exported at the root of the crate.
+
+pub mod audit;
+pub(crate) mod bootstrap;
+pub mod changes;
+pub mod counts;
+pub mod leases;
+pub mod notifications;
+pub mod settings;

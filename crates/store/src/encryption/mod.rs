@@ -1,0 +1,115 @@
+//! Which keys the secrets of a database are encrypted with: a server that lacks one says so at its start, and one with a new
+//! key brings everything under it.
+
+pub mod keys;
+pub mod rotation;
+
+use jiff::Timestamp;
+
+use self::keys::{Owner, StateKeys};
+use self::rotation::{RotationReport, find_foreign_key};
+use crate::engine::{Tx, sql, statements, values};
+use crate::{Error, Result, Store, transaction};
+
+/// What is encrypted with each key, to prove that a key is the one it is called.
+const KNOWN: &str = "coder";
+/// Stands in the list when everything was plain as of a moment, so that it is looked through once.
+const NONE: &str = "";
+
+statements! { "encryption_keys";
+    LIST = sql("select id, proof, complete_us from encryption_keys order by created_us, id");
+    INSERT = sql("insert into encryption_keys (id, proof, created_us) values ($1, $2, $3) on conflict (id) do nothing");
+    COMPLETE = sql("update encryption_keys set complete_us = $2 where id = $1");
+    DELETE_OTHERS = sql("delete from encryption_keys where id <> $1");
+}
+
+/// Notes the store's first key, and looks whether it has all keys that secrets of this database are encrypted with.
+///
+/// # Errors
+/// [`Error::EncryptionKeyMissing`] when it has not.
+pub async fn register(store: &Store, now: Timestamp) -> Result<()> {
+    let mut tx = store.reader().await?;
+    let keys = tx.state_keys();
+    let known = list(&mut tx).await?;
+    if known.is_empty()
+        && let Some(key) = find_foreign_key(&mut tx, &keys).await?
+    {
+        return Err(Error::EncryptionKeyMissing { key });
+    }
+    drop(tx);
+    for Known { id, proof, .. } in known.iter().filter(|known| known.id != NONE) {
+        let is_there =
+            keys.has(id) && keys.open_text(owner(id), proof.clone()).is_ok_and(|text| text == KNOWN);
+        if !is_there {
+            return Err(Error::EncryptionKeyMissing { key: id.clone() });
+        }
+    }
+    let current = keys.current().unwrap_or_default();
+    // A list with a key says enough.
+    if known.iter().any(|known| known.id == current) || (keys.is_empty() && !known.is_empty()) {
+        return Ok(());
+    }
+    let proof = keys.seal_text(owner(&current), KNOWN.to_owned());
+    store.single().await?.execute(&INSERT, values![current, proof, now]).await.map(|_| ())
+}
+
+/// Brings everything under the store's first key, unless that was done before; none then, and without a key.
+///
+/// # Errors
+/// As of [`rotation::rotate`]. The call can be repeated.
+pub async fn complete(store: &Store, now: Timestamp) -> Result<Option<RotationReport>> {
+    let mut tx = store.reader().await?;
+    let keys = tx.state_keys();
+    let known = list(&mut tx).await?;
+    drop(tx);
+    let Some(current) = keys.current() else {
+        // Tokens of agents become hashes, with a key and without.
+        if known.iter().any(|known| known.id == NONE && !known.is_complete) {
+            rotation::hash_tokens(store).await?;
+            store.single().await?.execute(&COMPLETE, values![NONE.to_owned(), now]).await?;
+        }
+        return Ok(None);
+    };
+    if let [only] = &known[..]
+        && only.id == current
+        && only.is_complete
+    {
+        return Ok(None);
+    }
+    rotate(store, &keys, now).await.map(Some)
+}
+
+/// Brings everything under the first of these keys, or stores it plain when there is none, and forgets the other keys.
+///
+/// # Errors
+/// As of [`rotation::rotate`]. The call can be repeated.
+pub async fn rotate(store: &Store, to: &StateKeys, now: Timestamp) -> Result<RotationReport> {
+    let rotated = rotation::rotate(store, to).await?;
+    let id = to.current().unwrap_or_default();
+    let proof = to.seal_text(owner(&id), KNOWN.to_owned());
+    transaction!(store, Error, |tx| {
+        tx.execute(&INSERT, values![id, proof, now]).await?;
+        tx.execute(&COMPLETE, values![id, now]).await?;
+        tx.execute(&DELETE_OTHERS, values![id]).await
+    })?;
+    Ok(rotated)
+}
+
+struct Known {
+    id: String,
+    proof: String,
+    is_complete: bool,
+}
+
+async fn list(tx: &mut Tx) -> Result<Vec<Known>> {
+    let rows = tx.fetch(&LIST, vec![]).await?;
+    let read = |row: &crate::engine::Row| {
+        let complete_at: Option<Timestamp> = row.get("complete_us")?;
+        Ok(Known { id: row.get("id")?, proof: row.get("proof")?, is_complete: complete_at.is_some() })
+    };
+    rows.iter().map(read).collect()
+}
+
+const fn owner(id: &str) -> Owner<'_> {
+    Owner::Cell { table: "encryption_keys", column: "proof", id }
+}

@@ -1,0 +1,476 @@
+//! [`Tx`]: a connection in use, and the transaction on it.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgConnection;
+
+use super::access::Access;
+use super::counters::Counters;
+use super::failure::Failure;
+use super::merge::{self, Part};
+use super::pool::PooledConnection;
+use super::postgres::{self, PostgresDatabase};
+use super::row::Row;
+use super::sqlite;
+use super::statement::{Purpose, Statement};
+use super::value::{Value, clean};
+use crate::encryption::keys::{Owner, StateKeys};
+use crate::error::Error;
+
+pub(super) enum Connection {
+    Sqlite(PooledConnection<rusqlite::Connection>),
+    Postgres(PooledConnection<PgConnection>, Arc<PostgresDatabase>),
+}
+
+/// What may be done with a [`Tx`] now.
+///
+/// ```text
+/// Reading                              never changes
+///
+/// Autocommit ──enter──▶ Pending ──begin──▶ Open ──commit──▶ Autocommit
+///      ▲                   │ commit          │ a statement fails
+///      │                   ▼                 ▼
+///      └──────undo───── Autocommit        Failed, or Broken
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TxState {
+    /// Statements only read.
+    Reading,
+    /// Each statement is a transaction of its own.
+    Autocommit,
+    /// A transaction that the database does not know of. Postgres is told with the first statement that changes
+    /// something: until then each statement sees the newest committed rows in any case.
+    Pending,
+    /// A transaction that the database knows of.
+    Open,
+    /// A statement of the transaction failed, so Postgres refuses all others, and the transaction can only be undone.
+    /// `conflicted` says that another transaction was the reason, so that running all of it again is right.
+    Failed { conflicted: bool },
+    /// A statement failed in a way after which it is unknown whether the transaction is still open: SQLite undoes one
+    /// by itself when the disk is full. The connection is closed.
+    Broken,
+}
+
+impl TxState {
+    const fn is_transaction(self) -> bool {
+        !matches!(self, Self::Reading | Self::Autocommit)
+    }
+}
+
+/// A connection in use: for reading, for single statements, or inside one transaction.
+///
+/// Dropping it without [`Tx::commit`] undoes what a transaction did.
+pub struct Tx {
+    connection: Connection,
+    state: TxState,
+    counters: Arc<Counters>,
+    /// Effects to run after the commit.
+    after_commit: Vec<Effect>,
+    /// Statements that will be sent together with the next one whose result is needed. Always empty on SQLite, which has
+    /// no round trips to save.
+    pipelined: Vec<Part>,
+    /// Statements for the end of the transaction, in this order.
+    deferred: Vec<Part>,
+    state_keys: StateKeys,
+}
+
+/// Something that must happen only if a transaction is committed, such as a line in the audit log.
+type Effect = Box<dyn FnOnce() + Send>;
+
+impl Tx {
+    pub(super) async fn new(
+        connection: Connection,
+        access: Access,
+        counters: Arc<Counters>,
+    ) -> Result<Self, Error> {
+        let mut tx = Self {
+            connection,
+            state: match access {
+                Access::Read => TxState::Reading,
+                Access::Autocommit => TxState::Autocommit,
+                Access::Transaction => TxState::Pending,
+            },
+            counters,
+            after_commit: Vec::new(),
+            pipelined: Vec::new(),
+            deferred: Vec::new(),
+            state_keys: StateKeys::default(),
+        };
+        tx.begin_on_sqlite().await?;
+        Ok(tx)
+    }
+
+    pub(crate) fn set_state_keys(&mut self, keys: StateKeys) {
+        self.state_keys = keys;
+    }
+
+    /// The keys that encrypt secrets.
+    pub(crate) fn state_keys(&self) -> StateKeys {
+        self.state_keys.clone()
+    }
+
+    /// A value of a column that holds secrets, as it is stored.
+    pub(crate) fn sealed(&self, table: &'static str, column: &'static str, id: &str, value: Value) -> Value {
+        let owner = Owner::Cell { table, column, id };
+        match value {
+            Value::Text(text) => Value::Text(self.state_keys.seal_text(owner, clean(text))),
+            Value::Bytes(bytes) => Value::Bytes(self.state_keys.seal(owner, bytes)),
+            other => other,
+        }
+    }
+
+    /// The same for one column of a record's values.
+    pub(crate) fn seal_in(
+        &self,
+        table: &'static str,
+        columns: &[&str],
+        column: &'static str,
+        id: &str,
+        values: &mut [Value],
+    ) {
+        let at = columns.iter().position(|known| *known == column).expect("the record has the column");
+        values[at] = self.sealed(table, column, id, std::mem::replace(&mut values[at], Value::NullText));
+    }
+
+    /// Runs `effect` after the commit of this transaction, and never when it is undone; outside of a transaction at
+    /// once. It must be quick, because the connection is held meanwhile.
+    pub fn after_commit(&mut self, effect: impl FnOnce() + Send + 'static) {
+        if self.is_transaction() {
+            self.after_commit.push(Box::new(effect));
+        } else {
+            effect();
+        }
+    }
+
+    /// Whether what is read here may still be undone.
+    #[must_use]
+    pub fn is_transaction(&self) -> bool {
+        self.state.is_transaction()
+    }
+
+    /// Whether rows live in Postgres.
+    pub(crate) const fn is_postgres(&self) -> bool {
+        matches!(self.connection, Connection::Postgres(..))
+    }
+
+    /// All rows of a statement.
+    pub(crate) async fn fetch(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Vec<Row>, Error> {
+        self.prepare_for(statement).await?;
+        self.count(statement);
+        self.counters.count_round_trip();
+        let (table, keys) = (statement.table, &self.state_keys);
+        let repeatable = matches!(self.state, TxState::Reading | TxState::Pending);
+        let outcome = match &mut self.connection {
+            Connection::Sqlite(conn) => sqlite::fetch(conn, statement, &values)
+                .map(|rows| rows.into_iter().map(|row| Row::sqlite(row, table, keys)).collect()),
+            Connection::Postgres(conn, database) => database
+                .fetch(conn, repeatable, statement, values)
+                .await
+                .map(|rows| rows.into_iter().map(|row| Row::postgres(row, table, keys)).collect()),
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// The first row of a statement, if there is one.
+    pub(crate) async fn fetch_opt(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.fetch(statement, values).await?.into_iter().next())
+    }
+
+    /// The first row of a statement.
+    pub(crate) async fn fetch_one(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Row, Error> {
+        self.fetch_opt(statement, values).await?.ok_or(Error::NotFound { table: statement.table })
+    }
+
+    /// Runs a statement and returns how many rows it changed.
+    pub(crate) async fn execute(&mut self, statement: &Statement, values: Vec<Value>) -> Result<u64, Error> {
+        self.prepare_for(statement).await?;
+        self.count(statement);
+        self.counters.count_round_trip();
+        let outcome = match &mut self.connection {
+            Connection::Sqlite(conn) => sqlite::execute(conn, statement, &values),
+            Connection::Postgres(conn, database) => database.execute(conn, statement, values).await,
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// Runs a statement that must change exactly one row.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when it changed none.
+    pub(crate) async fn change_one(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<(), Error> {
+        match self.execute(statement, values).await? {
+            0 => Err(Error::Stale { table: statement.table }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a statement whose result nobody needs at once. Inside a transaction on Postgres it is sent together with the
+    /// next statement whose result is needed, or at the end, so its error may come that late. It must not depend on the
+    /// statements sent with it, nor change the same rows.
+    ///
+    /// # Errors
+    /// With `must_change`, [`Error::Stale`] when it changes nothing.
+    pub(crate) async fn execute_pipelined(
+        &mut self,
+        statement: &'static Statement,
+        values: Vec<Value>,
+        must_change: bool,
+    ) -> Result<(), Error> {
+        if self.is_transaction() && self.is_postgres() {
+            self.pipelined.push(Part { statement, values, must_change });
+            return Ok(());
+        }
+        match self.execute(statement, values).await? {
+            0 if must_change => Err(Error::Stale { table: statement.table }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a statement right before the commit. It is for rows that many transactions change: on Postgres each waits
+    /// for the one before, so the row should be locked for as short as possible. The rules of
+    /// [`Tx::execute_pipelined`] hold for it.
+    pub(crate) fn defer(&mut self, statement: &'static Statement, values: Vec<Value>) {
+        debug_assert!(self.is_transaction(), "only a transaction has an end to wait for");
+        self.deferred.push(Part { statement, values, must_change: false });
+    }
+
+    /// Runs a script of the migrations.
+    pub(crate) async fn script(&mut self, text: &'static str) -> Result<(), Error> {
+        self.begin().await?;
+        self.counters.count(Purpose::Work);
+        self.counters.count_round_trip();
+        let outcome = match &mut self.connection {
+            Connection::Sqlite(conn) => sqlite::script(conn, text),
+            Connection::Postgres(conn, _) => postgres::script(conn, text).await,
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// Asks the database to parse and plan a statement without running it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the engine does not accept it.
+    pub async fn prepare(&mut self, statement: &Statement) -> Result<(), Error> {
+        let outcome = match &mut self.connection {
+            Connection::Sqlite(conn) => sqlite::prepare(conn, statement),
+            Connection::Postgres(conn, _) => postgres::prepare(conn, statement).await,
+        };
+        outcome.map_err(|failure| self.fail(failure))
+    }
+
+    /// Sends the pipelined statements, and begins the transaction if this one changes something.
+    async fn prepare_for(&mut self, statement: &Statement) -> Result<(), Error> {
+        if !self.pipelined.is_empty() {
+            self.begin().await?;
+            self.send_pipelined().await?;
+        } else if !statement.only_reads() {
+            self.begin().await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the database of a pending transaction.
+    async fn begin(&mut self) -> Result<(), Error> {
+        if self.state != TxState::Pending {
+            return Ok(());
+        }
+        self.counters.count_round_trip();
+        let begun = match &mut self.connection {
+            Connection::Sqlite(conn) => sqlite::begin(conn),
+            Connection::Postgres(conn, database) => database.begin(conn).await,
+        };
+        begun.map_err(|failure| self.fail(failure))?;
+        self.state = TxState::Open;
+        Ok(())
+    }
+
+    /// SQLite has one writer: a transaction takes its place before it reads.
+    async fn begin_on_sqlite(&mut self) -> Result<(), Error> {
+        if self.is_postgres() { Ok(()) } else { self.begin().await }
+    }
+
+    async fn send_pipelined(&mut self) -> Result<(), Error> {
+        let groups = merge::groups(std::mem::take(&mut self.pipelined));
+        if groups.len() > 1 {
+            self.begin().await?;
+        }
+        for group in groups {
+            for part in &group {
+                self.count(part.statement);
+            }
+            self.counters.count_round_trip();
+            if let Connection::Postgres(conn, database) = &mut self.connection {
+                let done = database.run(conn, group).await;
+                done.map_err(|failure| self.fail(failure))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the statements that were deferred to the end. [`Tx::commit`] does it too; this is for a caller that wants to
+    /// know whether the transaction should be run again. Nothing but the commit may follow: where the database has not
+    /// been told of a transaction, one statement is all of it and permanent.
+    pub(crate) async fn run_deferred(&mut self) -> Result<(), Error> {
+        let deferred = std::mem::take(&mut self.deferred);
+        if self.is_postgres() {
+            self.pipelined.extend(deferred);
+            return self.send_pipelined().await;
+        }
+        for Part { statement, values, .. } in deferred {
+            self.execute(statement, values).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes what this transaction did permanent.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the database went away; then it is unknown whether the commit happened. Also when a
+    /// statement failed before: then nothing is committed.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        if !self.is_transaction() {
+            return Ok(());
+        }
+        self.run_deferred().await?;
+        self.finish().await
+    }
+
+    async fn finish(&mut self) -> Result<(), Error> {
+        match self.state {
+            TxState::Open => {
+                self.counters.count_round_trip();
+                let outcome = match &mut self.connection {
+                    Connection::Sqlite(conn) => sqlite::commit(conn),
+                    Connection::Postgres(conn, database) => database.commit(conn).await,
+                };
+                outcome.map_err(|failure| self.fail(failure))?;
+            }
+            // Postgres answers the COMMIT of a failed transaction with a silent rollback.
+            TxState::Failed { .. } | TxState::Broken => {
+                return Err(Error::Unavailable {
+                    what: "an earlier statement of the transaction failed",
+                    source: None,
+                });
+            }
+            TxState::Reading | TxState::Autocommit | TxState::Pending => {}
+        }
+        self.state = TxState::Autocommit;
+        for effect in self.after_commit.drain(..) {
+            effect();
+        }
+        Ok(())
+    }
+
+    /// Undoes what this transaction did, and returns the connection to the pool.
+    pub async fn rollback(mut self) {
+        if self.is_transaction() {
+            self.undo().await;
+        }
+    }
+
+    async fn undo(&mut self) {
+        self.pipelined.clear();
+        self.deferred.clear();
+        self.after_commit.clear();
+        let undone = match (&mut self.connection, self.state) {
+            (_, TxState::Reading | TxState::Autocommit | TxState::Pending) => true,
+            (_, TxState::Broken) => false,
+            (Connection::Sqlite(conn), _) => sqlite::rollback(conn),
+            (Connection::Postgres(conn, database), _) => database.rollback(conn).await,
+        };
+        self.state = if undone { TxState::Autocommit } else { TxState::Broken };
+    }
+
+    /// Makes the statements that follow one transaction, unless they belong to one already; returns whether it did. End
+    /// it with [`Tx::exit`] in any case.
+    pub(crate) async fn enter(&mut self) -> Result<bool, Error> {
+        if self.state != TxState::Autocommit {
+            return Ok(false);
+        }
+        self.state = TxState::Pending;
+        if let Err(error) = self.begin_on_sqlite().await {
+            self.state = TxState::Autocommit;
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    /// Ends what [`Tx::enter`] began: commits after a success, and undoes everything otherwise.
+    pub(crate) async fn exit<T>(&mut self, entered: bool, outcome: Result<T, Error>) -> Result<T, Failure> {
+        if !entered {
+            return Ok(outcome?);
+        }
+        let outcome = match outcome {
+            Ok(value) => self.run_deferred().await.map(|()| value),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(value) => {
+                self.finish().await?;
+                Ok(value)
+            }
+            Err(error) => {
+                let conflicted = self.is_conflicted();
+                self.undo().await;
+                Err(Failure { error, conflicted })
+            }
+        }
+    }
+
+    /// Whether a statement of the transaction failed because of another transaction, so that running all of it again is
+    /// right.
+    pub(crate) fn is_conflicted(&self) -> bool {
+        self.state == TxState::Failed { conflicted: true }
+    }
+
+    fn count(&self, statement: &Statement) {
+        self.counters.count(statement.purpose);
+        tracing::trace!(target: "coder_store::statement", name = statement.name);
+    }
+
+    fn fail(&mut self, Failure { error, conflicted }: Failure) -> Error {
+        if self.is_transaction() && self.state != TxState::Broken {
+            let is_unknown =
+                matches!(error, Error::DiskFull(_) | Error::Unavailable { .. } | Error::Refused { .. });
+            self.state = if is_unknown && !self.is_postgres() {
+                TxState::Broken
+            } else {
+                TxState::Failed { conflicted }
+            };
+        }
+        error
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        match (&mut self.connection, self.state) {
+            // Nothing was changed, or all of it is permanent.
+            (_, TxState::Reading | TxState::Autocommit | TxState::Pending) => {}
+            (Connection::Sqlite(conn), TxState::Broken) => drop(conn.take()),
+            (Connection::Sqlite(conn), _) => {
+                if !sqlite::rollback(conn) {
+                    drop(conn.take());
+                }
+            }
+            // Closing the connection ends its transaction at once; a rollback would have to be awaited.
+            (Connection::Postgres(conn, _), _) => drop(conn.take()),
+        }
+    }
+}

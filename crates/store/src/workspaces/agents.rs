@@ -1,0 +1,382 @@
+//! Workspace agents and their apps. What the template says about one is a document; what it tells about itself
+//! while it runs has columns.
+
+use std::collections::BTreeMap;
+
+use coder_domain::ids::{AgentId, AppId, LogSourceId, ResourceId, ScriptId};
+use coder_domain::secret::Secret;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::Result;
+use crate::engine::{Tx, batch, list as list_value, record, sealed_json_column, sql, statements, values};
+
+/// What the template says about an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Definition {
+    /// Its own environment.
+    pub env: BTreeMap<String, String>,
+    /// `coder_env` values, weaker than `env`.
+    pub extra_envs: Vec<(String, String)>,
+    /// `linux`, `darwin` or `windows`.
+    pub operating_system: String,
+    /// For example `amd64`.
+    pub architecture: String,
+    /// Where it starts.
+    pub directory: String,
+    /// When it counts as timed out, in seconds.
+    pub connection_timeout_seconds: i32,
+    /// Help for users.
+    pub troubleshooting_url: String,
+    /// Message of the day.
+    pub motd_file: String,
+    /// Names of built-in apps shown.
+    pub display_apps: Vec<String>,
+    /// Scripts.
+    pub scripts: Vec<Script>,
+    /// Metadata it collects.
+    pub metadata: Vec<MetadataItem>,
+    /// Thresholds.
+    pub memory_monitor: Option<Monitor>,
+    /// Thresholds by path.
+    pub volume_monitors: Vec<(String, Monitor)>,
+    /// Development containers.
+    pub devcontainers: Vec<Devcontainer>,
+    /// Order of display.
+    pub order: i64,
+    /// `all` or `no_user_data`.
+    pub api_key_scope: String,
+}
+
+/// A script of an agent; it is also a log source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Script {
+    /// Id.
+    pub id: ScriptId,
+    /// Id of its log source.
+    pub log_source_id: LogSourceId,
+    /// For people.
+    pub display_name: String,
+    /// URL or emoji path.
+    pub icon: String,
+    /// The text.
+    pub script: String,
+    /// When to run it.
+    pub cron: String,
+    /// Whether log-in waits for it.
+    pub start_blocks_login: bool,
+    /// Whether it runs at start.
+    pub run_on_start: bool,
+    /// Whether it runs at stop.
+    pub run_on_stop: bool,
+    /// How long it may run, in seconds; 0 for ever.
+    pub timeout_seconds: i32,
+    /// Where it logs.
+    pub log_path: String,
+}
+
+/// A value that an agent shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MetadataItem {
+    /// Name.
+    pub key: String,
+    /// For people.
+    pub display_name: String,
+    /// How to find it out.
+    pub script: String,
+    /// How often, in seconds.
+    pub interval: i64,
+    /// How long that may take, in seconds.
+    pub timeout: i64,
+    /// Order of display.
+    pub order: i64,
+}
+
+/// A threshold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Monitor {
+    /// Whether it is watched.
+    pub enabled: bool,
+    /// Percent.
+    pub threshold: i32,
+}
+
+/// A development container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Devcontainer {
+    /// Folder.
+    pub workspace_folder: String,
+    /// Configuration file.
+    pub config_path: String,
+    /// Name.
+    pub name: String,
+}
+
+/// What the template says about an app.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AppDefinition {
+    /// For people.
+    pub display_name: String,
+    /// Run in a terminal.
+    pub command: String,
+    /// Where it listens, or an external address.
+    pub url: String,
+    /// URL or emoji path.
+    pub icon: String,
+    /// Whether it has a host name of its own.
+    pub subdomain: bool,
+    /// Address to check.
+    pub healthcheck_url: String,
+    /// How often, in seconds.
+    pub healthcheck_interval: i32,
+    /// After how many failures it is unhealthy.
+    pub healthcheck_threshold: i32,
+    /// `owner`, `authenticated`, `organization` or `public`.
+    pub sharing_level: String,
+    /// Whether the address is outside of the workspace.
+    pub external: bool,
+    /// Order of display.
+    pub order: i64,
+    /// Whether it is not shown.
+    pub hidden: bool,
+    /// `slim-window` or `tab`.
+    pub open_in: String,
+    /// Group it is shown in.
+    pub group: String,
+    /// Help text.
+    pub tooltip: String,
+}
+
+sealed_json_column!(Definition, AppDefinition);
+
+record! {
+    /// An agent.
+    pub struct Agent {
+        /// Id.
+        pub id: AgentId,
+        /// The resource it runs on.
+        pub resource_id: ResourceId,
+        /// Of sub-agents.
+        pub parent_id: Option<AgentId>,
+        /// Its place in the report.
+        pub position: i64,
+        /// Unique on its resource.
+        pub name: String,
+        /// What authenticates it, as [`hash_token`] has it.
+        pub auth_token: Secret,
+        /// Cloud instance that authenticates it, or empty.
+        pub auth_instance_id: String,
+        /// What the template says.
+        pub definition: Definition,
+        /// When it was reported.
+        pub created_at: Timestamp = "created_us",
+        /// When it was last changed.
+        pub updated_at: Timestamp = "updated_us",
+        /// For example `created`.
+        pub lifecycle_state: String,
+        /// First contact.
+        pub first_connected_at: Option<Timestamp> = "first_connected_us",
+        /// Last contact.
+        pub last_connected_at: Option<Timestamp> = "last_connected_us",
+        /// When contact was lost.
+        pub disconnected_at: Option<Timestamp> = "disconnected_us",
+        /// When its scripts began.
+        pub started_at: Option<Timestamp> = "started_us",
+        /// When they ended.
+        pub ready_at: Option<Timestamp> = "ready_us",
+        /// Its version.
+        pub version: String,
+        /// Its protocol version.
+        pub api_version: String,
+        /// Where it started.
+        pub expanded_directory: String,
+        /// For example `envbuilder`.
+        pub subsystems: Vec<String>,
+        /// Bytes of logs.
+        pub logs_bytes: i64,
+        /// Whether logs were dropped.
+        pub logs_overflowed: bool,
+        /// Whether it was removed.
+        pub deleted: bool,
+    }
+}
+
+impl Agent {
+    /// An agent that was just reported by a job.
+    #[must_use]
+    pub fn reported(
+        resource_id: ResourceId,
+        position: i64,
+        name: String,
+        auth_token: Secret,
+        definition: Definition,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            id: AgentId::random(),
+            resource_id,
+            parent_id: None,
+            position,
+            name,
+            auth_token: hash_token(&auth_token),
+            auth_instance_id: String::new(),
+            definition,
+            created_at: now,
+            updated_at: now,
+            lifecycle_state: "created".to_owned(),
+            first_connected_at: None,
+            last_connected_at: None,
+            disconnected_at: None,
+            started_at: None,
+            ready_at: None,
+            version: String::new(),
+            api_version: String::new(),
+            expanded_directory: String::new(),
+            subsystems: Vec::new(),
+            logs_bytes: 0,
+            logs_overflowed: false,
+            deleted: false,
+        }
+    }
+}
+
+record! {
+    /// An app.
+    pub struct App {
+        /// Id.
+        pub id: AppId,
+        /// Its agent.
+        pub agent_id: AgentId,
+        /// Its place in the report.
+        pub position: i64,
+        /// Unique on its agent.
+        pub slug: String,
+        /// What the template says.
+        pub definition: AppDefinition,
+        /// `disabled`, `initializing`, `healthy` or `unhealthy`.
+        pub health: String,
+        /// When it was reported.
+        pub created_at: Timestamp = "created_us",
+    }
+}
+
+macro_rules! columns {
+    () => {
+        "agent.id, agent.resource_id, agent.parent_id, agent.position, agent.name, agent.auth_token, \
+         agent.auth_instance_id, agent.definition, agent.created_us, agent.updated_us, agent.lifecycle_state, \
+         agent.first_connected_us, agent.last_connected_us, agent.disconnected_us, agent.started_us, \
+         agent.ready_us, agent.version, agent.api_version, agent.expanded_directory, agent.subsystems, \
+         agent.logs_bytes, agent.logs_overflowed, agent.deleted"
+    };
+}
+
+statements! { "workspace_agents";
+    INSERT = sql("insert into workspace_agents (id, resource_id, parent_id, position, name, auth_token,
+        auth_instance_id, definition, created_us, updated_us, lifecycle_state, version, api_version,
+        expanded_directory, subsystems, logs_bytes, logs_overflowed, deleted)
+        select json_extract(item.value, '$.id'), json_extract(item.value, '$.resource_id'),
+        json_extract(item.value, '$.parent_id'), cast(json_extract(item.value, '$.position') as bigint),
+        json_extract(item.value, '$.name'), json_extract(item.value, '$.auth_token'),
+        json_extract(item.value, '$.auth_instance_id'), json_extract(item.value, '$.definition'),
+        cast(json_extract(item.value, '$.created_us') as bigint),
+        cast(json_extract(item.value, '$.created_us') as bigint), json_extract(item.value, '$.lifecycle_state'),
+        '', '', '', '[]', 0, false, false
+        from json_each($1) as item");
+    LIST = sql(concat!("select ", columns!(), " from workspace_agents as agent
+        where agent.resource_id in (select value from json_each($1)) and not agent.deleted
+        order by agent.resource_id, agent.position, agent.id"));
+    FIND = sql(concat!("select ", columns!(), " from workspace_agents as agent
+        where agent.id = $1 and not agent.deleted"));
+    FIND_BY_TOKEN = sql(concat!("select ", columns!(), " from workspace_agents as agent
+        where agent.auth_token = $1 and not agent.deleted order by agent.created_us desc, agent.id limit 1"));
+    INSERT_APPS = sql("insert into workspace_apps (id, agent_id, position, slug, definition, health, created_us)
+        select json_extract(item.value, '$.id'), json_extract(item.value, '$.agent_id'),
+        cast(json_extract(item.value, '$.position') as bigint), json_extract(item.value, '$.slug'),
+        json_extract(item.value, '$.definition'), json_extract(item.value, '$.health'),
+        cast(json_extract(item.value, '$.created_us') as bigint)
+        from json_each($1) as item");
+    LIST_APPS = sql("select id, agent_id, position, slug, definition, health, created_us from workspace_apps
+        where agent_id in (select value from json_each($1)) order by agent_id, position, id");
+}
+
+/// What is kept of a token, which is a random UUID: a hash that does not lead back to it and is looked up as it is.
+#[must_use]
+pub fn hash_token(token: &Secret) -> Secret {
+    Secret::new(format!("{HASHED}{}", hex::encode(Sha256::digest(token.expose().as_bytes()))))
+}
+
+/// Begins a hashed token; earlier releases stored tokens as they are.
+pub(crate) const HASHED: &str = "sha256:";
+
+/// Stores all agents of a job with one statement; what they tell about themselves starts empty.
+///
+/// # Errors
+/// [`crate::Error::Reference`] when a resource is missing.
+pub async fn insert(tx: &mut Tx, agents: &[Agent]) -> Result<()> {
+    if agents.is_empty() {
+        return Ok(());
+    }
+    let row = |agent: &Agent| {
+        let (mut row, id) = (agent.values(), agent.id.to_string());
+        tx.seal_in("workspace_agents", Agent::COLUMNS, "definition", &id, &mut row);
+        row
+    };
+    let rows = batch(Agent::COLUMNS, agents.iter().map(row));
+    tx.execute_pipelined(&INSERT, vec![rows], false).await
+}
+
+/// The agents of these resources, each resource's in the order of its report.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list(tx: &mut Tx, resources: &[ResourceId]) -> Result<Vec<Agent>> {
+    tx.fetch(&LIST, vec![list_value(resources.iter().copied())]).await?.iter().map(Agent::from_row).collect()
+}
+
+/// By id.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find(tx: &mut Tx, id: AgentId) -> Result<Option<Agent>> {
+    tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Agent::from_row).transpose()
+}
+
+/// By token; of several with one token the newest.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find_by_token(tx: &mut Tx, token: &Secret) -> Result<Option<Agent>> {
+    tx.fetch_opt(&FIND_BY_TOKEN, values![hash_token(token)]).await?.as_ref().map(Agent::from_row).transpose()
+}
+
+/// Stores all apps of a job with one statement.
+///
+/// # Errors
+/// A conflict on `slug` within an agent; [`crate::Error::Reference`] when an agent is missing.
+pub async fn insert_apps(tx: &mut Tx, apps: &[App]) -> Result<()> {
+    if apps.is_empty() {
+        return Ok(());
+    }
+    let row = |app: &App| {
+        let (mut row, id) = (app.values(), app.id.to_string());
+        tx.seal_in("workspace_apps", App::COLUMNS, "definition", &id, &mut row);
+        row
+    };
+    let rows = batch(App::COLUMNS, apps.iter().map(row));
+    tx.execute_pipelined(&INSERT_APPS, vec![rows], false).await
+}
+
+/// The apps of these agents, each agent's in the order of its report.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_apps(tx: &mut Tx, agents: &[AgentId]) -> Result<Vec<App>> {
+    tx.fetch(&LIST_APPS, vec![list_value(agents.iter().copied())]).await?.iter().map(App::from_row).collect()
+}

@@ -1,0 +1,124 @@
+//! What a new build is decided on, in three statements: the workspace with its template and its last build, the version
+//! with its import, and the parameters.
+
+use std::collections::BTreeMap;
+
+use coder_domain::ids::{BuildId, TemplateVersionId, WorkspaceId};
+use jiff::Timestamp;
+
+use crate::Result;
+use crate::encryption::keys::MARK;
+use crate::engine::{Tx, record, sql, statements, values};
+use crate::jobs::job::{Job, job_columns};
+use crate::templates::Template;
+use crate::templates::version_details::Parameter;
+use crate::templates::versions::Version;
+use crate::workspaces::builds::{Build, build_columns, read_parameter};
+use crate::workspaces::{Workspace, workspace_columns};
+
+/// A workspace with what its next build stands on.
+#[derive(Clone, Debug)]
+pub struct BuildInputs {
+    /// The workspace, also when it is deleted.
+    pub workspace: Workspace,
+    /// Its template.
+    pub template: Template,
+    /// The build before the new one.
+    pub previous: PreviousBuild,
+}
+
+/// What was before a new build.
+#[derive(Clone, Debug, Default)]
+pub struct PreviousBuild {
+    /// The last build.
+    pub last: Option<Build>,
+    /// When the last build's job ended.
+    pub last_ended_at: Option<Timestamp>,
+    /// Whether the last build's state is encrypted; none when it has none.
+    pub last_state_sealed: Option<bool>,
+    /// User name of the workspace's owner; empty when the account is gone.
+    pub owner_name: String,
+    /// The owner's picture.
+    pub owner_avatar_url: String,
+}
+
+record! {
+    struct Rest {
+        pub last_ended_at: Option<Timestamp> = "last_ended_us",
+        pub last_state_sealed: Option<bool>,
+        pub owner_name: Option<String>,
+        pub owner_avatar_url: Option<String>,
+    }
+}
+
+statements! { "workspaces";
+    FIND = sql(concat!("select ", workspace_columns!(), ", template.id, template.organization_id, template.name,
+        template.display_name, template.description, template.icon, template.provisioner, template.active_version_id,
+        template.created_by, template.deprecated, template.settings, template.created_us, template.updated_us,
+        template.deleted, ", build_columns!(), ", last_job.completed_us as last_ended_us,
+        (select substr(kept.state, 1, 5) = $2 from workspace_build_states as kept
+            where kept.workspace_build_id = build.id) as last_state_sealed,
+        owner.username as owner_name, owner.avatar_url as owner_avatar_url
+        from workspaces as workspace join templates as template on template.id = workspace.template_id
+        left join users as owner on owner.id = workspace.owner_id and not owner.deleted
+        left join workspace_builds as build on build.workspace_id = workspace.id
+            and build.build_number = (select max(newest.build_number) from workspace_builds as newest
+                where newest.workspace_id = $1)
+        left join provisioner_jobs as last_job on last_job.id = build.job_id
+        where workspace.id = $1"));
+    FIND_VERSION = sql(concat!("select version.id, version.organization_id, version.template_id, version.name,
+        version.message, version.readme, version.job_id, version.created_by, version.source_example_id,
+        version.archived, version.has_ai_task, version.has_external_agent, version.created_us, version.updated_us, ",
+        job_columns!(), " from template_versions as version join provisioner_jobs as job on job.id = version.job_id
+        join tag_sets as interned on interned.id = job.tag_set_id where version.id = $1"));
+    PARAMETERS = sql("select true as defined, '' as sealed_id, known.position, known.name, known.definition as content
+        from template_version_parameters as known where known.template_version_id = $1
+        union all select false as defined, given.workspace_build_id || ' ' || given.name as sealed_id, 0 as position,
+        given.name, given.value as content
+        from workspace_build_parameters as given where given.workspace_build_id = $2 order by 3");
+}
+
+/// A workspace with what its next build stands on.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find(tx: &mut Tx, id: WorkspaceId) -> Result<Option<BuildInputs>> {
+    let Some(row) = tx.fetch_opt(&FIND, values![id, MARK.to_vec()]).await? else { return Ok(None) };
+    let mut parts = row.parts();
+    let (workspace, template, last) = (parts.next()?, parts.next()?, parts.next_joined()?);
+    let Rest { last_ended_at, last_state_sealed, owner_name, owner_avatar_url } = parts.next()?;
+    let (owner_name, owner_avatar_url) =
+        (owner_name.unwrap_or_default(), owner_avatar_url.unwrap_or_default());
+    let previous = PreviousBuild { last, last_ended_at, last_state_sealed, owner_name, owner_avatar_url };
+    Ok(Some(BuildInputs { workspace, template, previous }))
+}
+
+/// A version with its import.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find_version(tx: &mut Tx, id: TemplateVersionId) -> Result<Option<(Version, Job)>> {
+    let Some(row) = tx.fetch_opt(&FIND_VERSION, values![id]).await? else { return Ok(None) };
+    let mut parts = row.parts();
+    Ok(Some((parts.next()?, parts.next()?)))
+}
+
+/// The parameters of a version by display order, and the values that a build had.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`].
+pub async fn list_parameters(
+    tx: &mut Tx,
+    version: TemplateVersionId,
+    build: Option<BuildId>,
+) -> Result<(Vec<Parameter>, BTreeMap<String, String>)> {
+    let (mut definitions, mut given) = (Vec::new(), BTreeMap::new());
+    for row in tx.fetch(&PARAMETERS, values![version, build]).await? {
+        if row.get("defined")? {
+            definitions.push(row.get("content")?);
+        } else {
+            given.insert(row.get("name")?, read_parameter(&row, "content")?);
+        }
+    }
+    Ok((definitions, given))
+}
