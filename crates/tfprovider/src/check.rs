@@ -1,40 +1,40 @@
-//! Rules for single values, and the walk that applies a schema's rules to a configuration.
+//! Checks of single values, and of a configuration against its schema.
 
-use crate::link::Link;
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::{Attribute, Block, Mode, Nested, Nesting, Type};
+use crate::url_reference::UrlReference;
 use crate::value::Value;
 
-/// A rule that a known value keeps.
+/// A check of a known value.
 pub(crate) enum Check {
     OneOf(&'static [&'static str]),
     AtLeast(i64),
     Between(i64, i64),
     MaxBytes(usize),
     NotEmpty,
-    /// Can be read as a URL or a reference to one; the empty text can.
+    /// A URL or a URL reference; the empty string is one.
     Url,
-    /// Any other rule on text.
-    Text(fn(&str) -> Verdict),
-    /// Any other rule on numbers.
-    Number(fn(i64) -> Verdict),
+    /// Any other check of strings.
+    Text(fn(&str) -> CheckResult),
+    /// Any other check of numbers.
+    Number(fn(i64) -> CheckResult),
 }
 
-/// What a rule says about a value.
-pub(crate) enum Verdict {
-    Fine,
-    Warn { summary: String, detail: String },
-    Refuse { summary: String, detail: String },
+/// The result of a check.
+pub(crate) enum CheckResult {
+    Passed,
+    Warning { summary: String, detail: String },
+    Error { summary: String, detail: String },
 }
 
-impl Verdict {
-    pub(crate) fn refuse(summary: impl Into<String>) -> Self {
-        Self::Refuse { summary: summary.into(), detail: String::new() }
+impl CheckResult {
+    pub(crate) fn error(summary: impl Into<String>) -> Self {
+        Self::Error { summary: summary.into(), detail: String::new() }
     }
 }
 
 impl Check {
-    fn run(&self, name: &str, value: &Value) -> Verdict {
+    fn run(&self, name: &str, value: &Value) -> CheckResult {
         let refused = match (self, value) {
             (Self::OneOf(allowed), Value::Text(text)) if !allowed.contains(&text.as_str()) => {
                 format!("expected {name} to be one of [{}], got {text:?}", quoted(allowed))
@@ -51,15 +51,15 @@ impl Check {
             (Self::NotEmpty, Value::Text(text)) if text.is_empty() => {
                 format!("expected {name} to not be an empty string")
             }
-            (Self::Url, Value::Text(text)) => match Link::parse(text) {
-                Ok(_) => return Verdict::Fine,
+            (Self::Url, Value::Text(text)) => match UrlReference::parse(text) {
+                Ok(_) => return CheckResult::Passed,
                 Err(error) => format!("invalid URL in {name}: {error}"),
             },
             (Self::Text(rule), Value::Text(text)) => return rule(text),
             (Self::Number(rule), Value::Int(number)) => return rule(*number),
-            _ => return Verdict::Fine,
+            _ => return CheckResult::Passed,
         };
-        Verdict::refuse(refused)
+        CheckResult::error(refused)
     }
 }
 
@@ -67,69 +67,81 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Applies every rule of `block` to a configuration.
+/// Runs all checks of `block` on a configuration.
 ///
-/// An attribute or block that holds anything unknown is passed over whole: Terraform asks again when all is known.
-pub(crate) fn config(block: &Block, config: &Value, report: &mut Report) {
-    walk(block, config, &Path::default(), report);
+/// An attribute or block with an unknown part is skipped: Terraform validates again when everything is known.
+pub(crate) fn config(block: &Block, config: &Value, diagnostics: &mut Diagnostics) {
+    walk(block, config, &Path::default(), diagnostics);
 }
 
-fn walk(block: &Block, config: &Value, path: &Path, report: &mut Report) {
+fn walk(block: &Block, config: &Value, path: &Path, diagnostics: &mut Diagnostics) {
     for attribute in &block.attributes {
         let value = config.field(attribute.name);
         let path = path.attribute(attribute.name);
         if !value.is_null() {
-            walk_attribute(attribute, value, config, &path, report);
+            walk_attribute(attribute, value, config, &path, diagnostics);
         } else if attribute.mode == Mode::Required {
-            // Terraform itself only sees whether the argument is there.
+            // Terraform itself checks only that the argument exists.
             let detail = format!("The argument {:?} is required, but its value is null.", attribute.name);
-            report.error(path, "Missing required argument", detail);
+            diagnostics.error(path, "Missing required argument", detail);
         }
     }
     for nested in &block.blocks {
         let value = config.field(nested.name);
         if value.is_known() {
-            walk_nested(nested, value.items(), config, &path.attribute(nested.name), report);
+            walk_nested(nested, value.items(), config, &path.attribute(nested.name), diagnostics);
         }
     }
 }
 
-fn walk_attribute(attribute: &Attribute, value: &Value, config: &Value, path: &Path, report: &mut Report) {
+fn walk_attribute(
+    attribute: &Attribute,
+    value: &Value,
+    config: &Value,
+    path: &Path,
+    diagnostics: &mut Diagnostics,
+) {
     if attribute.reserved {
         let detail = format!("{:?} is set by the provider and cannot be configured", attribute.name);
-        report.error(path.clone(), "Invalid or unknown key", detail);
+        diagnostics.error(path.clone(), "Invalid or unknown key", detail);
     } else if !attribute.is_configurable() {
         let detail = format!(
             "Can't configure a value for {:?}: its value will be decided automatically based on the result of applying \
              this configuration.",
             attribute.name
         );
-        report.error(path.clone(), "Value for unconfigurable attribute", detail);
-    } else if value.is_known() && !conflicts(attribute.name, attribute.conflicts, config, path, report) {
-        value_of(attribute, value, path, report);
+        diagnostics.error(path.clone(), "Value for unconfigurable attribute", detail);
+    } else if value.is_known() && !conflicts(attribute.name, attribute.conflicts, config, path, diagnostics) {
+        value_of(attribute, value, path, diagnostics);
     }
 }
 
-fn walk_nested(nested: &Nested, items: &[Value], config: &Value, path: &Path, report: &mut Report) {
-    if !items.is_empty() && conflicts(nested.name, nested.conflicts, config, path, report) {
+fn walk_nested(nested: &Nested, items: &[Value], config: &Value, path: &Path, diagnostics: &mut Diagnostics) {
+    if !items.is_empty() && conflicts(nested.name, nested.conflicts, config, path, diagnostics) {
         return;
     }
-    if count(nested, items.len(), path, report) {
+    if count(nested, items.len(), path, diagnostics) {
         for (index, item) in items.iter().enumerate() {
             let path = match nested.nesting {
                 Nesting::List => path.index(index),
                 Nesting::Set => path.element(),
             };
-            walk(&nested.block, item, &path, report);
+            walk(&nested.block, item, &path, diagnostics);
         }
     }
     if let Some(reason) = nested.deprecated.filter(|_| !items.is_empty()) {
-        report.warning(path.clone(), "Argument is deprecated", reason);
+        diagnostics.warning(path.clone(), "Argument is deprecated", reason);
     }
 }
 
-/// Reports the first of the others that is set as well.
-fn conflicts(name: &str, others: &[&str], config: &Value, path: &Path, report: &mut Report) -> bool {
+/// Reports the first conflicting argument that is set, too.
+fn conflicts(
+    name: &str,
+    others: &[&str],
+    config: &Value,
+    path: &Path,
+    diagnostics: &mut Diagnostics,
+) -> bool {
     let is_set = |other: &&&str| match config.field(other) {
         Value::Null | Value::Unknown => false,
         Value::List(items) => !items.is_empty(),
@@ -137,41 +149,41 @@ fn conflicts(name: &str, others: &[&str], config: &Value, path: &Path, report: &
     };
     let Some(other) = others.iter().find(is_set) else { return false };
     let detail = format!("{name:?}: conflicts with {other}");
-    report.error(path.clone(), "Conflicting configuration arguments", detail);
+    diagnostics.error(path.clone(), "Conflicting configuration arguments", detail);
     true
 }
 
-/// Whether there are as many blocks as there may be.
-fn count(nested: &Nested, found: usize, path: &Path, report: &mut Report) -> bool {
+/// Whether the number of blocks is allowed.
+fn count(nested: &Nested, found: usize, path: &Path, diagnostics: &mut Diagnostics) -> bool {
     if nested.max > 0 && found > nested.max {
         let detail =
             format!("No more than {} {:?} blocks are allowed, {found} are given", nested.max, nested.name);
-        report.error(path.clone(), "Too many list items", detail);
+        diagnostics.error(path.clone(), "Too many list items", detail);
         return false;
     }
     if found < nested.min {
         let detail = format!("At least {} {:?} blocks are required", nested.min, nested.name);
-        report.error(path.clone(), "Not enough list items", detail);
+        diagnostics.error(path.clone(), "Not enough list items", detail);
         return false;
     }
     true
 }
 
-fn value_of(attribute: &Attribute, value: &Value, path: &Path, report: &mut Report) {
+fn value_of(attribute: &Attribute, value: &Value, path: &Path, diagnostics: &mut Diagnostics) {
     if attribute.kind == Type::Number && value.as_int().is_none() {
         let found = match value {
             Value::Float(number) => number.to_string(),
             value => value.text_or_empty().to_owned(),
         };
         let detail = "it must fit into 64 bits";
-        report.error(path.clone(), format!("Attribute must be a whole number, got {found}"), detail);
+        diagnostics.error(path.clone(), format!("Attribute must be a whole number, got {found}"), detail);
         return;
     }
     for check in &attribute.checks {
         match check.run(attribute.name, value) {
-            Verdict::Fine => {}
-            Verdict::Warn { summary, detail } => report.warning(path.clone(), summary, detail),
-            Verdict::Refuse { summary, detail } => report.error(path.clone(), summary, detail),
+            CheckResult::Passed => {}
+            CheckResult::Warning { summary, detail } => diagnostics.warning(path.clone(), summary, detail),
+            CheckResult::Error { summary, detail } => diagnostics.error(path.clone(), summary, detail),
         }
     }
 }
@@ -179,7 +191,7 @@ fn value_of(attribute: &Attribute, value: &Value, path: &Path, report: &mut Repo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Severity, Step};
+    use crate::diagnostics::{Severity, Step};
 
     fn block() -> Block {
         Block::new(vec![
@@ -204,20 +216,24 @@ mod tests {
         ))
     }
 
-    fn findings(value: Value) -> Vec<(Severity, String, Vec<Step>)> {
-        let mut report = Report::default();
-        config(&block(), &value, &mut report);
-        report
-            .findings
+    fn diagnostics_of(value: Value) -> Vec<(Severity, String, Vec<Step>)> {
+        let mut diagnostics = Diagnostics::default();
+        config(&block(), &value, &mut diagnostics);
+        diagnostics
+            .items
             .into_iter()
-            .map(|finding| {
-                (finding.severity, format!("{} {}", finding.summary, finding.detail), finding.path.steps)
+            .map(|diagnostic| {
+                (
+                    diagnostic.severity,
+                    format!("{} {}", diagnostic.summary, diagnostic.detail),
+                    diagnostic.path.steps,
+                )
             })
             .collect()
     }
 
     fn only(value: Value, text: &str, steps: &[Step]) {
-        let found = findings(value);
+        let found = diagnostics_of(value);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].1.contains(text), "{found:?}");
         assert_eq!(found[0].2, steps);
@@ -235,19 +251,19 @@ mod tests {
                 ("bag", bag),
             ])
         };
-        assert_eq!(findings(value(bag(&[("n", Value::Unknown)]))), vec![]);
+        assert_eq!(diagnostics_of(value(bag(&[("n", Value::Unknown)]))), vec![]);
         let rest = [("n", Value::Int(-1)), ("m", Value::Unknown)];
-        assert_eq!(findings(value(bag(&rest))), vec![], "a block is looked at when all of it is known");
+        assert_eq!(diagnostics_of(value(bag(&rest))), vec![], "a block is looked at when all of it is known");
     }
 
     #[test]
-    fn what_only_the_provider_sets_is_refused_even_before_it_is_known() {
+    fn computed_attributes_are_refused_even_with_an_unknown_value() {
         only(Value::object([("token", Value::Unknown)]), "unconfigurable", &[Step::Attribute("token")]);
         only(Value::object([("id", Value::Unknown)]), "unknown key", &[Step::Attribute("id")]);
     }
 
     #[test]
-    fn each_rule_points_at_its_attribute() {
+    fn each_check_points_at_its_attribute() {
         only(Value::object([("size", Value::Int(6))]), "range (1 - 5)", &[Step::Attribute("size")]);
         only(Value::object([("size", Value::Float(1.5))]), "whole number", &[Step::Attribute("size")]);
         only(Value::object([("size", Value::text("1e30"))]), "whole number", &[Step::Attribute("size")]);
@@ -259,18 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_is_not_null() {
+    fn required_arguments_are_not_null() {
         let part = Value::List(vec![Value::object([("key", Value::Null)])]);
         let steps = [Step::Attribute("part"), Step::Index(0), Step::Attribute("key")];
-        let found = findings(Value::object([("part", part)]));
+        let found = diagnostics_of(Value::object([("part", part)]));
         assert_eq!((found[0].0, &found[0].2[..]), (Severity::Error, &steps[..]), "{found:?}");
         assert!(found[0].1.contains("Missing required argument"), "{found:?}");
     }
 
     #[test]
-    fn blocks_are_counted_walked_and_compared() {
+    fn blocks_are_counted_and_checked() {
         let part = |key: &str| Value::object([("key", Value::text(key))]);
-        let found = findings(Value::object([
+        let found = diagnostics_of(Value::object([
             ("mode", Value::text("c")),
             ("part", Value::List(vec![part("a"), part("")])),
         ]));
@@ -279,7 +295,8 @@ mod tests {
         assert_eq!(found[1].2, [Step::Attribute("part"), Step::Index(1), Step::Attribute("key")]);
         assert_eq!((found[2].0, texts[2].contains("use size")), (Severity::Warning, true));
         assert_eq!(found.len(), 3, "what conflicts is not looked at further: {texts:?}");
-        let found = findings(Value::object([("part", Value::List(vec![part(""), part(""), part("")]))]));
+        let found =
+            diagnostics_of(Value::object([("part", Value::List(vec![part(""), part(""), part("")]))]));
         assert!(found[0].1.contains("No more than 2") && found.len() == 2, "{found:?}");
     }
 }

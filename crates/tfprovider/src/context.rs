@@ -1,18 +1,18 @@
-//! What a resource or data source can look at while it does its work.
+//! The inputs of resources and data sources.
 
 use uuid::Uuid;
 
 use crate::environment::Environment;
 use crate::value::Value;
 
-/// Used when neither the configuration nor the job names the address of the deployment.
+/// The URL when neither the configuration nor the job has one.
 pub(crate) const DEFAULT_URL: &str = "https://mydeployment.coder.com";
 
 /// The inputs of one call.
 pub(crate) struct Context<'a> {
     /// The variables of the job.
     pub(crate) environment: &'a Environment,
-    /// The address of the deployment, as the provider was configured; it can be parsed as a URL.
+    /// The configured URL of the deployment; it is valid.
     pub(crate) url: &'a str,
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Error {
     Bounds { part: String, least: u32, most: u32 },
 }
 
-/// A field's smallest and largest number, and the names that stand for numbers from the smallest on.
+/// The smallest and largest number of a field, and the names of its numbers from the smallest on.
 struct Field(u32, u32, &'static [&'static str]);
 
 const CLOCK: Field = Field(0, 59, &[]);

@@ -1,11 +1,10 @@
-//! The variables a job gives to its Terraform, which are this provider's inputs (terraform section 2).
+//! The environment variables of a job's Terraform, which are the inputs of this provider (terraform section 2).
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// Variables of one job. They hold tokens and keys, so `Debug` shows their number only.
+/// The variables of one job. They contain tokens and keys, so `Debug` prints only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -52,13 +51,9 @@ impl std::fmt::Debug for Environment {
     }
 }
 
-/// The lower-case hexadecimal SHA-256 that names of variables end in.
+/// The lower-case hexadecimal SHA-256 at the end of variable names.
 pub(crate) fn sha256_hex(text: &str) -> String {
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(text.as_bytes()) {
-        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
-    }
-    hex
+    hex::encode(Sha256::digest(text.as_bytes()))
 }
 
 #[cfg(test)]
@@ -66,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashed_names_are_found_and_values_are_not_shown() {
+    fn hashed_names_are_found_and_values_are_not_printed() {
         let name = format!("CODER_PARAMETER_{}", sha256_hex("region"));
         let environment: Environment = [(name.as_str(), "eu"), ("EMPTY", "")].into_iter().collect();
         assert_eq!(environment.find_hashed("CODER_PARAMETER_", "region"), Some("eu"));

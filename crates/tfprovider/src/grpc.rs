@@ -15,17 +15,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::msgpack;
 
-/// The largest message a peer may send. A state travels to the server in at most 4 MiB, but scripts in between may
-/// be longer.
+/// Largest message of a peer. A state is sent to the server in at most 4 MiB, but scripts may be longer.
 const MAX_MESSAGE_BYTES: usize = 32 << 20;
 
-/// Calls that may run at once on one connection; Terraform makes ten unless told otherwise.
+/// Most concurrent calls of one connection; Terraform makes ten by default.
 const MAX_CONCURRENT_CALLS: u32 = 256;
 
-/// Compression flag and length before each message.
+/// Size of the compression flag and the length before each message.
 const PREFIX_BYTES: usize = 5;
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug)]
 pub(crate) struct Status {
     code: u8,
@@ -52,7 +51,7 @@ impl Status {
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-status", HeaderValue::from(u16::from(self.code)));
-        // Header values are plain: the message says what a programmer needs, users read diagnostics.
+        // Header values are ASCII. This message is for developers; users read diagnostics.
         let plain: String = self.message.chars().filter(|c| *c != '%' && matches!(c, ' '..='~')).collect();
         if let Ok(message) = HeaderValue::from_str(&plain) {
             headers.insert("grpc-message", message);
@@ -91,9 +90,8 @@ where
     connection.await
 }
 
-/// Terraform's plugin library opens these beside the protocol: one for further connections, one for what the plugin
-/// prints. Nothing ever comes through them. They stay open, so that the library neither complains nor takes the
-/// connection for an idle one.
+/// Terraform's plugin library opens these streams besides those of the protocol: one for further connections, one for the
+/// output of the plugin. Nothing is sent on them. They stay open, because the library reports an error otherwise.
 fn is_held_open(path: &str) -> bool {
     matches!(path, "/plugin.GRPCBroker/StartStream" | "/plugin.GRPCStdio/StreamStdio")
 }
@@ -158,7 +156,7 @@ async fn message(body: Incoming) -> Result<Bytes, Status> {
 fn framed(message: Bytes) -> Bytes {
     let mut framed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
     framed.put_u8(0);
-    framed.put_u32(u32::try_from(message.len()).expect("an answer is not larger than what was asked for"));
+    framed.put_u32(u32::try_from(message.len()).expect("an answer is shorter than 4 GiB"));
     framed.put(message);
     framed.freeze()
 }

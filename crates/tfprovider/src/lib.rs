@@ -1,7 +1,7 @@
 //! The `coder/coder` Terraform provider, served in process to the Terraform runs of a daemon's jobs.
 //!
 //! Terraform finds it through the variable `TF_REATTACH_PROVIDERS`: nothing is downloaded, no process is started, lock
-//! files and version constraints of templates are not looked at (terraform 6.4).
+//! files and version constraints of templates do not apply (terraform 6.4).
 //!
 //! An ordinary provider reads its inputs from its environment. Here one process serves several jobs at once, so the
 //! environment belongs to the job: each job listens on a socket of its own, which costs a task and no process.
@@ -28,19 +28,19 @@
 //!   Descriptions are our own.
 //! * Plans and states of `tests/it/templates/*.tf` over several steps each (create, keep, change, change back): changes
 //!   with values, unknowns and replacement paths, drift, state, schema versions, sensitive marks. Equal; the recorded
-//!   results lie beside the templates, and `tests/it/golden.rs` checks them. So were two
-//!   thousand resources and data sources over five steps each, put together by chance of literals, nulls, zeros,
-//!   conditions and values that only apply knows.
-//! * A state that either of the two wrote is kept by the other without a change.
-//! * What is refused, in which step, and where the error points: `tests/it/templates/refused_*.tf`, the rows of
-//!   `parameter_rows.txt`, and four thousand blocks with wrong values by chance.
+//!   results are beside the templates, and `tests/it/golden.rs` checks them. The same holds for two thousand random
+//!   resources and data sources over five steps each, made of literals, nulls, zeros, conditions and values that are
+//!   known only after apply.
+//! * Each provider keeps the state of the other without a change.
+//! * Which values are refused, in which step, and where the error points: `tests/it/templates/refused_*.tf`, the rows of
+//!   `parameter_rows.txt`, and four thousand blocks with random wrong values.
 //!
-//! The same things are refused, with these differences, all on purpose:
+//! The same values are refused, with these intended differences:
 //!
 //! * Rules over several values point at the value and not at the whole block, and so does a wrong default.
-//! * An empty `resources_monitoring` block is refused at once; 2.13.1 lets it pass at creation and refuses every plan
-//!   after that. Taking the block away replaces the agent; 2.13.1 ends with an error.
-//! * Keys of metadata that are not known yet are not taken for equal ones.
+//! * An empty `resources_monitoring` block is refused at once; 2.13.1 accepts it at creation and refuses every plan
+//!   after that. Removing the block replaces the agent; 2.13.1 ends with an error.
+//! * Unknown keys of metadata do not count as equal.
 //!
 //! # Where to add a type
 //!
@@ -48,8 +48,10 @@
 
 mod check;
 mod context;
+mod convert;
 mod cron;
 mod data;
+mod diagnostics;
 mod environment;
 #[expect(unreachable_pub, reason = "the generator makes everything public")]
 mod generated {
@@ -57,20 +59,18 @@ mod generated {
     pub(crate) mod tfplugin5;
 }
 mod grpc;
-mod link;
 mod msgpack;
 mod mtls;
 mod p521;
 mod plan;
 mod plugin;
 mod process;
-mod report;
 mod resource;
 mod schema;
 mod serve;
-mod stored;
+mod upgrade;
+mod url_reference;
 mod value;
-mod wire;
 mod zone;
 
 /// The official version whose schemas and rules these are; a mirror offers this provider under it.
@@ -78,4 +78,4 @@ pub const VERSION: &str = "2.13.1";
 
 pub use environment::Environment;
 pub use process::{PluginProcess, StartError};
-pub use serve::{Error, Listening, ProviderServer};
+pub use serve::{Error, ProviderListener, ProviderServer};

@@ -1,6 +1,6 @@
-//! The plugin library's automatic mutual TLS: each side makes a certificate for one run and trusts exactly the other's.
+//! The plugin library's automatic mutual TLS: each side creates a certificate for one run and trusts only the other's.
 //!
-//! The client's certificate comes in a variable, ours goes back in the handshake line (terraform 3.9).
+//! The client's certificate is in a variable, ours is in the handshake line (terraform 3.9).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::p521::P521Sha512;
 
-/// The name both sides' certificates are made for.
+/// The name in the certificates of both sides.
 const NAME: &str = "localhost";
 
 static P521_ONLY: [&dyn SignatureVerificationAlgorithm; 1] = [&P521Sha512];
@@ -31,36 +31,36 @@ static P521: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
     mapping: &[(SignatureScheme::ECDSA_NISTP521_SHA512, &P521_ONLY)],
 };
 
-/// Why no TLS can be offered.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The variable does not hold a certificate.
-    #[error("PLUGIN_CLIENT_CERT does not hold a certificate in PEM form")]
+    /// The variable contains no certificate.
+    #[error("PLUGIN_CLIENT_CERT contains no certificate in PEM form")]
     Client(#[source] rustls_pki_types::pem::Error),
-    /// Our own certificate cannot be made.
-    #[error("no certificate can be made for the terraform plugin")]
+    /// Our own certificate cannot be created.
+    #[error("the certificate of the terraform plugin cannot be created")]
     Own(#[source] rcgen::Error),
     /// The TLS library refuses our certificate.
-    #[error("no TLS can be offered to terraform")]
+    #[error("TLS for terraform cannot be set up")]
     Tls(#[source] rustls::Error),
 }
 
-/// Accepts one client, and shows it one certificate.
-pub(crate) struct Mutual {
+/// TLS with one client certificate and one server certificate.
+pub(crate) struct MutualTls {
     pub(crate) acceptor: TlsAcceptor,
     /// Our certificate as the handshake line carries it.
     pub(crate) certificate: String,
 }
 
-impl Mutual {
-    /// Makes a key and a certificate for the client whose certificate is given in PEM form.
+impl MutualTls {
+    /// Creates a key and a certificate for the client with this certificate in PEM form.
     pub(crate) fn new(client: &str) -> Result<Self, Error> {
         let client = CertificateDer::from_pem_slice(client.as_bytes()).map_err(Error::Client)?;
         let rcgen::CertifiedKey { cert, signing_key } =
             rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(Error::Own)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
         let provider = Arc::new(ring::default_provider());
-        let verifier = Arc::new(OnlyClient { certificate: client, provider: provider.clone() });
+        let verifier = Arc::new(PinnedClient { certificate: client, provider: provider.clone() });
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(Error::Tls)?
@@ -68,7 +68,7 @@ impl Mutual {
             .with_single_cert(vec![cert.der().clone()], key)
             .map_err(Error::Tls)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        // One connection a run: nothing is ever resumed.
+        // One connection a run, so no session is resumed.
         config.send_tls13_tickets = 0;
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
@@ -77,14 +77,14 @@ impl Mutual {
     }
 }
 
-/// Trusts one certificate, whatever it says, from a peer that holds its key.
+/// Trusts exactly one certificate from a peer that has its key.
 #[derive(Debug)]
-struct OnlyClient {
+struct PinnedClient {
     certificate: CertificateDer<'static>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ClientCertVerifier for OnlyClient {
+impl ClientCertVerifier for PinnedClient {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -1,11 +1,11 @@
-//! From configuration to plan to state: defaults, unknowns, what forces replacement, nulls against zero values.
+//! From configuration to plan to state: defaults, unknown values, replacement, null and zero values.
 //!
-//! The rules are those of terraform 3.1. No managed resource of this provider can be changed in place, so a plan either
-//! creates, keeps what is there, or asks for a replacement, which Terraform then plans as a creation.
+//! The rules are those of terraform 3.1. No managed resource of this provider can be changed in place, so a plan creates
+//! the resource, keeps it, or requests a replacement, which Terraform then plans as a creation.
 
 use std::collections::BTreeMap;
 
-use crate::report::Path;
+use crate::diagnostics::Path;
 use crate::schema::{Attribute, Block, Nested, Nesting, Type};
 use crate::value::Value;
 
@@ -26,21 +26,21 @@ pub(crate) fn create(block: &Block, config: &Value) -> Value {
     )
 }
 
-/// The plan for a resource that exists, and the paths of what only a replacement can change.
+/// The plan for a resource that exists, and the paths of the values that force a replacement.
 ///
-/// Where old and new values differ only in null against what a type starts with, nothing changes; beside a difference
-/// that counts, such values are named too.
+/// A difference between null and the zero value of a type alone changes nothing; together with another difference such
+/// paths are listed, too.
 pub(crate) fn update(block: &Block, prior: &Value, config: &Value) -> (Value, Vec<Path>) {
     let mut changes = Changes::default();
     let planned = change(block, prior, config, &Path::default(), &mut changes);
     if changes.count { (planned, changes.replace) } else { (prior.clone(), Vec::new()) }
 }
 
-/// What differs between a state and a configuration.
+/// The differences between a state and a configuration.
 #[derive(Default)]
 struct Changes {
     replace: Vec<Path>,
-    /// Whether one of them is more than null against zero.
+    /// Whether any of them is more than null against a zero value.
     count: bool,
 }
 
@@ -55,14 +55,14 @@ fn change(block: &Block, prior: &Value, config: &Value, path: &Path, changes: &m
     let mut attributes = BTreeMap::new();
     for attribute in &block.attributes {
         let (old, new) = (prior.field(attribute.name), config.field(attribute.name));
-        let wanted = or_default(attribute, new);
+        let desired = or_default(attribute, new);
         let keeps = !attribute.is_configurable() || (new.is_null() && attribute.is_computed());
-        let planned = if keeps || !differs(old, &wanted) {
+        let planned = if keeps || !differs(old, &desired) {
             old.clone()
         } else {
             changes.replace.push(path.attribute(attribute.name));
-            changes.count |= !(old.is_zero() && wanted.is_zero());
-            wanted
+            changes.count |= !(old.is_zero() && desired.is_zero());
+            desired
         };
         attributes.insert(attribute.name.to_owned(), planned);
     }
@@ -227,7 +227,7 @@ fn build(block: &Block, attribute: impl Fn(&Attribute) -> Value, nested: impl Fn
     Value::object(attributes.chain(blocks))
 }
 
-/// What the configuration asks for.
+/// The value of the configuration, or the default.
 fn or_default(attribute: &Attribute, value: &Value) -> Value {
     match (value, &attribute.default) {
         (Value::Null, Some(default)) => default.clone(),
@@ -261,7 +261,7 @@ fn zero(kind: Type) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Step;
+    use crate::diagnostics::Step;
 
     fn block() -> Block {
         let part = Block::new(vec![

@@ -1,4 +1,4 @@
-//! The calls of the plugin protocol: what Terraform asks, and what this provider answers.
+//! The calls of the plugin protocol.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,18 +7,18 @@ use prost::Message;
 
 use crate::check;
 use crate::context::{Context, DEFAULT_URL};
+use crate::convert::{attribute_path, convert_diagnostics, decode, describe, encode};
 use crate::data::{self, DataSource};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::environment::Environment;
 use crate::generated::tfplugin5 as proto;
 use crate::grpc::Status;
-use crate::link::Link;
 use crate::plan;
-use crate::report::{Path, Report};
 use crate::resource::{self, Resource};
 use crate::schema::{Attribute, Block, Schema, Type};
-use crate::stored;
+use crate::upgrade;
+use crate::url_reference::UrlReference;
 use crate::value::Value;
-use crate::wire::{attribute_path, decode, describe, diagnostics, encode};
 
 /// The schemas and rules of every type; one for all connections.
 pub(crate) struct Plugin {
@@ -28,10 +28,10 @@ pub(crate) struct Plugin {
     described: OnceLock<Bytes>,
 }
 
-/// What one call may look at and change.
+/// The context of one call.
 pub(crate) struct Call<'a> {
     pub(crate) environment: Arc<Environment>,
-    /// The address from the configuration of this connection; set by `Configure`.
+    /// The URL in the configuration of this connection; set by `Configure`.
     pub(crate) url: &'a crate::serve::ConfiguredUrl,
 }
 
@@ -48,7 +48,7 @@ impl Plugin {
 
     /// Answers one call.
     pub(crate) fn call(&self, path: &str, body: Bytes, call: &Call<'_>) -> Result<Bytes, Status> {
-        // Terraform's plugin library may ask for this beside the protocol itself.
+        // Terraform's plugin library may make this call besides those of the protocol.
         const SERVING: &[u8] = &[0x08, 0x01];
         let method = match path {
             "/grpc.health.v1.Health/Check" => return Ok(Bytes::from_static(SERVING)),
@@ -88,11 +88,14 @@ impl Plugin {
         self.data.iter().find(|each| each.name == name).ok_or_else(|| Status::unknown_type(name))
     }
 
-    /// Terraform does not use what this returns: the default of the address is applied by `configure`.
+    /// Terraform does not use the result: `configure` applies the default of the URL.
     fn prepare(&self, request: proto::PrepareConfigRequest) -> Result<proto::PrepareConfigResponse, Status> {
-        let mut report = Report::default();
-        check::config(&self.provider.block, &decode(request.config.as_ref())?, &mut report);
-        Ok(proto::PrepareConfigResponse { prepared_config: request.config, diagnostics: diagnostics(report) })
+        let mut diagnostics = Diagnostics::default();
+        check::config(&self.provider.block, &decode(request.config.as_ref())?, &mut diagnostics);
+        Ok(proto::PrepareConfigResponse {
+            prepared_config: request.config,
+            diagnostics: convert_diagnostics(diagnostics),
+        })
     }
 
     fn configure(
@@ -101,31 +104,35 @@ impl Plugin {
         call: &Call<'_>,
     ) -> Result<proto::ConfigureResponse, Status> {
         let config = decode(request.config.as_ref())?;
-        let mut report = Report::default();
+        let mut diagnostics = Diagnostics::default();
         let (url, detail) = match config.field("url") {
             Value::Text(url) => {
                 (url.as_str(), "set `url` in the provider block, or leave it out and set CODER_AGENT_URL")
             }
-            // Data sources would be read with another address than the one that is found later.
+            // Data sources would be read with another URL than the one that is known later.
             Value::Unknown => ("", "`url` is known after apply only: give it a value that the plan knows"),
             _ => (default_url(&call.environment), ""),
         };
         if url.is_empty() {
-            report.error(Path::of("url"), r#"CODER_AGENT_URL must not be empty; got """#, detail);
-        } else if let Err(error) = Link::parse(url) {
-            report.error(Path::of("url"), format!("the url of the provider cannot be read: {error}"), "");
+            diagnostics.error(Path::of("url"), r#"CODER_AGENT_URL must not be empty; got """#, detail);
+        } else if let Err(error) = UrlReference::parse(url) {
+            diagnostics.error(
+                Path::of("url"),
+                format!("the url of the provider cannot be read: {error}"),
+                "",
+            );
         } else {
             call.url.set(url);
         }
-        Ok(proto::ConfigureResponse { diagnostics: diagnostics(report) })
+        Ok(proto::ConfigureResponse { diagnostics: convert_diagnostics(diagnostics) })
     }
 
     fn upgrade(&self, request: &proto::UpgradeRequest) -> Result<proto::UpgradeResponse, Status> {
         let resource = self.resource(&request.type_name)?;
         let json = request.raw_state.as_ref().map(|state| state.json.as_slice()).unwrap_or_default();
-        let mut report = Report::default();
-        let state = stored::upgrade(&resource.schema, request.version, json).map_err(|error| {
-            report.error(
+        let mut diagnostics = Diagnostics::default();
+        let state = upgrade::upgrade(&resource.schema, request.version, json).map_err(|error| {
+            diagnostics.error(
                 Path::default(),
                 format!("the stored state of a {} cannot be used", resource.name),
                 error.to_string(),
@@ -133,7 +140,7 @@ impl Plugin {
         });
         Ok(proto::UpgradeResponse {
             upgraded_state: state.ok().map(|state| encode(&state)),
-            diagnostics: diagnostics(report),
+            diagnostics: convert_diagnostics(diagnostics),
         })
     }
 
@@ -160,7 +167,7 @@ impl Plugin {
         let prior = decode(request.prior_state.as_ref())?;
         let config = decode(request.config.as_ref())?;
         let proposed = decode(request.proposed_new_state.as_ref())?;
-        let mut report = Report::default();
+        let mut diagnostics = Diagnostics::default();
         let (planned, replace) = if proposed.is_null() {
             (Value::Null, Vec::new())
         } else if prior.is_null() {
@@ -169,13 +176,13 @@ impl Plugin {
             plan::update(&resource.schema.block, &prior, &config)
         };
         if !planned.is_null() {
-            (resource.plan)(&planned, &mut report);
+            (resource.plan)(&planned, &mut diagnostics);
         }
         Ok(proto::PlanResponse {
             planned_state: Some(encode(&planned)),
             requires_replace: replace.iter().map(attribute_path).collect(),
             planned_private: request.prior_private,
-            diagnostics: diagnostics(report),
+            diagnostics: convert_diagnostics(diagnostics),
             legacy_type_system: true,
         })
     }
@@ -184,18 +191,18 @@ impl Plugin {
         let resource = self.resource(&request.type_name)?;
         let prior = decode(request.prior_state.as_ref())?;
         let mut state = decode(request.planned_state.as_ref())?;
-        let mut report = Report::default();
+        let mut diagnostics = Diagnostics::default();
         if !state.is_null() && prior.is_null() {
             let url = call.url.get(&call.environment);
             let context = Context { environment: &call.environment, url: &url };
-            (resource.create)(&mut state, &context, &mut report);
-            // With an error beside it, Terraform keeps the state and marks it for replacement.
+            (resource.create)(&mut state, &context, &mut diagnostics);
+            // When there is also an error, Terraform keeps the state and marks it for replacement.
             state = plan::settle(&resource.schema.block, &state);
         }
         Ok(proto::ApplyResponse {
             new_state: Some(encode(&state)),
             private: request.planned_private,
-            diagnostics: diagnostics(report),
+            diagnostics: convert_diagnostics(diagnostics),
             legacy_type_system: true,
         })
     }
@@ -207,21 +214,21 @@ impl Plugin {
     ) -> Result<proto::ReadDataResponse, Status> {
         let source = self.data_source(&request.type_name)?;
         let config = decode(request.config.as_ref())?;
-        let mut report = Report::default();
+        let mut diagnostics = Diagnostics::default();
         let mut state = plan::data(&source.schema.block, &config);
         let url = call.url.get(&call.environment);
         (source.read)(
             &mut state,
             &config,
             &Context { environment: &call.environment, url: &url },
-            &mut report,
+            &mut diagnostics,
         );
-        let state = (!report.has_errors()).then(|| encode(&state));
-        Ok(proto::ReadDataResponse { state, diagnostics: diagnostics(report) })
+        let state = (!diagnostics.has_errors()).then(|| encode(&state));
+        Ok(proto::ReadDataResponse { state, diagnostics: convert_diagnostics(diagnostics) })
     }
 }
 
-/// The address of a provider whose configuration has none.
+/// The URL of a provider without one in its configuration.
 pub(crate) fn default_url(environment: &Environment) -> &str {
     environment.get_or("CODER_AGENT_URL", DEFAULT_URL)
 }
@@ -231,20 +238,19 @@ fn answer<Request: Message + Default, Response: Message>(
     call: impl FnOnce(Request) -> Result<Response, Status>,
 ) -> Result<Bytes, Status> {
     let request =
-        Request::decode(body).map_err(|_| Status::invalid("the request is not the message it should be"))?;
+        Request::decode(body).map_err(|_| Status::invalid("the request is not the expected message"))?;
     call(request).map(|response| response.encode_to_vec().into())
 }
 
 fn validate(schema: &Schema, request: &proto::ValidateRequest) -> Result<proto::ValidateResponse, Status> {
-    let mut report = Report::default();
-    check::config(&schema.block, &decode(request.config.as_ref())?, &mut report);
-    Ok(proto::ValidateResponse { diagnostics: diagnostics(report) })
+    let mut diagnostics = Diagnostics::default();
+    check::config(&schema.block, &decode(request.config.as_ref())?, &mut diagnostics);
+    Ok(proto::ValidateResponse { diagnostics: convert_diagnostics(diagnostics) })
 }
 
 fn import() -> proto::ImportResponse {
-    let mut report = Report::default();
-    let detail =
-        "what a coder resource stands for lives in the state only, so there is nothing to import it from";
-    report.error(Path::default(), "resource can not be imported", detail);
-    proto::ImportResponse { diagnostics: diagnostics(report) }
+    let mut diagnostics = Diagnostics::default();
+    let detail = "a coder resource exists in the state only, so there is nothing to import";
+    diagnostics.error(Path::default(), "resource can not be imported", detail);
+    proto::ImportResponse { diagnostics: convert_diagnostics(diagnostics) }
 }

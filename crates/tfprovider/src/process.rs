@@ -1,4 +1,4 @@
-//! The provider as an ordinary plugin: a process that one terraform command starts, asks and ends (terraform 3.9).
+//! The provider as a plugin process that one terraform command starts, calls and ends (terraform 3.9).
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use rustix::process::{Pid, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::environment::Environment;
-use crate::mtls::{self, Mutual};
-use crate::serve::{self, Life, Listening, ProviderServer};
+use crate::mtls::{self, MutualTls};
+use crate::serve::{self, Lifetime, ProviderListener, ProviderServer};
 
-/// Says that terraform started this process, and nobody by hand.
+/// The variable by which terraform tells that it started this process.
 const COOKIE: (&str, &str) =
     ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
 
-/// The version of the plugin protocol that the messages of this crate belong to.
+/// The plugin protocol version of this crate's messages.
 const PROTOCOL: &str = "5";
 
 /// Why the process cannot be a plugin.
@@ -25,40 +25,40 @@ pub enum StartError {
          requires coder/coder"
     )]
     ByHand,
-    /// Started by a program that speaks none of our protocols.
+    /// Started by a program with other protocol versions.
     #[error(
         "terraform speaks the plugin protocols {offered:?}, this provider speaks {PROTOCOL}: use terraform 1.1 or newer"
     )]
     Protocol {
-        /// What the program offers.
+        /// The versions of the program.
         offered: String,
     },
-    /// The connection cannot be made safe.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] mtls::Error),
-    /// No socket can be opened.
+    /// The socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] serve::Error),
-    /// The operating system refuses to hand signals over.
-    #[error("signals cannot be taken over")]
+    /// The signal handlers cannot be installed.
+    #[error("the signal handlers cannot be installed")]
     Signals(#[source] std::io::Error),
 }
 
 /// A running plugin.
 ///
-/// It ends when terraform asks it to, with terraform, or with a SIGTERM. An interrupt does not end it: a terminal sends
-/// it to every process of the command, and terraform needs the plugin to finish what is under way.
+/// It ends when terraform requests it, when terraform ends, or with a SIGTERM. An interrupt does not end it: a terminal
+/// sends it to every process of the command, and terraform needs the plugin to finish its work.
 pub struct PluginProcess {
     handshake: String,
-    listening: Listening,
-    parent: Parent,
+    listening: ProviderListener,
+    parent: ParentProcess,
     terminate: Signal,
-    /// Never awaited; it only has no effect any more.
+    /// Never awaited; while it exists, an interrupt has no effect.
     _interrupt: Signal,
 }
 
 impl PluginProcess {
-    /// Opens the socket that the variables of this process ask for, and answers with the same variables.
+    /// Opens the socket that the variables of this process describe, and answers calls with the same variables.
     ///
     /// Must be called inside a Tokio runtime.
     ///
@@ -72,20 +72,20 @@ impl PluginProcess {
         if !offered.split(',').any(|version| version.trim() == PROTOCOL) {
             return Err(StartError::Protocol { offered: offered.to_owned() });
         }
-        let parent = Parent::watch().map_err(StartError::Signals)?;
+        let parent = ParentProcess::watch().map_err(StartError::Signals)?;
         let open = |kind| signal(kind).map_err(StartError::Signals);
         let (terminate, interrupt) = (open(SignalKind::terminate())?, open(SignalKind::interrupt())?);
         // Without a certificate terraform was told not to use TLS (TF_DISABLE_PLUGIN_TLS).
         let tls = match environment.get("PLUGIN_CLIENT_CERT") {
             "" => None,
-            certificate => Some(Mutual::new(certificate)?),
+            certificate => Some(MutualTls::new(certificate)?),
         };
         let folder = match environment.get("PLUGIN_UNIX_SOCKET_DIR") {
             "" => std::env::temp_dir(),
             folder => PathBuf::from(folder),
         };
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
-        let listening = ProviderServer::new().open(&folder, environment, acceptor, Life::Command)?;
+        let listening = ProviderServer::new().open(&folder, environment, acceptor, Lifetime::Command)?;
         let certificate = tls.map(|tls| tls.certificate).unwrap_or_default();
         let handshake = format!("1|{PROTOCOL}|unix|{}|grpc|{certificate}", listening.socket().display());
         Ok(Self { handshake, listening, parent, terminate, _interrupt: interrupt })
@@ -99,9 +99,9 @@ impl PluginProcess {
     /// Waits for the end.
     pub async fn ended(mut self) {
         let end = self.listening.end().clone();
-        let wanted = async {
+        let requested = async {
             tokio::select! {
-                () = self.parent.gone() => {}
+                () = self.parent.ended() => {}
                 _ = self.terminate.recv() => {}
             }
             end.cancel();
@@ -109,29 +109,29 @@ impl PluginProcess {
         };
         tokio::select! {
             () = self.listening.ended() => {}
-            () = wanted => {}
+            () = requested => {}
         }
     }
 }
 
-/// The process that started this one. A terraform that was killed asks nobody to end.
-struct Parent {
+/// The process that started this one. A killed terraform does not request the end of its plugins.
+struct ParentProcess {
     process: Option<Pid>,
-    /// Comes when a thread of it ends, the last one with it.
-    ended: Signal,
+    /// Arrives when a thread of the parent ends, its last one included.
+    thread_ended: Signal,
 }
 
-impl Parent {
+impl ParentProcess {
     fn watch() -> std::io::Result<Self> {
         let kind = SignalKind::user_defined1();
-        let parent = Self { process: getppid(), ended: signal(kind)? };
+        let parent = Self { process: getppid(), thread_ended: signal(kind)? };
         set_parent_process_death_signal(Some(rustix::process::Signal::USR1))?;
         Ok(parent)
     }
 
-    async fn gone(&mut self) {
+    async fn ended(&mut self) {
         while getppid() == self.process {
-            self.ended.recv().await;
+            self.thread_ended.recv().await;
         }
     }
 }

@@ -1,29 +1,29 @@
-//! How a resource type, a data source or the provider itself is described.
+//! Schemas of resource types, data sources and the provider.
 
 use crate::check::Check;
 use crate::value::Value;
 
-/// What a value may be.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Text,
     Number,
     Bool,
-    /// Map of text.
+    /// Map of strings.
     TextMap,
-    /// List of text.
+    /// List of strings.
     TextList,
-    /// List of objects whose fields are all text.
+    /// List of objects with string fields.
     ObjectList(&'static [&'static str]),
 }
 
-/// Who gives an attribute its value.
+/// Where the value of an attribute comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Required,
     Optional,
     Computed,
-    /// The configuration, or the provider where that is silent.
+    /// The configuration, or the provider when the configuration has no value.
     OptionalComputed,
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct Attribute {
     pub(crate) description: &'static str,
     pub(crate) sensitive: bool,
     pub(crate) default: Option<Value>,
-    /// Rules for a value that is known and not null.
+    /// Checks of a value that is known and not null.
     pub(crate) checks: Vec<Check>,
-    /// Attributes and blocks beside it that must not be set together with it.
+    /// Attributes and blocks of the same block that must not be set together with this one.
     pub(crate) conflicts: &'static [&'static str],
-    /// The `id` that exists for Terraform's sake only: it can be read but not configured.
+    /// The `id` that Terraform requires: it can be read but not configured.
     pub(crate) reserved: bool,
 }
 
@@ -74,7 +74,7 @@ impl Attribute {
         Self::new(name, kind, Mode::OptionalComputed, description)
     }
 
-    /// The `id` of a type that declares none of its own.
+    /// The `id` of a type that declares none.
     pub(crate) fn id() -> Self {
         Self { reserved: true, ..Self::optional_computed("id", Type::Text, "Random identifier.") }
     }
@@ -99,18 +99,18 @@ impl Attribute {
         self
     }
 
-    /// Whether the configuration may set it.
+    /// Whether the configuration may set the attribute.
     pub(crate) fn is_configurable(&self) -> bool {
         self.mode != Mode::Computed
     }
 
-    /// Whether the provider fills it when the configuration does not.
+    /// Whether the provider sets the attribute when the configuration does not.
     pub(crate) fn is_computed(&self) -> bool {
         matches!(self.mode, Mode::Computed | Mode::OptionalComputed)
     }
 }
 
-/// Whether the order of blocks counts.
+/// Whether the order of blocks matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nesting {
     List,
@@ -124,9 +124,9 @@ pub(crate) struct Nested {
     /// Fewest and most blocks; a maximum of 0 means any number.
     pub(crate) min: usize,
     pub(crate) max: usize,
-    /// Whether the provider fills it when the configuration has none.
+    /// Whether the provider adds blocks when the configuration has none.
     pub(crate) computed: bool,
-    /// Why not to use it any more.
+    /// The deprecation message.
     pub(crate) deprecated: Option<&'static str>,
     pub(crate) conflicts: &'static [&'static str],
     pub(crate) description: &'static str,

@@ -1,4 +1,4 @@
-//! Sockets: one per job, so that each Terraform run sees the environment of its own job.
+//! The sockets of the provider: one per job, so that each Terraform run sees the environment of its own job.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -22,52 +22,52 @@ use crate::plugin::{Call, Plugin, default_url};
 /// The longest path that fits into a socket's address: 108 bytes with the closing zero.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// How long a client may take to prove who it is.
+/// Longest TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long connections may take to end. Terraform kills a plugin two seconds after it asked it to end.
+/// Longest wait for connections to end. Terraform kills a plugin two seconds after it requested the end.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The names templates know the provider by, with Terraform and with OpenTofu.
+/// The addresses of the provider in templates, for Terraform and for OpenTofu.
 const ADDRESSES: [&str; 2] = ["registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder"];
 
 /// Why a socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The folder for the socket cannot be used.
-    #[error("no socket for the terraform provider can be made in {}", folder.display())]
+    /// The socket cannot be created.
+    #[error("the socket of the terraform provider cannot be created in {}", folder.display())]
     Socket {
-        /// Where the socket should have been.
+        /// The folder of the socket.
         folder: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// The provider, ready to listen for any number of jobs. Cheap to clone.
+/// The provider, which can listen for any number of jobs. Cheap to clone.
 #[derive(Clone)]
 pub struct ProviderServer {
     plugin: Arc<Plugin>,
 }
 
 impl ProviderServer {
-    /// Makes the schemas; opens nothing yet.
+    /// Builds the schemas; opens no socket yet.
     pub fn new() -> Self {
         Self { plugin: Arc::new(Plugin::new()) }
     }
 
-    /// Opens a socket in `folder` for one job, whose Terraform is given `environment`.
+    /// Opens a socket in `folder` for one job with these variables.
     ///
-    /// The socket can be used by this user only. Where the folder's path is too long for a socket's address, a folder
-    /// of its own below the system's temporary one is used instead.
+    /// Only this user can connect. When the folder's path is too long for a socket's address, a new folder in the
+    /// system's temporary directory is used instead.
     ///
     /// Must be called inside a Tokio runtime.
     ///
     /// # Errors
-    /// When the socket cannot be made.
-    pub fn listen(&self, folder: &Path, environment: Environment) -> Result<Listening, Error> {
-        self.open(folder, environment, None, Life::Job)
+    /// When the socket cannot be created.
+    pub fn listen(&self, folder: &Path, environment: Environment) -> Result<ProviderListener, Error> {
+        self.open(folder, environment, None, Lifetime::Job)
     }
 
     pub(crate) fn open(
@@ -75,8 +75,8 @@ impl ProviderServer {
         folder: &Path,
         environment: Environment,
         tls: Option<TlsAcceptor>,
-        life: Life,
-    ) -> Result<Listening, Error> {
+        lifetime: Lifetime,
+    ) -> Result<ProviderListener, Error> {
         let in_folder = |folder: &Path, source| Error::Socket { folder: folder.to_owned(), source };
         let name = format!("tf{}.sock", &Uuid::new_v4().simple().to_string()[..12]);
         let mut socket = folder.join(&name);
@@ -102,11 +102,11 @@ impl ProviderServer {
             environment: Mutex::new(Arc::new(environment)),
             last_url: ConfiguredUrl::default(),
             tls,
-            life,
+            lifetime,
             end: CancellationToken::new(),
         });
         let task = tokio::spawn(accept(listener, user, job.clone()));
-        Ok(Listening { job, files, task })
+        Ok(ProviderListener { job, files, task })
     }
 }
 
@@ -117,18 +117,18 @@ impl Default for ProviderServer {
 }
 
 /// An open socket of one job. Dropping it closes the socket and its connections.
-pub struct Listening {
+pub struct ProviderListener {
     job: Arc<Job>,
     files: Files,
     task: JoinHandle<()>,
 }
 
-impl Listening {
+impl ProviderListener {
     /// The value of `TF_REATTACH_PROVIDERS`, which every terraform command of the job needs: init, plan, apply, show
     /// and graph.
     pub fn reattach(&self) -> Json {
-        // "Test" says that somebody else started the provider and will end it; without it Terraform would kill the
-        // process of this id.
+        // "Test" tells Terraform that it does not own the provider; otherwise Terraform would kill the process of this
+        // id.
         let provider = json!({
             "Protocol": "grpc",
             "ProtocolVersion": 5,
@@ -144,17 +144,17 @@ impl Listening {
         &self.files.socket
     }
 
-    /// Gives the calls from now on another environment: plan and apply differ in theirs.
+    /// Replaces the environment of all later calls: plan and apply have different variables.
     pub fn set_environment(&self, environment: Environment) {
         *self.job.environment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(environment);
     }
 
-    /// Cancelled when the client asked an ordinary plugin to end; cancelling it ends the plugin.
+    /// Cancelled when the client requested the end of a plugin process; cancelling it ends the plugin.
     pub(crate) fn end(&self) -> &CancellationToken {
         &self.job.end
     }
 
-    /// Waits until the plugin was asked to end and its connections are closed.
+    /// Waits until the end was requested and the connections are closed.
     pub(crate) async fn ended(mut self) {
         // It is never aborted before this object is dropped, and it does not panic.
         (&mut self.task).await.ok();
@@ -168,13 +168,13 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for ProviderListener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// What lies in the file system because of a socket.
+/// The files of a socket.
 struct Files {
     socket: PathBuf,
     own_folder: Option<PathBuf>,
@@ -182,7 +182,7 @@ struct Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // The job's folder may be gone already, and the socket with it.
+        // The job's folder may be removed already, and the socket with it.
         std::fs::remove_file(&self.socket).ok();
         if let Some(folder) = &self.own_folder {
             std::fs::remove_dir(folder).ok();
@@ -192,48 +192,48 @@ impl Drop for Files {
 
 /// How long a socket is open.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// As long as its owner wants; many terraform commands come and go.
+pub(crate) enum Lifetime {
+    /// Until its owner closes it; many terraform commands connect.
     Job,
-    /// Until the one terraform command that started the plugin asks it to end.
+    /// Until the one terraform command that started the plugin requests the end.
     Command,
 }
 
 struct Job {
     plugin: Arc<Plugin>,
     environment: Mutex<Arc<Environment>>,
-    /// For connections that were opened again in the middle of a long apply, where nobody configures them again.
+    /// For connections that are opened again during a long apply: Terraform does not configure them again.
     last_url: ConfiguredUrl,
     tls: Option<TlsAcceptor>,
-    life: Life,
+    lifetime: Lifetime,
     end: CancellationToken,
 }
 
-/// The address a provider block gave.
+/// The URL in the provider block of the configuration.
 #[derive(Default)]
 pub(crate) struct ConfiguredUrl {
     url: Mutex<Option<String>>,
-    also: Option<Arc<Job>>,
+    fallback: Option<Arc<Job>>,
 }
 
 impl ConfiguredUrl {
     pub(crate) fn set(&self, url: &str) {
         *self.url.lock().unwrap_or_else(PoisonError::into_inner) = Some(url.to_owned());
-        if let Some(job) = &self.also {
+        if let Some(job) = &self.fallback {
             job.last_url.set(url);
         }
     }
 
-    /// The configured address, or the one the environment gives.
+    /// The configured URL, or the one in the environment.
     pub(crate) fn get(&self, environment: &Environment) -> String {
         let url = self.url.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let url = url.or_else(|| self.also.as_ref().map(|job| job.last_url.get(environment)));
+        let url = url.or_else(|| self.fallback.as_ref().map(|job| job.last_url.get(environment)));
         url.unwrap_or_else(|| default_url(environment).to_owned())
     }
 }
 
 async fn accept(listener: UnixListener, user: u32, job: Arc<Job>) {
-    // Dropping the set, with this task, ends every connection.
+    // Dropping the set, together with this task, ends every connection.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -242,10 +242,10 @@ async fn accept(listener: UnixListener, user: u32, job: Arc<Job>) {
                     if may_connect(&stream, user) {
                         connections.spawn(secure(stream, job.clone()));
                     } else {
-                        tracing::warn!("another user tried to connect to a terraform provider");
+                        tracing::warn!("a connection of another user to a terraform provider was refused");
                     }
                 }
-                // Out of file descriptors: a closing connection frees one.
+                // Without file descriptors: a closing connection releases one.
                 Err(error) => {
                     tracing::warn!(%error, "a terraform provider connection was lost");
                     if connections.join_next().await.is_none() {
@@ -258,11 +258,11 @@ async fn accept(listener: UnixListener, user: u32, job: Arc<Job>) {
         }
     }
     drop(listener);
-    // What is still open then is closed with the set.
+    // Connections that are still open then are closed with the set.
     tokio::time::timeout(END_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await.ok();
 }
 
-/// Answers hold tokens: only the socket's owner and root may ask.
+/// Only the socket's owner and root may connect, because answers contain tokens.
 fn may_connect(stream: &UnixStream, user: u32) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == user || peer.uid() == 0)
 }
@@ -271,18 +271,20 @@ async fn secure(stream: UnixStream, job: Arc<Job>) {
     let Some(tls) = job.tls.clone() else { return serve(stream, job).await };
     match tokio::time::timeout(TLS_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => serve(stream, job).await,
-        Ok(Err(error)) => tracing::warn!(%error, "a connection without terraform's certificate was refused"),
-        Err(_) => tracing::warn!("a connection that did not begin was closed"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "a connection without terraform's certificate was refused")
+        }
+        Err(_) => tracing::warn!("a connection without a TLS handshake was closed"),
     }
 }
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, job: Arc<Job>) {
-    let url = ConfiguredUrl { url: Mutex::new(None), also: Some(job.clone()) };
+    let url = ConfiguredUrl { url: Mutex::new(None), fallback: Some(job.clone()) };
     let end = job.end.clone();
     let answer = move |path: &str, body| {
         if path == "/plugin.GRPCController/Shutdown" {
-            // A reattached provider outlives each terraform process: the request is answered and not followed.
-            if job.life == Life::Command {
+            // A reattached provider outlives each terraform process, so the request has no effect.
+            if job.lifetime == Lifetime::Command {
                 job.end.cancel();
             }
             return Ok(Bytes::new());
@@ -291,7 +293,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, job
         job.plugin.call(path, body, &Call { environment, url: &url })
     };
     if let Err(error) = grpc::serve(stream, answer, end).await {
-        // Terraform ends without saying goodbye, so this is the usual end.
+        // Terraform ends without closing its connections, so this is the usual end.
         tracing::trace!(%error, "a terraform provider connection ended");
     }
 }

@@ -1,8 +1,8 @@
-//! A Terraform value: what a configuration, a plan or a state holds.
+//! A Terraform value of a configuration, a plan or a state.
 
 use std::collections::BTreeMap;
 
-/// One value. Which of them a place may hold is said by the schema; sets travel as lists.
+/// One value. The schema defines its type; sets are encoded as lists.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Value {
     /// Not known before apply.
@@ -11,7 +11,7 @@ pub(crate) enum Value {
     Null,
     Bool(bool),
     Int(i64),
-    /// A number that is no `i64`.
+    /// A number that is not an `i64`.
     Float(f64),
     Text(String),
     List(Vec<Value>),
@@ -39,7 +39,7 @@ impl Value {
         matches!(self, Self::Unknown)
     }
 
-    /// Whether nothing in it is unknown.
+    /// Whether no part of the value is unknown.
     pub(crate) fn is_known(&self) -> bool {
         match self {
             Self::Unknown => false,
@@ -49,7 +49,7 @@ impl Value {
         }
     }
 
-    /// The field of an object; null when there is none or this is no object.
+    /// The field of an object; null for a missing field and for other values.
     pub(crate) fn field(&self, name: &str) -> &Self {
         match self {
             Self::Object(fields) => fields.get(name).unwrap_or(&NULL),
@@ -57,14 +57,14 @@ impl Value {
         }
     }
 
-    /// Sets the field of an object; does nothing to anything else.
+    /// Sets the field of an object; other values do not change.
     pub(crate) fn set(&mut self, name: &str, value: Self) {
         if let Self::Object(fields) = self {
             fields.insert(name.to_owned(), value);
         }
     }
 
-    /// The field of an object, to be changed in place.
+    /// The field of an object, mutable.
     pub(crate) fn field_mut(&mut self, name: &str) -> Option<&mut Self> {
         match self {
             Self::Object(fields) => fields.get_mut(name),
@@ -72,7 +72,7 @@ impl Value {
         }
     }
 
-    /// The elements of a list or set; none of anything else.
+    /// The elements of a list or set; empty for other values.
     pub(crate) fn items(&self) -> &[Self] {
         match self {
             Self::List(items) => items,
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// The text, or the empty one where there is none.
+    /// The text; empty for other values.
     pub(crate) fn text_or_empty(&self) -> &str {
         self.as_text().unwrap_or_default()
     }
@@ -103,7 +103,7 @@ impl Value {
         matches!(self, Self::Bool(true))
     }
 
-    /// Whether this is null or what its type starts with: `""`, 0, false, no elements.
+    /// Whether the value is null or the zero value of its type: `""`, 0, false, no elements.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Unknown => false,
@@ -117,7 +117,7 @@ impl Value {
     }
 }
 
-/// Values hold tokens and keys, so only their kind is shown.
+/// Values contain tokens and keys, so only their kind is printed.
 impl std::fmt::Debug for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

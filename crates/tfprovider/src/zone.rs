@@ -3,7 +3,7 @@
 /// Every name, sorted.
 const ZONES: &str = include_str!("timezones.txt");
 
-/// Whether there is such a time zone; the empty name stands for UTC.
+/// Whether the time zone exists; the empty name means UTC.
 pub(crate) fn is_known(name: &str) -> bool {
     matches!(name, "" | "UTC" | "Local") || ZONES.lines().any(|zone| zone == name)
 }

@@ -1,7 +1,7 @@
 //! `coder_external_auth`: the owner's token at another service.
 
 use super::DataSource;
-use crate::report::Path;
+use crate::diagnostics::Path;
 use crate::schema::Type::{Bool, Text};
 use crate::schema::{Attribute, Block, Schema};
 use crate::value::Value;
@@ -16,11 +16,11 @@ pub(super) fn data_source() -> DataSource {
     DataSource {
         name: "coder_external_auth",
         schema: Schema { version: 1, block },
-        read: |state, _, context, report| {
+        read: |state, _, context, diagnostics| {
             let id = state.field("id").text_or_empty();
             // Only when it is read: a block with `count = 0` may leave it empty.
             if id.is_empty() {
-                return report.error(Path::of("id"), "id is required", "");
+                return diagnostics.error(Path::of("id"), "id is required", "");
             }
             let token = context.environment.get(&format!("CODER_EXTERNAL_AUTH_ACCESS_TOKEN_{id}")).to_owned();
             state.set("access_token", Value::text(token));

@@ -10,7 +10,7 @@ mod workspace_owner;
 mod workspace_tags;
 
 use crate::context::Context;
-use crate::report::Report;
+use crate::diagnostics::Diagnostics;
 use crate::schema::Schema;
 use crate::value::Value;
 
@@ -19,7 +19,7 @@ pub(crate) struct DataSource {
     pub(crate) name: &'static str,
     pub(crate) schema: Schema,
     /// Gets the state to complete and the configuration as it was written.
-    pub(crate) read: fn(&mut Value, &Value, &Context<'_>, &mut Report),
+    pub(crate) read: fn(&mut Value, &Value, &Context<'_>, &mut Diagnostics),
 }
 
 /// Every data source there is.

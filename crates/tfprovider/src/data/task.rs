@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::DataSource;
 use crate::context::{Context, random_id};
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Text};
 use crate::schema::{Attribute, Block, Schema};
 use crate::value::Value;
@@ -18,13 +18,13 @@ pub(super) fn data_source() -> DataSource {
     DataSource { name: "coder_task", schema: Schema { version: 0, block }, read }
 }
 
-fn read(state: &mut Value, _: &Value, context: &Context<'_>, report: &mut Report) {
+fn read(state: &mut Value, _: &Value, context: &Context<'_>, diagnostics: &mut Diagnostics) {
     let given = context.environment.get("CODER_TASK_ID");
     let task = match Uuid::try_parse(given) {
         _ if given.is_empty() => None,
         Ok(id) => Some(id).filter(|id| !id.is_nil()),
         Err(_) => {
-            report.error(
+            diagnostics.error(
                 Path::default(),
                 format!("invalid task id {given:?}: CODER_TASK_ID must be a UUID"),
                 "",

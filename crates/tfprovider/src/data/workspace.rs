@@ -2,10 +2,10 @@
 
 use super::DataSource;
 use crate::context::{Context, random_id};
-use crate::link::Link;
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Number, Text};
 use crate::schema::{Attribute, Block, Schema};
+use crate::url_reference::UrlReference;
 use crate::value::Value;
 
 pub(super) fn data_source() -> DataSource {
@@ -34,7 +34,7 @@ pub(super) fn data_source() -> DataSource {
     DataSource { name: "coder_workspace", schema: Schema { version: 1, block }, read }
 }
 
-fn read(state: &mut Value, _: &Value, context: &Context<'_>, report: &mut Report) {
+fn read(state: &mut Value, _: &Value, context: &Context<'_>, diagnostics: &mut Diagnostics) {
     let environment = context.environment;
     let transition = environment.get_or("CODER_WORKSPACE_TRANSITION", "start");
     let is_claim = environment.get("CODER_WORKSPACE_IS_PREBUILD_CLAIM").eq_ignore_ascii_case("true");
@@ -56,12 +56,16 @@ fn read(state: &mut Value, _: &Value, context: &Context<'_>, report: &mut Report
     ] {
         let value = environment.get(variable);
         if in_build && value.is_empty() {
-            report.error(Path::default(), format!("template {word} is missing: {variable} is required"), "");
+            diagnostics.error(
+                Path::default(),
+                format!("template {word} is missing: {variable} is required"),
+                "",
+            );
             return;
         }
         state.set(name, Value::text(value));
     }
-    let port = Link::parse(context.url)
+    let port = UrlReference::parse(context.url)
         .map(|url| url.port().unwrap_or(if url.scheme.eq_ignore_ascii_case("https") { 443 } else { 80 }));
     state.set("access_url", Value::text(context.url));
     state.set("access_port", Value::Int(i64::from(port.unwrap_or(80))));
@@ -72,17 +76,17 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
 
-    fn state(variables: &[(&str, &str)], url: &str) -> (Value, Report) {
+    fn state(variables: &[(&str, &str)], url: &str) -> (Value, Diagnostics) {
         let environment: Environment = variables.iter().copied().collect();
-        let (mut state, mut report) = (Value::object([]), Report::default());
-        read(&mut state, &Value::Null, &Context { environment: &environment, url }, &mut report);
-        (state, report)
+        let (mut state, mut diagnostics) = (Value::object([]), Diagnostics::default());
+        read(&mut state, &Value::Null, &Context { environment: &environment, url }, &mut diagnostics);
+        (state, diagnostics)
     }
 
     #[test]
     fn without_variables_there_are_defaults() {
-        let (state, report) = state(&[], "https://coder.example");
-        assert!(!report.has_errors());
+        let (state, diagnostics) = state(&[], "https://coder.example");
+        assert!(!diagnostics.has_errors());
         assert_eq!(state.field("name").as_text(), Some("default"));
         assert_eq!(
             (state.field("start_count").as_int(), state.field("access_port").as_int()),
@@ -114,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_build_knows_its_template() {
-        let (_, report) =
+        let (_, diagnostics) =
             state(&[("CODER_WORKSPACE_BUILD_ID", "b"), ("CODER_WORKSPACE_TEMPLATE_ID", "t")], "http://x");
-        let found: Vec<_> = report.findings.iter().map(|finding| finding.summary.as_str()).collect();
+        let found: Vec<_> = diagnostics.items.iter().map(|diagnostic| diagnostic.summary.as_str()).collect();
         assert_eq!(found, ["template name is missing: CODER_WORKSPACE_TEMPLATE_NAME is required"]);
     }
 }

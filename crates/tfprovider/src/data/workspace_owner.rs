@@ -2,7 +2,7 @@
 
 use super::DataSource;
 use crate::context::{Context, random_id};
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{ObjectList, Text, TextList};
 use crate::schema::{Attribute, Block, Schema};
 use crate::value::Value;
@@ -32,7 +32,7 @@ pub(super) fn data_source() -> DataSource {
     DataSource { name: "coder_workspace_owner", schema: Schema { version: 0, block }, read }
 }
 
-fn read(state: &mut Value, _: &Value, context: &Context<'_>, report: &mut Report) {
+fn read(state: &mut Value, _: &Value, context: &Context<'_>, diagnostics: &mut Diagnostics) {
     let environment = context.environment;
     let id = environment.get("CODER_WORKSPACE_OWNER_ID");
     state.set("id", if id.is_empty() { random_id() } else { Value::text(id) });
@@ -52,14 +52,16 @@ fn read(state: &mut Value, _: &Value, context: &Context<'_>, report: &mut Report
     let groups = environment.get("CODER_WORKSPACE_OWNER_GROUPS");
     match list(groups, |item| item.as_str().map(Value::text)) {
         Some(groups) => state.set("groups", groups),
-        None => {
-            report.error(Path::of("groups"), "invalid user groups: they are not a JSON list of text", groups)
-        }
+        None => diagnostics.error(
+            Path::of("groups"),
+            "invalid user groups: they are not a JSON list of text",
+            groups,
+        ),
     }
     let roles = environment.get("CODER_WORKSPACE_OWNER_RBAC_ROLES");
     match list(roles, role) {
         Some(roles) => state.set("rbac_roles", roles),
-        None => report.error(
+        None => diagnostics.error(
             Path::of("rbac_roles"),
             "invalid user roles: they are not a JSON list of roles",
             roles,
@@ -95,9 +97,14 @@ mod tests {
 
     fn state(variables: &[(&str, &str)]) -> (Value, usize) {
         let environment: Environment = variables.iter().copied().collect();
-        let (mut state, mut report) = (Value::object([]), Report::default());
-        read(&mut state, &Value::Null, &Context { environment: &environment, url: "http://x" }, &mut report);
-        (state, report.findings.len())
+        let (mut state, mut diagnostics) = (Value::object([]), Diagnostics::default());
+        read(
+            &mut state,
+            &Value::Null,
+            &Context { environment: &environment, url: "http://x" },
+            &mut diagnostics,
+        );
+        (state, diagnostics.items.len())
     }
 
     #[test]

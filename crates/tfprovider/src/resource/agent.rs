@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use super::Resource;
-use crate::check::{Check, Verdict};
+use crate::check::{Check, CheckResult};
 use crate::context::{Context, random_id};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::environment::sha256_hex;
-use crate::link::Link;
-use crate::report::{Path, Report};
 use crate::schema::Type::{Bool, Number, Text, TextMap};
 use crate::schema::{Attribute, Block, Nested, Schema};
+use crate::url_reference::UrlReference;
 use crate::value::Value;
 
-/// The applications an agent offers by itself, and whether each is shown when nothing is said about it.
+/// The built-in applications of an agent, and whether each is shown by default.
 const DISPLAY_APPS: [(&str, bool); 5] = [
     ("port_forwarding_helper", true),
     ("ssh_helper", true),
@@ -118,24 +118,24 @@ fn monitoring() -> Block {
         .with(Nested::set("volume", "A volume.", Block::new(vec![path, enabled(), threshold()])))
 }
 
-fn absolute(path: &str) -> Verdict {
+fn absolute(path: &str) -> CheckResult {
     if path.is_empty() {
-        Verdict::refuse("volume path must not be empty")
+        CheckResult::error("volume path must not be empty")
     } else if path.starts_with('/') {
-        Verdict::Fine
+        CheckResult::Passed
     } else {
-        Verdict::refuse(format!("volume path {path:?} must be an absolute path"))
+        CheckResult::error(format!("volume path {path:?} must be an absolute path"))
     }
 }
 
-fn plan(planned: &Value, report: &mut Report) {
+fn plan(planned: &Value, diagnostics: &mut Diagnostics) {
     let mut keys = BTreeSet::new();
     for (index, item) in planned.field("metadata").items().iter().enumerate() {
         if let Some(key) = item.field("key").as_text()
             && !keys.insert(key)
         {
             let path = Path::of("metadata").index(index).attribute("key");
-            report.error(path, format!("duplicate agent metadata key {key:?}"), "");
+            diagnostics.error(path, format!("duplicate agent metadata key {key:?}"), "");
         }
     }
     for monitoring in planned.field("resources_monitoring").items() {
@@ -143,7 +143,7 @@ fn plan(planned: &Value, report: &mut Report) {
         let known = !memory.is_unknown() && !volumes.is_unknown();
         let path = Path::of("resources_monitoring");
         if known && memory.items().is_empty() && volumes.items().is_empty() {
-            report.error(
+            diagnostics.error(
                 path.clone(),
                 "resources_monitoring must define at least one monitor",
                 "add a memory or volume block",
@@ -152,7 +152,7 @@ fn plan(planned: &Value, report: &mut Report) {
         let mut paths = BTreeSet::new();
         for volume in volumes.items().iter().filter_map(|volume| volume.field("path").as_text()) {
             if !paths.insert(volume) {
-                report.error(path.clone(), format!("duplicate volume path {volume:?}"), "");
+                diagnostics.error(path.clone(), format!("duplicate volume path {volume:?}"), "");
             }
         }
     }
@@ -176,7 +176,7 @@ fn read(state: &mut Value, context: &Context<'_>) {
 
 fn init_script(state: &Value, context: &Context<'_>) -> String {
     let [os, arch, auth] = ["os", "arch", "auth"].map(|name| state.field(name).text_or_empty());
-    let url = Link::parse(context.url).map(|link| link.with_path("/").to_string()).unwrap_or_default();
+    let url = UrlReference::parse(context.url).map(|url| url.with_path("/").to_string()).unwrap_or_default();
     let script = context.environment.get(&format!("CODER_AGENT_SCRIPT_{os}_{arch}"));
     script.replace("${ACCESS_URL}", &url).replace("${AUTH_TYPE}", auth)
 }
@@ -186,9 +186,9 @@ mod tests {
     use super::*;
 
     fn errors(planned: &Value) -> Vec<String> {
-        let mut report = Report::default();
-        plan(planned, &mut report);
-        report.findings.into_iter().map(|finding| finding.summary).collect()
+        let mut diagnostics = Diagnostics::default();
+        plan(planned, &mut diagnostics);
+        diagnostics.items.into_iter().map(|diagnostic| diagnostic.summary).collect()
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use uuid::Uuid;
 
 use super::Resource;
-use crate::check::{Check, Verdict};
+use crate::check::{Check, CheckResult};
 use crate::context::{Context, random_id};
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Text};
 use crate::schema::{Attribute, Block, Nested, Schema};
 use crate::value::Value;
@@ -30,15 +30,15 @@ pub(super) fn resource() -> Resource {
     Resource { create, ..Resource::plain("coder_ai_task", Schema { version: 1, block }) }
 }
 
-fn uuid(text: &str) -> Verdict {
+fn uuid(text: &str) -> CheckResult {
     // The other spellings, without hyphens or with braces, have another length.
     match Uuid::try_parse(text) {
-        Ok(_) if text.len() == 36 => Verdict::Fine,
-        _ => Verdict::refuse(format!("expected a valid UUID, got {text:?}")),
+        Ok(_) if text.len() == 36 => CheckResult::Passed,
+        _ => CheckResult::error(format!("expected a valid UUID, got {text:?}")),
     }
 }
 
-fn create(state: &mut Value, context: &Context<'_>, report: &mut Report) {
+fn create(state: &mut Value, context: &Context<'_>, diagnostics: &mut Diagnostics) {
     let task = Uuid::try_parse(context.environment.get("CODER_TASK_ID")).ok().filter(|id| !id.is_nil());
     state.set("id", task.map_or_else(random_id, |id| Value::text(id.to_string())));
     state.set("enabled", Value::Bool(task.is_some()));
@@ -48,6 +48,6 @@ fn create(state: &mut Value, context: &Context<'_>, report: &mut Report) {
     match (state.field("app_id").as_text(), sidebar) {
         (Some(_), _) => {}
         (None, Some(app)) => state.set("app_id", app),
-        (None, None) => report.error(Path::of("app_id"), "'app_id' must be set", ""),
+        (None, None) => diagnostics.error(Path::of("app_id"), "'app_id' must be set", ""),
     }
 }

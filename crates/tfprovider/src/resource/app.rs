@@ -1,9 +1,9 @@
 //! `coder_app`: something an agent offers in the dashboard.
 
 use super::Resource;
-use crate::check::{Check, Verdict};
+use crate::check::{Check, CheckResult};
 use crate::context::{Context, random_id};
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Number, Text};
 use crate::schema::{Attribute, Block, Nested, Schema};
 use crate::value::Value;
@@ -55,24 +55,24 @@ fn block() -> Block {
     )
 }
 
-fn slug(slug: &str) -> Verdict {
+fn slug(slug: &str) -> CheckResult {
     let part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
     if slug.split('-').all(part) {
-        Verdict::Fine
+        CheckResult::Passed
     } else {
-        Verdict::refuse(format!("invalid coder_app slug {slug:?}: it must match ^[a-z0-9](-?[a-z0-9])*$"))
+        CheckResult::error(format!("invalid coder_app slug {slug:?}: it must match ^[a-z0-9](-?[a-z0-9])*$"))
     }
 }
 
-fn create(state: &mut Value, _: &Context<'_>, report: &mut Report) {
+fn create(state: &mut Value, _: &Context<'_>, diagnostics: &mut Diagnostics) {
     state.set("id", random_id());
     if state.field("hidden").is_true() {
         for name in ["display_name", "icon", "order"] {
             if !state.field(name).is_zero() {
                 let detail = "a hidden app is not shown in the dashboard";
-                report.warning(
+                diagnostics.warning(
                     Path::of(name),
                     format!("`{name}` has no effect when `hidden` is set"),
                     detail,
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn slugs() {
-        let fits = |text| matches!(slug(text), Verdict::Fine);
+        let fits = |text| matches!(slug(text), CheckResult::Passed);
         assert!(["a", "code-server", "a1-2b"].into_iter().all(fits));
         assert!(!["", "-a", "a-", "a--b", "A", "a_b", "$$"].into_iter().any(fits));
     }

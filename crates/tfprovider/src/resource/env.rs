@@ -1,7 +1,7 @@
 //! `coder_env`: one variable of an agent's sessions.
 
 use super::Resource;
-use crate::check::{Check, Verdict};
+use crate::check::{Check, CheckResult};
 use crate::schema::Type::Text;
 use crate::schema::{Attribute, Block, Schema};
 use crate::value::Value;
@@ -19,15 +19,15 @@ pub(super) fn resource() -> Resource {
     Resource::plain("coder_env", Schema { version: 1, block })
 }
 
-fn name(name: &str) -> Verdict {
+fn name(name: &str) -> CheckResult {
     let starts = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     let bytes = name.as_bytes();
     let fits = bytes.first().copied().is_some_and(starts)
         && bytes.iter().all(|byte| starts(*byte) || byte.is_ascii_digit());
     if fits {
-        Verdict::Fine
+        CheckResult::Passed
     } else {
-        Verdict::refuse(format!("invalid value for name {name:?}: it must match ^[a-zA-Z_][a-zA-Z0-9_]*$"))
+        CheckResult::error(format!("invalid value for name {name:?}: it must match ^[a-zA-Z_][a-zA-Z0-9_]*$"))
     }
 }
 
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn names_are_those_a_shell_takes() {
-        let fits = |text| matches!(name(text), Verdict::Fine);
+        let fits = |text| matches!(name(text), CheckResult::Passed);
         assert!(["A", "_", "a1_B"].into_iter().all(fits));
         assert!(!["", "1a", "a-b", "a b", "ä"].into_iter().any(fits));
     }

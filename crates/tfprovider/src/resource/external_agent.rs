@@ -1,4 +1,4 @@
-//! `coder_external_agent`: an agent that somebody starts outside of the template.
+//! `coder_external_agent`: an agent that is started outside of the template.
 
 use super::Resource;
 use crate::schema::Type::Text;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Resource;
 use crate::check::Check;
 use crate::context::{Context, random_id};
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Number, Text};
 use crate::schema::{Attribute, Block, Nested, Schema};
 use crate::value::Value;
@@ -29,20 +29,20 @@ pub(super) fn resource() -> Resource {
     Resource { plan, create, ..Resource::plain("coder_metadata", Schema { version: 1, block }) }
 }
 
-fn plan(planned: &Value, report: &mut Report) {
+fn plan(planned: &Value, diagnostics: &mut Diagnostics) {
     let mut keys = BTreeSet::new();
     for (index, item) in planned.field("item").items().iter().enumerate() {
         if let Some(key) = item.field("key").as_text()
             && !keys.insert(key)
         {
             let path = Path::of("item").index(index).attribute("key");
-            report.error(path, format!("duplicate resource metadata key {key:?}"), "");
+            diagnostics.error(path, format!("duplicate resource metadata key {key:?}"), "");
         }
     }
 }
 
-/// State has no null inside blocks, so each item says beside its value whether it was null.
-fn create(state: &mut Value, _: &Context<'_>, _: &mut Report) {
+/// State has no null inside blocks, so each item also records whether its value was null.
+fn create(state: &mut Value, _: &Context<'_>, _: &mut Diagnostics) {
     state.set("id", random_id());
     if let Some(Value::List(items)) = state.field_mut("item") {
         for item in items {

@@ -11,7 +11,7 @@ mod metadata;
 mod script;
 
 use crate::context::{Context, random_id};
-use crate::report::Report;
+use crate::diagnostics::Diagnostics;
 use crate::schema::Schema;
 use crate::value::Value;
 
@@ -21,9 +21,9 @@ pub(crate) struct Resource {
     pub(crate) name: &'static str,
     pub(crate) schema: Schema,
     /// Rules over several values of a plan.
-    pub(crate) plan: fn(&Value, &mut Report),
+    pub(crate) plan: fn(&Value, &mut Diagnostics),
     /// Fills in what the plan left open.
-    pub(crate) create: fn(&mut Value, &Context<'_>, &mut Report),
+    pub(crate) create: fn(&mut Value, &Context<'_>, &mut Diagnostics),
     /// Brings a state up to date.
     pub(crate) read: fn(&mut Value, &Context<'_>),
 }

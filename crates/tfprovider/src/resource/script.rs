@@ -1,10 +1,10 @@
 //! `coder_script`: a script that the agent runs at start, at stop or by the clock.
 
 use super::Resource;
-use crate::check::{Check, Verdict};
+use crate::check::{Check, CheckResult};
 use crate::context::{Context, random_id};
 use crate::cron;
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Number, Text};
 use crate::schema::{Attribute, Block, Schema};
 use crate::value::Value;
@@ -35,19 +35,19 @@ pub(super) fn resource() -> Resource {
     Resource { create, ..Resource::plain("coder_script", Schema { version: 1, block }) }
 }
 
-fn schedule(text: &str) -> Verdict {
+fn schedule(text: &str) -> CheckResult {
     match cron::with_seconds(text) {
-        Ok(()) => Verdict::Fine,
-        Err(error) => Verdict::refuse(format!("{text:?} is not a valid cron expression: {error}")),
+        Ok(()) => CheckResult::Passed,
+        Err(error) => CheckResult::error(format!("{text:?} is not a valid cron expression: {error}")),
     }
 }
 
 /// Five fields are valid, but mean something else than Unix cron means by them.
-fn looks_like_unix(text: &str) -> Verdict {
+fn looks_like_unix(text: &str) -> CheckResult {
     if text.split_whitespace().count() != 5 || cron::five_fields(text).is_err() {
-        return Verdict::Fine;
+        return CheckResult::Passed;
     }
-    Verdict::Warn {
+    CheckResult::Warning {
         summary: format!("The cron expression {text:?} appears to be in Unix 5-field format"),
         detail: format!(
             "Six fields are expected, seconds first; with five the first one still means seconds. To mean what Unix \
@@ -58,16 +58,16 @@ fn looks_like_unix(text: &str) -> Verdict {
 }
 
 /// These rules hold at apply, not at plan, as they always did.
-fn create(state: &mut Value, _: &Context<'_>, report: &mut Report) {
+fn create(state: &mut Value, _: &Context<'_>, diagnostics: &mut Diagnostics) {
     state.set("id", random_id());
     let is_set = |name: &str| !state.field(name).is_zero();
     if !is_set("run_on_start") && !is_set("run_on_stop") && !is_set("cron") {
         let summary = r#"at least one of "run_on_start", "run_on_stop", or "cron" must be set"#;
-        report.error(Path::default(), summary, "without it the script never runs");
+        diagnostics.error(Path::default(), summary, "without it the script never runs");
     }
     if is_set("start_blocks_login") && !is_set("run_on_start") {
         let summary = r#""start_blocks_login" can only be set if "run_on_start" is "true""#;
-        report.error(Path::of("start_blocks_login"), summary, "");
+        diagnostics.error(Path::of("start_blocks_login"), summary, "");
     }
 }
 
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn five_fields_are_taken_with_a_warning() {
-        let is_fine = |verdict| matches!(verdict, Verdict::Fine);
-        let warns = |text| matches!(looks_like_unix(text), Verdict::Warn { .. });
+        let is_fine = |verdict| matches!(verdict, CheckResult::Passed);
+        let warns = |text| matches!(looks_like_unix(text), CheckResult::Warning { .. });
         assert!(is_fine(schedule("0 0 22 * * *")) && !warns("0 0 22 * * *"));
         assert!(is_fine(schedule("@daily")) && !warns("@daily"));
         assert!(is_fine(schedule("0 22 * * *")) && warns("0 22 * * *"));

@@ -39,7 +39,8 @@ const SCRIPTS: [(&str, &str); 3] = [
 
 #[tokio::test]
 async fn a_new_agent_gets_id_token_and_script_at_apply() {
-    let Some(job) = Job::new(&template(TEMPLATE), &SCRIPTS) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&template(TEMPLATE), &SCRIPTS);
     let plan = job.plan(&[]).await;
     let main = plan["resource_changes"]
         .as_array()
@@ -66,7 +67,8 @@ async fn a_new_agent_gets_id_token_and_script_at_apply() {
 
 #[tokio::test]
 async fn a_refresh_takes_the_token_of_the_running_agent_or_a_new_one() {
-    let Some(job) = Job::new(&template(TEMPLATE), &SCRIPTS) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&template(TEMPLATE), &SCRIPTS);
     job.plan(&[]).await;
     let first = job.apply().await;
     let token = |state: &serde_json::Value| values(state, "coder_agent.main")["token"].clone();
@@ -90,7 +92,8 @@ async fn a_refresh_takes_the_token_of_the_running_agent_or_a_new_one() {
 
 #[tokio::test]
 async fn a_state_of_another_version_is_read() {
-    let Some(job) = Job::new(&template(TEMPLATE), &SCRIPTS) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&template(TEMPLATE), &SCRIPTS);
     job.plan(&[]).await;
     let before = job.apply().await;
     let file = job.folder().join("terraform.tfstate");

@@ -28,7 +28,8 @@ fn script(head: &str) -> Script<'_> {
 
 async fn check(head: &str, template: &str, expected: &str) {
     let script = script(head);
-    let Some(job) = Job::new(template, &script.environment) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &script.environment);
     let expected: Value = serde_json::from_str(expected).unwrap();
     for (index, variables) in script.steps.iter().enumerate() {
         let plan = job.plan(variables).await;
@@ -150,7 +151,8 @@ recorded_again!(data_job from data, tasks_job from tasks);
 
 #[tokio::test]
 async fn schema() {
-    let Some(job) = Job::new(&crate::terraform::template(""), &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&crate::terraform::template(""), &[]);
     let found = described(job.schema().await);
     let mut later = Vec::new();
     compare(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use coder_tfprovider::{Environment, Listening, ProviderServer};
+use coder_tfprovider::{Environment, ProviderListener, ProviderServer};
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
@@ -14,14 +14,14 @@ use tokio::net::UnixStream;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-fn listening() -> (TempDir, Listening) {
+fn listening() -> (TempDir, ProviderListener) {
     let folder = tempfile::tempdir().unwrap();
     let listening = ProviderServer::new().listen(folder.path(), Environment::default()).unwrap();
     (folder, listening)
 }
 
 /// Makes a call on a connection of its own: the status it ends with and the bytes it answers.
-async fn call(listening: &Listening, path: &str, body: impl Into<Bytes>) -> (String, Bytes) {
+async fn call(listening: &ProviderListener, path: &str, body: impl Into<Bytes>) -> (String, Bytes) {
     let stream = UnixStream::connect(listening.socket()).await.unwrap();
     let answer = tokio::time::timeout(DEADLINE, call_on(stream, path, body.into()));
     answer.await.unwrap().expect("a connection")

@@ -11,22 +11,23 @@ data "coder_task" "t" {}
 "#;
 
 /// The state of every data source after a plan with these variables.
-async fn read(variables: &[(&str, &str)]) -> Option<Value> {
-    let job = Job::new(&template(TEMPLATE), variables)?;
+async fn read(variables: &[(&str, &str)]) -> Value {
+    let job = Job::new(&template(TEMPLATE), variables);
     job.plan(&[]).await;
-    Some(job.apply().await)
+    job.apply().await
 }
 
-/// What is said about the variables, in one text.
-async fn refused(variables: &[(&str, &str)]) -> Option<Vec<String>> {
-    let job = Job::new(&template(TEMPLATE), variables)?;
+/// The errors about the variables.
+async fn refused(variables: &[(&str, &str)]) -> Vec<String> {
+    let job = Job::new(&template(TEMPLATE), variables);
     let found = job.diagnostics(&["plan", "-json", "-input=false"]).await;
     assert!(found.iter().all(|each| each.severity == "error"), "{found:?}");
-    Some(found.into_iter().map(|each| each.text).collect())
+    found.into_iter().map(|each| each.text).collect()
 }
 
 #[tokio::test]
 async fn a_claim_is_no_prebuild() {
+    coder_requirements::require!(Terraform);
     let variables = [
         ("CODER_WORKSPACE_IS_PREBUILD", "true"),
         ("CODER_WORKSPACE_IS_PREBUILD_CLAIM", "True"),
@@ -37,7 +38,7 @@ async fn a_claim_is_no_prebuild() {
         ("CODER_TASK_ID", "00000000-0000-0000-0000-000000000000"),
         ("CODER_TASK_PROMPT", "p"),
     ];
-    let Some(state) = read(&variables).await else { return };
+    let state = read(&variables).await;
     let workspace = values(&state, "data.coder_workspace.w");
     for (name, value) in [
         ("is_prebuild", json!(false)),
@@ -59,9 +60,10 @@ async fn a_claim_is_no_prebuild() {
 
 #[tokio::test]
 async fn flags_are_true_in_any_case_and_nothing_else() {
+    coder_requirements::require!(Terraform);
     for (flag, claim, expected) in [("TRUE", "no", (true, 1, false)), ("1", "false", (false, 0, false))] {
         let variables = [("CODER_WORKSPACE_IS_PREBUILD", flag), ("CODER_WORKSPACE_IS_PREBUILD_CLAIM", claim)];
-        let Some(state) = read(&variables).await else { return };
+        let state = read(&variables).await;
         let workspace = values(&state, "data.coder_workspace.w");
         let (prebuild, count, is_claim) = expected;
         assert_eq!(workspace["is_prebuild"], prebuild, "{flag} {claim}");
@@ -72,12 +74,13 @@ async fn flags_are_true_in_any_case_and_nothing_else() {
 
 #[tokio::test]
 async fn what_is_no_json_or_no_id_is_refused() {
+    coder_requirements::require!(Terraform);
     let variables = [
         ("CODER_WORKSPACE_OWNER_GROUPS", "{"),
         ("CODER_WORKSPACE_OWNER_RBAC_ROLES", "[1]"),
         ("CODER_TASK_ID", "seven"),
     ];
-    let Some(found) = refused(&variables).await else { return };
+    let found = refused(&variables).await;
     let all = found.join("\n");
     for part in ["invalid user groups", "invalid user roles", "invalid task id"] {
         assert!(all.contains(part), "{part}: {all}");
@@ -87,6 +90,7 @@ async fn what_is_no_json_or_no_id_is_refused() {
 
 #[tokio::test]
 async fn a_build_names_its_template() {
+    coder_requirements::require!(Terraform);
     let given = [
         ("CODER_WORKSPACE_BUILD_ID", "b"),
         ("CODER_WORKSPACE_TEMPLATE_ID", "i"),
@@ -100,19 +104,20 @@ async fn a_build_names_its_template() {
     ] {
         let mut variables = given.to_vec();
         variables.remove(left_out);
-        let Some(found) = refused(&variables).await else { return };
+        let found = refused(&variables).await;
         assert!(found.len() == 1 && found[0].contains(text), "{found:?}");
     }
-    let Some(found) = refused(&given).await else { return };
+    let found = refused(&given).await;
     assert_eq!(found, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_task_that_is_no_id_leaves_the_resource_a_workspace() {
+    coder_requirements::require!(Terraform);
     let text = template(
         "resource \"coder_ai_task\" \"t\" {\n  app_id = \"5ece4674-dd35-4f16-88c8-82e40e72e2fd\"\n}\n",
     );
-    let Some(job) = Job::new(&text, &[("CODER_TASK_ID", "seven")]) else { return };
+    let job = Job::new(&text, &[("CODER_TASK_ID", "seven")]);
     let plan = job.plan(&[]).await;
     let planned = &plan["planned_values"]["root_module"]["resources"][0]["values"];
     assert_eq!(planned["app_id"], "5ece4674-dd35-4f16-88c8-82e40e72e2fd");
@@ -126,9 +131,10 @@ async fn a_task_that_is_no_id_leaves_the_resource_a_workspace() {
 /// Nothing of it is known before apply, so the plan shows no values at all.
 #[tokio::test]
 async fn a_resource_without_known_values_has_none_in_the_plan() {
+    coder_requirements::require!(Terraform);
     let body = "resource \"coder_agent\" \"a\" {\n  os = \"linux\"\n  arch = \"amd64\"\n}\n\
                 resource \"coder_external_agent\" \"e\" {\n  agent_id = coder_agent.a.id\n}\n";
-    let Some(job) = Job::new(&template(body), &[]) else { return };
+    let job = Job::new(&template(body), &[]);
     let plan = job.plan(&[]).await;
     let planned = plan["planned_values"]["root_module"]["resources"].as_array().unwrap();
     let external = planned.iter().find(|each| each["address"] == "coder_external_agent.e").unwrap();

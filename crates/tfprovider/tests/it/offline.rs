@@ -41,7 +41,8 @@ output "agent" {
 }
 "#;
     let lock = "provider \"registry.terraform.io/coder/coder\" {\n  version = \"2.12.0\"\n  hashes = [\"h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"]\n}\n";
-    let Some(job) = Job::new(template, &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &[]);
     std::fs::create_dir(job.folder().join("inner")).unwrap();
     std::fs::write(job.folder().join("inner/main.tf"), inner).unwrap();
     std::fs::write(job.folder().join(".terraform.lock.hcl"), lock).unwrap();

@@ -1,4 +1,4 @@
-//! Parameters take the value that was chosen, and say what is wrong with it.
+//! Parameters use the chosen value, and report an invalid one.
 
 use serde_json::Value;
 
@@ -42,45 +42,49 @@ resource "terraform_data" "chosen" {
 }
 "#;
 
-/// What was chosen, or what was said about it.
-async fn chosen(choices: &[(&str, &str)], previous: &[(&str, &str)]) -> Option<Result<String, String>> {
+/// The chosen value, or the error.
+async fn chosen(choices: &[(&str, &str)], previous: &[(&str, &str)]) -> Result<String, String> {
     let variables: Vec<_> = choices
         .iter()
         .map(|(name, value)| (hashed("CODER_PARAMETER_", name), *value))
         .chain(previous.iter().map(|(name, value)| (hashed("CODER_PARAMETER_PREVIOUS_", name), *value)))
         .collect();
     let variables: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let job = Job::new(&template(TEMPLATE), &variables)?;
+    let job = Job::new(&template(TEMPLATE), &variables);
     let found = job.diagnostics(&["plan", "-json", "-input=false", "-out=plan"]).await;
     if let Some(first) = found.first() {
-        return Some(Err(format!("{}: {}", first.line, first.text)));
+        return Err(format!("{}: {}", first.line, first.text));
     }
     let state = job.apply().await;
-    Some(Ok(values(&state, "terraform_data.chosen")["input"].as_str().unwrap().to_owned()))
+    Ok(values(&state, "terraform_data.chosen")["input"].as_str().unwrap().to_owned())
 }
 
 #[tokio::test]
 async fn a_choice_wins_over_the_default() {
-    let Some(found) = chosen(&[("cpu", "4"), ("Where to run?", "us")], &[("cpu", "3")]).await else { return };
+    coder_requirements::require!(Terraform);
+    let found = chosen(&[("cpu", "4"), ("Where to run?", "us")], &[("cpu", "3")]).await;
     assert_eq!(found, Ok("4 us".to_owned()));
 }
 
 #[tokio::test]
 async fn a_default_is_used_and_a_missing_value_is_empty() {
-    let Some(found) = chosen(&[], &[]).await else { return };
+    coder_requirements::require!(Terraform);
+    let found = chosen(&[], &[]).await;
     assert_eq!(found, Ok("2 ".to_owned()));
 }
 
 #[tokio::test]
 async fn a_wrong_choice_names_the_parameter() {
-    let Some(found) = chosen(&[("cpu", "9")], &[]).await else { return };
+    coder_requirements::require!(Terraform);
+    let found = chosen(&[("cpu", "9")], &[]).await;
     let text = "9: Invalid parameter value according to 'validation' block 9 is not from 1 to 8";
     assert_eq!(found, Err(text.to_owned()));
 }
 
 #[tokio::test]
 async fn a_default_that_falls_is_refused_on_its_line() {
-    let Some(found) = chosen(&[], &[("cpu", "3")]).await else { return };
+    coder_requirements::require!(Terraform);
+    let found = chosen(&[], &[("cpu", "3")]).await;
     let error = found.unwrap_err();
     assert!(error.starts_with("12: Invalid parameter default value"), "{error}");
     assert!(error.contains("must be equal or greater than previous value: 3"), "{error}");
@@ -88,20 +92,22 @@ async fn a_default_that_falls_is_refused_on_its_line() {
 
 #[tokio::test]
 async fn a_choice_outside_of_the_options_is_refused() {
-    let Some(found) = chosen(&[("Where to run?", "mars")], &[]).await else { return };
+    coder_requirements::require!(Terraform);
+    let found = chosen(&[("Where to run?", "mars")], &[]).await;
     let error = found.unwrap_err();
     assert!(error.contains("Value must be a valid option") && error.contains("eu, us"), "{error}");
 }
 
 #[tokio::test]
 async fn a_thousand_options() {
+    coder_requirements::require!(Terraform);
     let options: String = (0..1024)
         .map(|n| format!("  option {{\n    name  = \"Option {n}\"\n    value = \"{n}\"\n  }}\n"))
         .collect();
     let body = format!(
         "data \"coder_parameter\" \"many\" {{\n  name    = \"many\"\n  default = \"1023\"\n{options}}}\n"
     );
-    let Some(job) = Job::new(&template(&body), &[]) else { return };
+    let job = Job::new(&template(&body), &[]);
     let plan = job.plan(&[]).await;
     let resources = &plan["prior_state"]["values"]["root_module"]["resources"];
     assert_eq!(resources[0]["values"]["option"].as_array().map(Vec::len), Some(1024));

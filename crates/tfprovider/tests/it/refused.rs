@@ -34,28 +34,32 @@ const PLAN: [&str; 4] = ["plan", "-json", "-input=false", "-out=plan"];
 #[tokio::test]
 async fn configurations_of_resources() {
     let template = include_str!("templates/refused_resources.tf");
-    let Some(job) = Job::new(template, &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &[]);
     check(template, job.diagnostics(&PLAN).await);
 }
 
 #[tokio::test]
 async fn configurations_of_data_sources() {
     let template = include_str!("templates/refused_data.tf");
-    let Some(job) = Job::new(template, &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &[]);
     check(template, job.diagnostics(&PLAN).await);
 }
 
 #[tokio::test]
 async fn shapes() {
     let template = include_str!("templates/refused_shapes.tf");
-    let Some(job) = Job::new(template, &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &[]);
     check(template, job.diagnostics(&PLAN).await);
 }
 
 /// The other side of every limit.
 #[tokio::test]
 async fn nothing_else() {
-    let Some(job) = Job::new(include_str!("templates/accepted.tf"), &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(include_str!("templates/accepted.tf"), &[]);
     assert_eq!(job.diagnostics(&PLAN).await, []);
     assert_eq!(job.diagnostics(&["apply", "-json", "-input=false", "plan"]).await, []);
 }
@@ -63,14 +67,16 @@ async fn nothing_else() {
 #[tokio::test]
 async fn plans() {
     let template = include_str!("templates/refused_plans.tf");
-    let Some(job) = Job::new(template, &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &[]);
     check(template, job.diagnostics(&PLAN).await);
 }
 
 #[tokio::test]
 async fn applies() {
     let template = include_str!("templates/refused_applies.tf");
-    let Some(job) = Job::new(template, &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &[]);
     assert_eq!(job.diagnostics(&PLAN).await, []);
     check(template, job.diagnostics(&["apply", "-json", "-input=false", "plan"]).await);
     let state: serde_json::Value = serde_json::from_slice(&job.run(&["show", "-json"]).await.stdout).unwrap();
@@ -91,7 +97,8 @@ async fn readings() {
         .map(|(name, value)| (hashed("CODER_PARAMETER_", name), value));
     let variables: Vec<_> =
         given.iter().chain(&chosen).map(|(name, value)| (name.as_str(), *value)).collect();
-    let Some(job) = Job::new(template, &variables) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(template, &variables);
     check(template, job.diagnostics(&PLAN).await);
 }
 
@@ -106,7 +113,8 @@ async fn provider_addresses() {
             "provider \"coder\" {{\n  url = {url}\n}}\ndata \"coder_workspace\" \"w\" {{}}\n\
              resource \"terraform_data\" \"later\" {{\n  input = \"x\"\n}}\n"
         );
-        let Some(job) = Job::new(&crate::terraform::template(&block), &[]) else { return };
+        coder_requirements::require!(Terraform);
+        let job = Job::new(&crate::terraform::template(&block), &[]);
         let found = job.diagnostics(&PLAN).await;
         assert!(found.len() == 1 && found[0].text.contains(text) && found[0].line == 9, "{found:?}");
     }
@@ -116,7 +124,8 @@ async fn provider_addresses() {
 async fn imports() {
     let template =
         crate::terraform::template("resource \"coder_env\" \"e\" {\n  agent_id = \"a\"\n  name = \"A\"\n}\n");
-    let Some(job) = Job::new(&template, &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&template, &[]);
     let output = job.run(&["import", "-no-color", "coder_env.e", "x"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("can not be imported"), "{said}");

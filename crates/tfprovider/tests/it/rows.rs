@@ -1,4 +1,4 @@
-//! Parameters in rows: what each makes of type, values, options and rules.
+//! Parameters in rows: the result of type, values, options and rules.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ struct Row<'a> {
     default: Option<&'a str>,
     options: Vec<&'a str>,
     rule: Option<&'a str>,
-    /// The value, or what is said when there is none.
+    /// The value, or the error.
     result: Result<&'a str, &'a str>,
 }
 
@@ -78,7 +78,7 @@ fn rules(rule: &str) -> String {
     bound("min", min) + &bound("max", max) + "    error = \"{value} is not from {min} to {max}\"\n"
 }
 
-/// What Terraform says of each data source, by address.
+/// Terraform's diagnostics of each data source, by address.
 async fn said(job: &Job) -> BTreeMap<String, String> {
     let found = job.diagnostics(&["plan", "-json", "-input=false", "-out=plan"]).await;
     found.into_iter().map(|each| (each.address, each.text)).collect()
@@ -100,7 +100,8 @@ async fn values_follow_from_input_default_options_and_rules() {
     let variables: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
 
     let text = |rows: &mut dyn Iterator<Item = &Row<'_>>| template(&rows.map(Row::text).collect::<String>());
-    let Some(job) = Job::new(&text(&mut rows.iter()), &variables) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&text(&mut rows.iter()), &variables);
     let said = said(&job).await;
     let mut wrong = Vec::new();
     for row in &rows {
@@ -115,9 +116,8 @@ async fn values_follow_from_input_default_options_and_rules() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 
-    let Some(job) = Job::new(&text(&mut rows.iter().filter(|row| row.result.is_ok())), &variables) else {
-        return;
-    };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&text(&mut rows.iter().filter(|row| row.result.is_ok())), &variables);
     job.plan(&[]).await;
     let state = job.apply().await;
     for row in &rows {
@@ -175,7 +175,8 @@ async fn each_type_has_its_form_types() {
             }
         }
     }
-    let Some(job) = Job::new(&template(&text), &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&template(&text), &[]);
     let said = said(&job).await;
     for (address, text) in &refused {
         assert!(said.get(address).is_some_and(|found| found.contains(text)), "{address} {text}: {said:?}");
@@ -189,7 +190,8 @@ async fn each_type_has_its_form_types() {
         .filter(|part| !part.is_empty())
         .map(|part| format!("data {part}"))
         .collect();
-    let Some(job) = Job::new(&template(&text), &[]) else { return };
+    coder_requirements::require!(Terraform);
+    let job = Job::new(&template(&text), &[]);
     let plan = job.plan(&[]).await;
     let read = plan["prior_state"]["values"]["root_module"]["resources"].as_array().unwrap();
     for (address, form_type) in usual {

@@ -1,22 +1,21 @@
 //! Runs the real Terraform in a folder of its own, against a provider in this process.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Output, Stdio};
 
-use coder_tfprovider::{Listening, ProviderServer};
+use coder_tfprovider::{ProviderListener, ProviderServer};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// One job: a template, its state, its variables and the provider that answers for it.
 pub(crate) struct Job {
     folder: TempDir,
-    listening: Listening,
+    listening: ProviderListener,
     environment: BTreeMap<String, String>,
-    program: PathBuf,
 }
 
-/// What Terraform said about one place of a template.
+/// A diagnostic of Terraform about one place of a template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Diagnostic {
     pub(crate) line: u64,
@@ -25,45 +24,34 @@ pub(crate) struct Diagnostic {
     pub(crate) text: String,
 }
 
-/// The program; without one the test is skipped.
-#[track_caller]
-fn program() -> Option<PathBuf> {
-    coder_requirements::program(coder_requirements::Requirement::Terraform)
-}
-
 impl Job {
-    /// A job with the given template; none when there is no Terraform.
-    pub(crate) fn new(template: &str, environment: &[(&str, &str)]) -> Option<Self> {
+    /// A job with the given template. The test begins with `require!(Terraform)`.
+    pub(crate) fn new(template: &str, environment: &[(&str, &str)]) -> Self {
         Self::on(&ProviderServer::new(), template, environment)
     }
 
     /// A job of a daemon that has others too.
-    pub(crate) fn on(
-        provider: &ProviderServer,
-        template: &str,
-        environment: &[(&str, &str)],
-    ) -> Option<Self> {
-        let program = program()?;
+    pub(crate) fn on(provider: &ProviderServer, template: &str, environment: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("main.tf"), template).unwrap();
         std::fs::write(folder.path().join("terraform.rc"), "").unwrap();
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let environment: BTreeMap<_, _> = environment.iter().map(owned).collect();
         let listening = provider.listen(folder.path(), environment.clone().into()).unwrap();
-        Some(Self { folder, listening, environment, program })
+        Self { folder, listening, environment }
     }
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn listening(&self) -> &Listening {
+    pub(crate) fn listening(&self) -> &ProviderListener {
         &self.listening
     }
 
     pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
         let path = std::env::var_os("PATH").unwrap();
-        tokio::process::Command::new(&self.program)
+        tokio::process::Command::new("terraform")
             .args(arguments)
             .current_dir(self.folder.path())
             .env_clear()
@@ -104,7 +92,7 @@ impl Job {
         serde_json::from_slice(&self.succeed(&["show", "-json"]).await).unwrap()
     }
 
-    /// What `terraform providers schema -json` says of the provider.
+    /// The schema of the provider in `terraform providers schema -json`.
     pub(crate) async fn schema(&self) -> Value {
         let mut schema: Value =
             serde_json::from_slice(&self.succeed(&["providers", "schema", "-json"]).await).unwrap();

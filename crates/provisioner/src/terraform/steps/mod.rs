@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coder_domain::clock::Clock;
-use coder_tfprovider::Listening;
+use coder_tfprovider::ProviderListener;
 use coder_wire::messages::provisioner as pb;
 use jiff::Timestamp;
 use pb::LogLevel;
@@ -86,7 +86,7 @@ pub(crate) struct Steps<'a> {
     binary: Option<Binary>,
     root: Option<RootModule>,
     graph: Option<Graph>,
-    provider: Option<Listening>,
+    provider: Option<ProviderListener>,
     /// Terraform's CLI configuration for a bundle.
     bundle: Option<PathBuf>,
 }
@@ -163,7 +163,7 @@ impl<'a> Steps<'a> {
     /// marker that identifies its processes.
     fn common_variables(&self) -> EnvVars {
         let living = self.tools.sandbox_config.long_lived_pid();
-        let reattach = |provider: &Listening| {
+        let reattach = |provider: &ProviderListener| {
             let mut reattach = provider.reattach();
             if let (Some(pid), Some(providers)) = (living, reattach.as_object_mut()) {
                 providers.values_mut().for_each(|provider| provider["Pid"] = pid.into());

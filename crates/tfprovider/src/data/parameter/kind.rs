@@ -1,4 +1,4 @@
-//! The types a parameter can have, and which texts are values of them (terraform 3.5, step 8).
+//! The types of parameters and their values (terraform 3.5, step 8).
 
 pub(super) const ALL: &[&str] = &["number", "string", "bool", "list(string)"];
 
@@ -15,16 +15,16 @@ pub(super) fn fits(kind: &str, text: &str) -> bool {
     }
 }
 
-/// The elements of a list; none when it is no JSON array of strings.
+/// The elements of a list; none when the text is no JSON array of strings.
 pub(super) fn list(text: &str) -> Option<Vec<String>> {
-    // `null` is the empty list, and a null element the empty text.
+    // `null` is the empty list, and a null element the empty string.
     let elements: Option<Vec<Option<String>>> = serde_json::from_str(text).ok()?;
     let elements = elements.unwrap_or_default();
     Some(elements.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Says that `text` is no value of the type.
-pub(super) fn misfit(kind: &str, text: &str) -> String {
+/// The error of a text that is no value of the type.
+pub(super) fn type_mismatch(kind: &str, text: &str) -> String {
     match kind {
         "list(string)" => format!("value {text:?} is not a valid list of strings"),
         kind => format!("{text:?} is not a {kind}"),
@@ -40,14 +40,16 @@ fn is_number(text: &str) -> bool {
     if hex.is_some() {
         return is_hexadecimal(&plain);
     }
-    // A second sign would be taken for the first one that was cut off.
+    // The first sign was removed, so a second one is an error.
     !plain.starts_with(['+', '-'])
         && plain.parse::<f64>().is_ok_and(|number| number.is_finite() || is_word(&plain))
 }
 
 /// An underscore stands between two digits, or after a prefix.
 fn without_underscores(text: &str, after_prefix: bool) -> Option<String> {
-    let is_digit = |c: char| if after_prefix { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+    let is_digit = |c: char| {
+        if after_prefix { c.is_ascii_hexdigit() } else { c.is_ascii_digit() }
+    };
     let mut before = after_prefix;
     let mut rest = text.chars().peekable();
     let mut plain = String::with_capacity(text.len());
@@ -62,12 +64,12 @@ fn without_underscores(text: &str, after_prefix: bool) -> Option<String> {
     Some(plain)
 }
 
-/// A number too large for a float is refused, the word is not.
+/// Whether the text is a word such as `inf`: a number too large for a float is refused, a word is not.
 fn is_word(unsigned: &str) -> bool {
     unsigned.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// Digits, perhaps with a point, and a binary exponent, which is not optional.
+/// Whether the text has hexadecimal digits, an optional point, and a binary exponent.
 fn is_hexadecimal(text: &str) -> bool {
     let Some((digits, exponent)) = text.split_once(['p', 'P']) else { return false };
     let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);

@@ -1,4 +1,4 @@
-//! `coder_parameter`: a value the person who makes a workspace chooses (terraform 3.5).
+//! `coder_parameter`: a value that the user chooses when a workspace is created (terraform 3.5).
 
 mod form_type;
 mod kind;
@@ -9,7 +9,7 @@ mod validation;
 use super::DataSource;
 use crate::check::Check;
 use crate::context::{Context, random_id};
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Number, Text};
 use crate::schema::{Attribute, Block, Nested, Schema};
 use crate::value::Value;
@@ -61,15 +61,15 @@ pub(super) fn data_source() -> DataSource {
     DataSource { name: "coder_parameter", schema: Schema { version: 1, block }, read }
 }
 
-/// What is wrong, in short and at length, and where.
-struct Refused {
+/// An invalid parameter: summary, detail and place.
+struct ParameterError {
     summary: String,
     detail: String,
     at: Path,
 }
 
-impl Refused {
-    /// Something about the parameter as a whole.
+impl ParameterError {
+    /// An error of the parameter as a whole.
     fn new(summary: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { summary: summary.into(), detail: detail.into(), at: Path::default() }
     }
@@ -79,22 +79,22 @@ impl Refused {
     }
 }
 
-/// What the rules look at besides the configuration.
+/// The inputs of the validation besides the configuration.
 struct Candidate<'a> {
     value: Option<&'a str>,
     /// The value in the previous build.
     previous: Option<&'a str>,
-    /// `Value`, or `Default value` when nobody chose.
+    /// `Value`, or `Default value` without an input.
     title: &'static str,
 }
 
-fn read(state: &mut Value, config: &Value, context: &Context<'_>, report: &mut Report) {
+fn read(state: &mut Value, config: &Value, context: &Context<'_>, diagnostics: &mut Diagnostics) {
     state.set("id", random_id());
     state.set("optional", Value::Bool(!config.field("default").is_null()));
     write_validation(state, config);
     if state.field("ephemeral").is_true() {
         if !state.field("mutable").is_true() {
-            report.error(
+            diagnostics.error(
                 Path::of("ephemeral"),
                 "parameter can't be immutable and ephemeral",
                 "set mutable to true",
@@ -102,7 +102,7 @@ fn read(state: &mut Value, config: &Value, context: &Context<'_>, report: &mut R
             return;
         }
         if config.field("default").is_null() {
-            report.error(Path::of("ephemeral"), "ephemeral parameter requires the default property", "");
+            diagnostics.error(Path::of("ephemeral"), "ephemeral parameter requires the default property", "");
             return;
         }
     }
@@ -117,11 +117,11 @@ fn read(state: &mut Value, config: &Value, context: &Context<'_>, report: &mut R
             state.set("form_type", Value::text(form_type));
             state.set("value", Value::text(value));
         }
-        Err(all) => all.into_iter().for_each(|each| report.error(each.at, each.summary, each.detail)),
+        Err(all) => all.into_iter().for_each(|each| diagnostics.error(each.at, each.summary, each.detail)),
     }
 }
 
-/// The block is always written, and says which bounds were given: a bound of 0 counts as one.
+/// Writes the block, which tells which bounds were configured: a bound of 0 counts as one.
 fn write_validation(state: &mut Value, config: &Value) {
     if state.field("validation").is_null() {
         state.set("validation", Value::List(Vec::new()));
@@ -134,17 +134,17 @@ fn write_validation(state: &mut Value, config: &Value) {
     }
 }
 
-/// The form type and the value to use, or everything that is wrong.
+/// The form type and the value, or all errors.
 fn resolve(
     state: &Value,
     config: &Value,
     candidate: &Candidate<'_>,
-) -> Result<(String, String), Vec<Refused>> {
+) -> Result<(String, String), Vec<ParameterError>> {
     let kind = state.field("type").text_or_empty();
     let options = options::read(config);
     let form_type = state.field("form_type").text_or_empty();
     let form_type = form_type::resolve(kind, !options.is_empty(), form_type).map_err(|detail| {
-        vec![Refused::new("Invalid form_type for parameter", detail).at(Path::of("form_type"))]
+        vec![ParameterError::new("Invalid form_type for parameter", detail).at(Path::of("form_type"))]
     })?;
     options::check(&options, form_type::option_kind(kind, form_type))?;
     let rules = config.field("validation").items().first();
@@ -152,7 +152,7 @@ fn resolve(
         (None, None) => "",
         (value, rules) => {
             let value = value.unwrap_or_default();
-            // A value that somebody chose is nowhere in the configuration.
+            // An input is not in the configuration.
             let at = if candidate.title == "Value" { Path::default() } else { Path::of("default") };
             check_value(kind, form_type, &options, rules, value, candidate)
                 .map_err(|refused| vec![refused.at(at)])?;
@@ -169,19 +169,19 @@ fn check_value(
     rules: Option<&Value>,
     value: &str,
     candidate: &Candidate<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), ParameterError> {
     if !options.is_empty() {
         options::check_value(options, kind, form_type, value, candidate.title)?;
     }
     if let Some(rules) = rules {
         validation::check(rules, kind, value, candidate.previous).map_err(|detail| {
             let which = candidate.title.to_lowercase();
-            Refused::new(format!("Invalid parameter {which} according to 'validation' block"), detail)
+            ParameterError::new(format!("Invalid parameter {which} according to 'validation' block"), detail)
         })?;
     }
     if !kind::fits(kind, value) {
         let summary = format!("Parameter value is not of type {kind:?}");
-        return Err(Refused::new(summary, kind::misfit(kind, value)));
+        return Err(ParameterError::new(summary, kind::type_mismatch(kind, value)));
     }
     Ok(())
 }

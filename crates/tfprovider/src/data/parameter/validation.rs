@@ -3,7 +3,7 @@
 use super::{kind, pattern};
 use crate::value::Value;
 
-/// Checks a value against the block; the error says what is wrong.
+/// Checks a value against the block.
 pub(super) fn check(rules: &Value, kind: &str, value: &str, previous: Option<&str>) -> Result<(), String> {
     let text = |name| rules.field(name).text_or_empty();
     if kind != "number" {

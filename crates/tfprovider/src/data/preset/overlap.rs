@@ -31,7 +31,7 @@ impl<'a> Schedule<'a> {
         Ok(meet(self.month, other.month, 12)? && self.same_day(other)? && meet(self.hour, other.hour, 23)?)
     }
 
-    /// A field that is `*` says nothing about days, so then only the other one counts.
+    /// A field that is `*` does not restrict days, so then only the other one applies.
     fn same_day(&self, other: &Self) -> Result<bool, Error> {
         let by_weekday = || meet(self.weekday, other.weekday, 6);
         let by_day = || meet(self.day, other.day, 31);

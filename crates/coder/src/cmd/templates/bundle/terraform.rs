@@ -6,12 +6,12 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 use coder_provisioner::source_files::SourceName;
-use coder_tfprovider::{Environment, Listening, ProviderServer};
+use coder_tfprovider::{Environment, ProviderListener, ProviderServer};
 
 /// Terraform, and our provider, which it finds running, so that it is never downloaded.
 pub(super) struct Terraform {
     program: PathBuf,
-    provider: Listening,
+    provider: ProviderListener,
 }
 
 impl Terraform {
@@ -62,7 +62,7 @@ impl Terraform {
 fn is_for_opentofu(template: &Path) -> bool {
     let entries = std::fs::read_dir(template).into_iter().flatten().flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.any(|name| SourceName::parse(&name).is_some_and(|source| source.of_tofu))
+    names.any(|name| SourceName::parse(&name).is_some_and(|source| source.is_tofu))
 }
 
 fn in_path(tofu_first: bool) -> Option<PathBuf> {

@@ -1,10 +1,10 @@
 //! `coder_workspace_preset`: a named set of parameter values, and how many prebuilt workspaces of it to keep.
 
 use super::DataSource;
-use crate::check::{Check, Verdict};
+use crate::check::{Check, CheckResult};
 use crate::context::Context;
 use crate::cron;
-use crate::report::{Path, Report};
+use crate::diagnostics::{Diagnostics, Path};
 use crate::schema::Type::{Bool, Number, Text, TextMap};
 use crate::schema::{Attribute, Block, Nested, Schema};
 use crate::value::Value;
@@ -48,40 +48,40 @@ fn prebuilds() -> Block {
         .with(Nested::list("scheduling", "How the number changes over the week.", scheduling).max(1))
 }
 
-fn ttl(seconds: i64) -> Verdict {
+fn ttl(seconds: i64) -> CheckResult {
     if seconds == 0 || (3600..=31_536_000).contains(&seconds) {
-        Verdict::Fine
+        CheckResult::Passed
     } else {
-        Verdict::refuse(format!(r#""ttl" must be 0 or between 3600 and 31536000, got {seconds}"#))
+        CheckResult::error(format!(r#""ttl" must be 0 or between 3600 and 31536000, got {seconds}"#))
     }
 }
 
-fn time_zone(name: &str) -> Verdict {
+fn time_zone(name: &str) -> CheckResult {
     if zone::is_known(name) {
-        Verdict::Fine
+        CheckResult::Passed
     } else {
-        Verdict::refuse(format!("failed to load timezone {name:?}: it is not in the time zone database"))
+        CheckResult::error(format!("failed to load timezone {name:?}: it is not in the time zone database"))
     }
 }
 
-fn hours(text: &str) -> Verdict {
+fn hours(text: &str) -> CheckResult {
     let fields: Vec<_> = text.split_whitespace().collect();
     if fields.len() != 5 {
-        return Verdict::refuse(format!(
+        return CheckResult::error(format!(
             "cron expression {text:?} should have 5 fields, found {}: minute hour day-of-month month day-of-week",
             fields.len()
         ));
     }
     if fields[0] != "*" {
-        return Verdict::refuse(format!("minute field of cron expression {text:?} should be *"));
+        return CheckResult::error(format!("minute field of cron expression {text:?} should be *"));
     }
     match cron::five_fields(text) {
-        Ok(()) => Verdict::Fine,
-        Err(error) => Verdict::refuse(format!("failed to parse cron expression {text:?}: {error}")),
+        Ok(()) => CheckResult::Passed,
+        Err(error) => CheckResult::error(format!("failed to parse cron expression {text:?}: {error}")),
     }
 }
 
-fn read(state: &mut Value, _: &Value, _: &Context<'_>, report: &mut Report) {
+fn read(state: &mut Value, _: &Value, _: &Context<'_>, diagnostics: &mut Diagnostics) {
     let name = state.field("name").clone();
     state.set("id", name);
     for prebuilds in state.field("prebuilds").items() {
@@ -93,7 +93,7 @@ fn read(state: &mut Value, _: &Value, _: &Context<'_>, report: &mut Report) {
                 .map(|item| item.field("cron").text_or_empty())
                 .collect();
             if let Err(error) = check_overlaps(&crons) {
-                report.error(Path::of("prebuilds"), format!("schedules of prebuilds: {error}"), "");
+                diagnostics.error(Path::of("prebuilds"), format!("schedules of prebuilds: {error}"), "");
             }
         }
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn lifetimes_zones_and_hours() {
-        let fine = |verdict| matches!(verdict, Verdict::Fine);
+        let fine = |verdict| matches!(verdict, CheckResult::Passed);
         assert!([0, 3600, 31_536_000].map(ttl).into_iter().all(fine));
         assert!(![-1, 1, 1800, 31_536_001].map(ttl).into_iter().any(fine));
         assert!(

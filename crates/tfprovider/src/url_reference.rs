@@ -1,8 +1,8 @@
-//! URLs and references to URLs, accepted as generously as Go's parser accepts them (terraform 3.7).
+//! URLs and URL references, by the rules of Go's parser (terraform 3.7).
 
 use std::fmt;
 
-/// Why a text is no URL reference.
+/// Why a string is no URL reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error("it contains a control character")]
@@ -23,16 +23,16 @@ pub(crate) enum Error {
 
 /// The parts of a URL reference, as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Link<'a> {
+pub(crate) struct UrlReference<'a> {
     pub(crate) scheme: &'a str,
-    /// User, host and port; none when there are no two slashes.
+    /// User, host and port; none without two slashes.
     authority: Option<&'a str>,
     path: &'a str,
     /// Question mark, query, hash and fragment.
     tail: &'a str,
 }
 
-impl<'a> Link<'a> {
+impl<'a> UrlReference<'a> {
     pub(crate) fn parse(text: &'a str) -> Result<Self, Error> {
         if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return Err(Error::Control);
@@ -62,7 +62,7 @@ impl<'a> Link<'a> {
         Ok(Self { scheme, authority, path, tail })
     }
 
-    /// The port that is written; none when there is none.
+    /// The port in the reference, if any.
     pub(crate) fn port(&self) -> Option<u16> {
         let host = self.authority?.rsplit('@').next()?;
         let after_brackets = host.rsplit(']').next()?;
@@ -75,7 +75,7 @@ impl<'a> Link<'a> {
     }
 }
 
-impl fmt::Display for Link<'_> {
+impl fmt::Display for UrlReference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.scheme.is_empty() {
             write!(f, "{}:", self.scheme)?;
@@ -133,7 +133,7 @@ fn check_authority(authority: &str) -> Result<(), Error> {
         return Err(Error::Port);
     }
     escapes(host)?;
-    // An escaped percent sign begins the zone of an address, where more may be escaped.
+    // An escaped percent sign begins the zone of an address, in which more escapes are allowed.
     let (name, _zone) = host.split_once("%25").unwrap_or((host, ""));
     if name.split('%').skip(1).any(|after| after.starts_with(|c: char| c.is_ascii_digit() && c < '8')) {
         return Err(Error::Escape);
@@ -166,14 +166,15 @@ mod tests {
             "http://b%C3%BCcher.example/",
             "http://[fe80::1%25en0]/",
         ] {
-            let link = Link::parse(text);
-            assert_eq!(link.map(|link| link.to_string()), Ok(text.to_owned()));
+            let url = UrlReference::parse(text);
+            assert_eq!(url.map(|url| url.to_string()), Ok(text.to_owned()));
         }
     }
 
     #[test]
     fn malformed_hosts_and_escapes_are_refused() {
-        let check = |text: &str, error: Error| assert_eq!(Link::parse(text).err(), Some(error), "{text}");
+        let check =
+            |text: &str, error: Error| assert_eq!(UrlReference::parse(text).err(), Some(error), "{text}");
         check("/a%zz", Error::Escape);
         check("/a%2", Error::Escape);
         check("#%", Error::Escape);
@@ -189,12 +190,12 @@ mod tests {
 
     #[test]
     fn ports_and_paths() {
-        let port = |text| Link::parse(text).expect("a URL").port();
+        let port = |text| UrlReference::parse(text).expect("a URL").port();
         assert_eq!(port("https://coder.example:3000/x"), Some(3000));
         assert_eq!(port("https://user:9@coder.example"), None);
         assert_eq!(port("http://[::1]:81"), Some(81));
         assert_eq!(port("http://[::1]"), None);
-        let link = Link::parse("https://coder.example:3000/a/b?q=1").expect("a URL");
-        assert_eq!(link.with_path("/").to_string(), "https://coder.example:3000/");
+        let url = UrlReference::parse("https://coder.example:3000/a/b?q=1").expect("a URL");
+        assert_eq!(url.with_path("/").to_string(), "https://coder.example:3000/");
     }
 }

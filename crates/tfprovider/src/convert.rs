@@ -1,16 +1,16 @@
-//! Between our types and the messages of the plugin protocol.
+//! Conversion between our types and the messages of the plugin protocol.
 
 use std::collections::HashMap;
 
 use crate::data::DataSource;
+use crate::diagnostics::{Diagnostic, Diagnostics, Path, Severity, Step};
 use crate::generated::tfplugin5 as proto;
 use crate::msgpack;
-use crate::report::{Finding, Path, Report, Severity, Step};
 use crate::resource::Resource;
 use crate::schema::{Attribute, Block, Mode, Nested, Nesting, Schema, Type};
 use crate::value::Value;
 
-/// The value in a message; one that is missing is null.
+/// The value in a message; a missing one is null.
 pub(crate) fn decode(value: Option<&proto::DynamicValue>) -> Result<Value, msgpack::Error> {
     match value {
         Some(value) if !value.msgpack.is_empty() => msgpack::decode(&value.msgpack),
@@ -22,20 +22,20 @@ pub(crate) fn encode(value: &Value) -> proto::DynamicValue {
     proto::DynamicValue { msgpack: msgpack::encode(value), json: Vec::new() }
 }
 
-pub(crate) fn diagnostics(report: Report) -> Vec<proto::Diagnostic> {
-    report.findings.into_iter().map(diagnostic).collect()
+pub(crate) fn convert_diagnostics(diagnostics: Diagnostics) -> Vec<proto::Diagnostic> {
+    diagnostics.items.into_iter().map(convert_diagnostic).collect()
 }
 
-fn diagnostic(finding: Finding) -> proto::Diagnostic {
-    let severity = match finding.severity {
+fn convert_diagnostic(diagnostic: Diagnostic) -> proto::Diagnostic {
+    let severity = match diagnostic.severity {
         Severity::Error => proto::Severity::Error,
         Severity::Warning => proto::Severity::Warning,
     };
-    let path = Some(&finding.path).filter(|path| !path.steps.is_empty());
+    let path = Some(&diagnostic.path).filter(|path| !path.steps.is_empty());
     proto::Diagnostic {
         severity: severity.into(),
-        summary: finding.summary,
-        detail: finding.detail,
+        summary: diagnostic.summary,
+        detail: diagnostic.detail,
         attribute: path.map(attribute_path),
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn attribute_path(path: &Path) -> proto::AttributePath {
     proto::AttributePath { steps: path.steps.iter().map(step).collect() }
 }
 
-/// Everything Terraform wants to know before it uses the provider.
+/// The schemas of the provider, its resources and its data sources.
 pub(crate) fn describe(
     provider: &Schema,
     resources: &[Resource],

@@ -1,22 +1,22 @@
-//! Errors and warnings for the person who runs Terraform, with the place in the configuration they are about.
+//! Errors and warnings for the user of Terraform, with the place in the configuration.
 
-/// One step from a block towards a value.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Attribute(&'static str),
     Index(usize),
 }
 
-/// The way from a resource or data source to one of its values; empty means all of it.
+/// The path from a resource or data source to one of its values; an empty path is the whole block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) steps: Vec<Step>,
-    /// Elements of sets have no address, so nothing below a set can be pointed at.
+    /// Elements of sets have no address, so a path ends at a set.
     in_set: bool,
 }
 
 impl Path {
-    /// The path of an attribute or block of the outermost block.
+    /// The path of an attribute or block of the resource or data source.
     pub(crate) fn of(name: &'static str) -> Self {
         Self::default().attribute(name)
     }
@@ -43,7 +43,6 @@ impl Path {
     }
 }
 
-/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     Error,
@@ -52,20 +51,20 @@ pub(crate) enum Severity {
 
 /// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub(crate) struct Diagnostic {
     pub(crate) severity: Severity,
     pub(crate) summary: String,
     pub(crate) detail: String,
     pub(crate) path: Path,
 }
 
-/// Everything found during one call.
+/// All errors and warnings of one call.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) findings: Vec<Finding>,
+pub(crate) struct Diagnostics {
+    pub(crate) items: Vec<Diagnostic>,
 }
 
-impl Report {
+impl Diagnostics {
     pub(crate) fn error(&mut self, path: Path, summary: impl Into<String>, detail: impl Into<String>) {
         self.add(Severity::Error, path, summary.into(), detail.into());
     }
@@ -75,10 +74,10 @@ impl Report {
     }
 
     fn add(&mut self, severity: Severity, path: Path, summary: String, detail: String) {
-        self.findings.push(Finding { severity, summary, detail, path });
+        self.items.push(Diagnostic { severity, summary, detail, path });
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+        self.items.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 }

@@ -1,4 +1,4 @@
-//! State as it lies in a state file, brought to the present schema.
+//! Upgrades stored state to the current schema.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub(crate) enum Error {
     Flatmap,
     #[error("the state is not JSON")]
     NotJson(#[source] serde_json::Error),
-    #[error("the stored value of {0:?} does not have the type the schema gives it")]
+    #[error("the stored value of {0:?} does not have the type of the schema")]
     Kind(&'static str),
 }
 
-/// Reads the stored JSON of any version up to the present one: what is unknown to the schema is dropped, what is
-/// missing has its default, so that an attribute that is new here replaces nothing.
+/// Reads the stored JSON of any version up to the current one. Fields that the schema does not know are dropped, and
+/// missing ones get their default, so that a new attribute forces no replacement.
 pub(crate) fn upgrade(schema: &Schema, version: i64, json: &[u8]) -> Result<Value, Error> {
     if version > schema.version {
         return Err(Error::Newer { found: version, known: schema.version });
@@ -56,7 +56,7 @@ fn read_block(block: &Block, json: &Json) -> Result<Value, Error> {
     Ok(Value::Object(fields))
 }
 
-/// Scalars convert into each other as Terraform itself converts them.
+/// Converts scalars as Terraform does.
 fn read(kind: Type, json: &Json) -> Option<Value> {
     Some(match (kind, json) {
         (_, Json::Null) => Value::Null,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_states_and_wrong_kinds_are_refused() {
+    fn newer_states_and_wrong_types_are_refused() {
         let refused =
             |version, json: &str| upgrade(&schema(), version, json.as_bytes()).expect_err("an error");
         assert!(matches!(refused(2, "{}"), Error::Newer { found: 2, known: 1 }));
