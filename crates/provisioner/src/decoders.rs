@@ -75,7 +75,7 @@ pub(crate) fn sources(data: &[u8]) {
     let dir = tempfile::tempdir().expect("a folder");
     let name = if first % 2 == 0 { "main.tf" } else { "main.tf.json" };
     std::fs::write(dir.path().join(name), text).expect("a file");
-    if let Err(error) = RootModule::read(dir.path(), coder_source::files::Reader::OpenTofu) {
+    if let Err(error) = RootModule::read(dir.path(), coder_source::files::Dialect::OpenTofu) {
         assert!(error.to_string().len() < 4096 + 4 * text.len());
     }
 }

@@ -1,12 +1,12 @@
-//! What tests need of a machine besides Rust, and the only way in which a test is skipped without it.
+//! What tests need of a machine besides Rust, and the only way to skip a test.
 //!
 //! A test begins with [`require!`], or asks [`has`], [`program`] or [`directory`] and returns when the answer is no. Every
 //! such answer is appended to the file that [`RECORD_VARIABLE`] names, so that `cargo xtask test` can list and count the
 //! skipped tests at its end; the test harness captures the output of a passing test. With `CI=true` a requirement that has no entry in
 //! [`Requirement::missing_in_ci`] fails the test instead.
 //!
-//! The probes use other programs than the product does (`unshare`, `mount`): a product that wrongly finds that the kernel
-//! offers no namespaces must fail a test, not skip it.
+//! The probes use other programs than the product does (`unshare`, `mount`): a product that wrongly reports that the kernel
+//! has no namespaces must fail a test, not skip it.
 
 mod probe;
 mod record;
@@ -73,7 +73,7 @@ impl Requirement {
         Self::OfficialServer,
     ];
 
-    /// The word that stands for it in the record and in the summary.
+    /// The name in the record and in the summary.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ impl Requirement {
         }
     }
 
-    /// What has to be done to have it.
+    /// The instruction for installing it.
     #[must_use]
     pub fn how_to_get(self) -> &'static str {
         match self {
@@ -121,7 +121,7 @@ impl Requirement {
         }
     }
 
-    /// Why a run that decides about a landing may lack it; none where it must be there.
+    /// Why a run with `CI=true` may lack it; none when it must be there.
     ///
     /// This is the allow-list of skips with `CI=true`.
     #[must_use]
@@ -172,7 +172,7 @@ macro_rules! require {
 /// Whether the machine has it. When it does not, the running test is recorded as skipped: it must return.
 ///
 /// # Panics
-/// With `CI=true`, when a run that decides about a landing must have it.
+/// With `CI=true`, unless the allow-list has the requirement.
 #[must_use]
 #[track_caller]
 pub fn has(requirement: Requirement) -> bool {
@@ -217,7 +217,7 @@ pub fn is_there(requirement: Requirement) -> bool {
     probe::is_there(requirement)
 }
 
-/// Whether this run decides about a landing.
+/// Whether `CI` is `true`.
 #[must_use]
 pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true")

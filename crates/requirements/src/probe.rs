@@ -1,4 +1,4 @@
-//! How each requirement is looked for. An answer is kept for the life of the process.
+//! The probe of each requirement. A result is kept for the life of the process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -53,7 +53,7 @@ fn look(requirement: Requirement) -> bool {
     }
 }
 
-/// The program that stands for a requirement.
+/// The program of a requirement.
 pub(crate) fn program(requirement: Requirement) -> Option<PathBuf> {
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
     match requirement {
@@ -67,7 +67,7 @@ pub(crate) fn program(requirement: Requirement) -> Option<PathBuf> {
     }
 }
 
-/// The directory that holds a requirement: what a variable names, or one beside the checkout.
+/// The directory of a requirement: named by a variable, or beside the checkout.
 pub(crate) fn directory(requirement: Requirement) -> Option<PathBuf> {
     let (variable, beside) = match requirement {
         Requirement::ConversionFixtures => {
@@ -92,7 +92,7 @@ fn works(program: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Mounts a small file system on a directory of its own, and takes it away again.
+/// Mounts a small file system on a new directory, and removes both.
 fn can_mount() -> bool {
     let directory = std::env::temp_dir().join(format!("coder-mount-probe-{}", std::process::id()));
     if std::fs::create_dir(&directory).is_err() {
@@ -105,7 +105,7 @@ fn can_mount() -> bool {
     mounted && unmounted && removed
 }
 
-/// Makes a group below `root`, looks for the file that tells its kind, and takes it away again.
+/// Creates a group below `root`, checks for the file of its version, and removes the group.
 fn can_make_group(root: &Path, file: &str) -> bool {
     let group = root.join(format!("coder-group-probe-{}", std::process::id()));
     if std::fs::create_dir(&group).is_err() {

@@ -26,7 +26,7 @@ pub async fn find(tx: &mut Tx, user: UserId, organization: OrganizationId) -> Re
 
 /// What an import's plan sees (terraform 1.1).
 pub fn of_import() -> Owner {
-    Owner::of_import(vec![EVERYONE.to_owned()])
+    Owner::for_import(vec![EVERYONE.to_owned()])
 }
 
 fn owner(user: &User, organization: OrganizationId, local: Option<Vec<String>>) -> Owner {

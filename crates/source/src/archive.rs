@@ -1,9 +1,8 @@
-//! Taking a root module's files out of an uploaded archive, in memory and within bounds.
+//! Reads a root module's files from an uploaded archive, in memory and within bounds.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 
-use crate::ReadError;
 use crate::files::SourceName;
 
 /// Entries an archive may hold.
@@ -15,25 +14,42 @@ const MAX_ZIP_BYTES: u64 = 16 << 20;
 /// All files of the root module together, and all others together.
 const MAX_TOTAL_BYTES: usize = 8 << 20;
 
+/// Why an archive cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Neither tar nor zip (scheduling-and-auth TAG-16).
+    #[error("unsupported file type {0:?}: upload a tar or a zip")]
+    MediaType(String),
+    /// The archive is not of its media type.
+    #[error("the archive cannot be read: {0}")]
+    Malformed(String),
+    /// More entries than allowed.
+    #[error("the archive has more than {0} entries")]
+    TooManyEntries(usize),
+    /// A file of the root module is too large, or all of them together are.
+    #[error("{0} is too large: a Terraform file may have 1 MiB, and all of them together 8 MiB")]
+    TooLarge(String),
+}
+
 /// The files Terraform or OpenTofu reads in the archive's top directory, by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// What an archive holds.
+/// The content of an archive.
 #[derive(Default)]
 pub(crate) struct Contents {
     /// The root module.
     pub(crate) files: Files,
-    /// All other files, by their paths; without their content when they are too large, alone or together.
+    /// All other files, by their paths; without content when they are too large, alone or together.
     pub(crate) others: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-/// Reads a tar as it comes, or a zip.
+/// Reads a tar as a stream, or a zip.
 pub(crate) fn read(mut bytes: impl Read, mimetype: &str) -> Result<Contents, ReadError> {
-    let kind = mimetype.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match kind.as_str() {
+    let media_type = mimetype.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match media_type.as_str() {
         "application/x-tar" | "application/tar" => tar(bytes),
         "application/zip" | "application/x-zip-compressed" => {
-            // A zip is read from its end.
+            // A zip has its directory at the end.
             let mut whole = Vec::new();
             let read = bytes.by_ref().take(MAX_ZIP_BYTES + 1).read_to_end(&mut whole);
             read.map_err(|error| ReadError::Malformed(error.to_string()))?;
@@ -42,7 +58,7 @@ pub(crate) fn read(mut bytes: impl Read, mimetype: &str) -> Result<Contents, Rea
             }
             zip(&whole)
         }
-        _ => Err(ReadError::Kind(mimetype.to_owned())),
+        _ => Err(ReadError::MediaType(mimetype.to_owned())),
     }
 }
 
@@ -80,8 +96,8 @@ fn zip(bytes: &[u8]) -> Result<Contents, ReadError> {
     Ok(files.contents)
 }
 
-/// The same of files that are not in an archive.
-pub(crate) fn of_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Contents, ReadError> {
+/// Reads files that are not in an archive.
+pub(crate) fn from_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Contents, ReadError> {
     let mut collected = Collected::default();
     for (name, content) in files {
         collected.take(&name, &mut content.as_slice())?;
@@ -97,7 +113,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// Reads an entry. Its declared size is not believed.
+    /// Reads an entry. Its declared size is not trusted.
     fn take(&mut self, path: &str, content: &mut dyn Read) -> Result<(), ReadError> {
         let name = path.strip_prefix("./").unwrap_or(path);
         let mut read = |most: usize| {

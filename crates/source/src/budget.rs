@@ -1,43 +1,43 @@
-//! How much work one evaluation may do, and why it stops. Sources are somebody else's: without a bound, a few lines of
-//! nested `for` would occupy the server for ever.
+//! The bounds of one evaluation, and its errors. Without a bound, a few lines of nested `for` in an untrusted source would
+//! occupy the server for ever.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Work of one evaluation. One unit is about a byte written or compared, an expression costs [`NODE`].
-const WORK: u64 = 32 << 20;
-/// What each expression and each element costs.
+/// Work of one evaluation. One unit is about one byte written or compared; an expression costs [`NODE`].
+const MAX_WORK: u64 = 32 << 20;
+/// Cost of each expression and each element.
 pub(crate) const NODE: usize = 64;
-/// How deep expressions may call for each other, locals included.
-const DEPTH: u32 = 200;
+/// Deepest nesting of expressions, references to locals included.
+const MAX_DEPTH: u32 = 200;
 
-/// Why an evaluation ended without a value.
+/// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Stop {
+pub(crate) enum EvalError {
     /// The value will be known only when Terraform runs.
     Unknown(Rc<str>),
     /// The expression is wrong, for Terraform too.
     Failed(String),
-    /// What the expression asks for is not done here, though Terraform may do it. `try` and `can` do not hide this: they
-    /// would give another value than Terraform.
+    /// The expression needs something that only Terraform does. `try` and `can` do not catch this error, because their
+    /// value would differ from Terraform's.
     Unavailable(String),
-    /// The bounds of [`Budget`] were met.
+    /// The bounds of [`Budget`] are exceeded.
     Exhausted,
 }
 
-pub(crate) type Result<T> = std::result::Result<T, Stop>;
+pub(crate) type Result<T> = std::result::Result<T, EvalError>;
 
-/// An error in an expression.
+/// Fails as an error in an expression.
 pub(crate) fn failed<T>(text: impl Into<String>) -> Result<T> {
-    Err(Stop::Failed(text.into()))
+    Err(EvalError::Failed(text.into()))
 }
 
-/// Something that is left to Terraform.
+/// Fails as something that is left to Terraform.
 pub(crate) fn unavailable<T>(text: impl Into<String>) -> Result<T> {
-    Err(Stop::Unavailable(text.into()))
+    Err(EvalError::Unavailable(text.into()))
 }
 
-/// What is left of the work and the depth.
+/// The remaining work and depth.
 #[derive(Debug)]
 pub(crate) struct Budget {
     work: Cell<u64>,
@@ -46,19 +46,19 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) const fn new() -> Self {
-        Self { work: Cell::new(WORK), depth: Cell::new(DEPTH) }
+        Self { work: Cell::new(MAX_WORK), depth: Cell::new(MAX_DEPTH) }
     }
 
-    /// Takes from the work before it is done.
+    /// Spends work before it is done.
     pub(crate) fn spend(&self, cost: usize) -> Result<()> {
         let left = self.work.get().checked_sub(cost as u64);
         self.work.set(left.unwrap_or(0));
-        left.map(drop).ok_or(Stop::Exhausted)
+        left.map(drop).ok_or(EvalError::Exhausted)
     }
 
     /// Runs something one level deeper.
     pub(crate) fn deeper<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let left = self.depth.get().checked_sub(1).ok_or(Stop::Exhausted)?;
+        let left = self.depth.get().checked_sub(1).ok_or(EvalError::Exhausted)?;
         self.depth.set(left);
         let result = run();
         self.depth.set(left + 1);

@@ -3,9 +3,9 @@
 use hcl_edit::expr::Expression;
 use serde_json::Value as Json;
 
-use crate::Inputs;
-use crate::budget::{Budget, Result, Stop};
-use crate::eval::{Allowed, Evaluator, Scope};
+use crate::budget::{Budget, EvalError, Result};
+use crate::eval::{AllowedReferences, Evaluator, Scope};
+use crate::inputs::Inputs;
 use crate::json;
 use crate::module::Module;
 use crate::value::Value;
@@ -17,7 +17,7 @@ use crate::value::Value;
 pub fn constant(expression: &Expression) -> std::result::Result<Option<String>, String> {
     let (module, inputs) = (Module::default(), Inputs::default());
     let evaluator = Evaluator::new(&module, &inputs);
-    let value = evaluator.evaluate(expression, Scope::new(Allowed::Nothing));
+    let value = evaluator.evaluate(expression, Scope::new(AllowedReferences::None));
     value.and_then(|value| text(&value, &evaluator.budget)).map_err(reason)
 }
 
@@ -38,11 +38,11 @@ fn text(value: &Value, budget: &Budget) -> Result<Option<String>> {
     }
 }
 
-fn reason(stop: Stop) -> String {
-    match stop {
-        Stop::Unknown(reason) => reason.as_ref().to_owned(),
-        Stop::Failed(reason) | Stop::Unavailable(reason) => reason,
-        Stop::Exhausted => "the expression takes too long to evaluate or is nested too deep".to_owned(),
+fn reason(error: EvalError) -> String {
+    match error {
+        EvalError::Unknown(reason) => reason.as_ref().to_owned(),
+        EvalError::Failed(reason) | EvalError::Unavailable(reason) => reason,
+        EvalError::Exhausted => "the expression takes too long to evaluate or is nested too deep".to_owned(),
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn constants_are_evaluated_and_references_refused() {
         let value = |text: &str| constant(&text.parse().unwrap());
-        for (text, wanted) in [
+        for (text, expected) in [
             ("60 * 60", Some("3600")),
             ("-1.50", Some("-1.5")),
             ("1e3", Some("1000")),
@@ -73,7 +73,7 @@ mod tests {
             (r#"[for i in [1, 2] : "n${i}<&>"]"#, Some(r#"["n1\u003c\u0026\u003e","n2\u003c\u0026\u003e"]"#)),
             (r#"{ b = "1", "a c" = [1.0, null] }"#, Some(r#"{"a c":[1,null],"b":"1"}"#)),
         ] {
-            assert_eq!(value(text), Ok(wanted.map(str::to_owned)), "{text}");
+            assert_eq!(value(text), Ok(expected.map(str::to_owned)), "{text}");
         }
         assert!(value("var.x").is_err());
         assert!(value("1 / 0").is_err());

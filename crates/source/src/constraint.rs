@@ -1,4 +1,4 @@
-//! Type constraints of variables, and converting values to them.
+//! Type constraints of variables, and the conversion of values to them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,24 +6,24 @@ use std::rc::Rc;
 use hcl_edit::expr::{Expression, ObjectKey, TraversalOperator};
 
 use crate::budget::{Budget, NODE, Result};
-use crate::kind::{Attribute, Kind};
+use crate::types::{Attribute, Type};
 use crate::value::Value;
 
-/// What a variable may hold, and what stands for attributes that are left out.
+/// The type of a variable, with the defaults of optional attributes.
 #[derive(Clone, Debug)]
 pub(crate) struct Constraint {
-    kind: Kind,
+    ty: Type,
     defaults: Defaults,
 }
 
-/// Where a type says `optional(…, DEFAULT)`.
+/// The defaults of `optional(…, DEFAULT)` in a type.
 #[derive(Clone, Debug, Default)]
 struct Defaults {
-    /// Of attributes of an object.
+    /// Defaults of attributes of an object.
     attributes: BTreeMap<String, Expression>,
-    /// In attributes of an object, or in elements of a tuple by their number.
+    /// Defaults inside attributes of an object, or inside elements of a tuple by their number.
     inner: BTreeMap<String, Defaults>,
-    /// In every element of a list, set or map.
+    /// Defaults inside every element of a list, set or map.
     elements: Option<Box<Defaults>>,
 }
 
@@ -38,16 +38,16 @@ impl Defaults {
 }
 
 impl Constraint {
-    /// What is said by no type.
+    /// The constraint of a variable without a type.
     pub(crate) fn any() -> Self {
-        Self::plain(Kind::Any)
+        Self::plain(Type::Any)
     }
 
-    fn plain(kind: Kind) -> Self {
-        Self { kind, defaults: Defaults::default() }
+    fn plain(ty: Type) -> Self {
+        Self { ty, defaults: Defaults::default() }
     }
 
-    /// Reads a type expression; what is not understood allows anything (Terraform itself will say so).
+    /// Parses a type expression. An invalid one allows any value: Terraform itself reports it.
     pub(crate) fn parse(expression: &Expression) -> Self {
         match expression {
             Expression::Variable(name) => Self::named(name.as_str()),
@@ -56,18 +56,18 @@ impl Constraint {
             Expression::Parenthesis(inner) => Self::parse(inner.inner()),
             Expression::FuncCall(call) => {
                 let first = call.args.get(0);
-                let collection = |make: fn(Rc<Kind>) -> Kind| {
+                let collection = |make: fn(Rc<Type>) -> Type| {
                     let inner = first.map_or_else(Self::any, Self::parse);
                     let elements = (!inner.defaults.is_empty()).then(|| Box::new(inner.defaults));
                     Self {
-                        kind: make(Rc::new(inner.kind)),
+                        ty: make(Rc::new(inner.ty)),
                         defaults: Defaults { elements, ..Defaults::default() },
                     }
                 };
                 match (call.name.name.as_str(), first) {
-                    ("list", _) => collection(Kind::List),
-                    ("set", _) => collection(Kind::Set),
-                    ("map", _) => collection(Kind::Map),
+                    ("list", _) => collection(Type::List),
+                    ("set", _) => collection(Type::Set),
+                    ("map", _) => collection(Type::Map),
                     ("tuple", Some(Expression::Array(items))) => Self::tuple(items.iter().map(Self::parse)),
                     ("object", Some(Expression::Object(items))) => Self::object(items),
                     _ => Self::any(),
@@ -79,28 +79,28 @@ impl Constraint {
 
     fn named(name: &str) -> Self {
         Self::plain(match name {
-            "string" => Kind::Text,
-            "number" => Kind::Number,
-            "bool" => Kind::Bool,
-            "list" => Kind::List(Rc::new(Kind::Any)),
-            "map" => Kind::Map(Rc::new(Kind::Any)),
-            "set" => Kind::Set(Rc::new(Kind::Any)),
-            _ => Kind::Any,
+            "string" => Type::Text,
+            "number" => Type::Number,
+            "bool" => Type::Bool,
+            "list" => Type::List(Rc::new(Type::Any)),
+            "map" => Type::Map(Rc::new(Type::Any)),
+            "set" => Type::Set(Rc::new(Type::Any)),
+            _ => Type::Any,
         })
     }
 
     fn tuple(items: impl Iterator<Item = Self>) -> Self {
-        let (mut kinds, mut defaults) = (Vec::new(), Defaults::default());
+        let (mut types, mut defaults) = (Vec::new(), Defaults::default());
         for (at, item) in items.enumerate() {
-            kinds.push(item.kind);
+            types.push(item.ty);
             defaults.inner.insert(at.to_string(), item.defaults);
         }
         defaults.inner.retain(|_, inner| !inner.is_empty());
-        Self { kind: Kind::Tuple(Rc::new(kinds)), defaults }
+        Self { ty: Type::Tuple(Rc::new(types)), defaults }
     }
 
     fn object(items: &hcl_edit::expr::Object) -> Self {
-        let (mut kinds, mut defaults) = (BTreeMap::new(), Defaults::default());
+        let (mut types, mut defaults) = (BTreeMap::new(), Defaults::default());
         for (key, value) in items {
             let Some(name) = key_text(key) else { continue };
             let (inner, optional) = match value.expr() {
@@ -112,16 +112,16 @@ impl Constraint {
                 }
                 other => (Self::parse(other), false),
             };
-            kinds.insert(name.to_owned(), Attribute { kind: inner.kind, optional });
+            types.insert(name.to_owned(), Attribute { ty: inner.ty, optional });
             defaults.inner.insert(name.to_owned(), inner.defaults);
         }
         defaults.inner.retain(|_, inner| !inner.is_empty());
-        Self { kind: Kind::Object(Rc::new(kinds)), defaults }
+        Self { ty: Type::Object(Rc::new(types)), defaults }
     }
 
-    /// Whether a value given as text is taken literally instead of being read as an expression.
+    /// Whether an input is a literal string instead of an expression.
     pub(crate) const fn is_literal(&self) -> bool {
-        matches!(self.kind, Kind::Text | Kind::Number | Kind::Bool)
+        matches!(self.ty, Type::Text | Type::Number | Type::Bool)
     }
 
     /// Converts a value. `default` evaluates the defaults of optional attributes.
@@ -131,7 +131,7 @@ impl Constraint {
         budget: &Budget,
         default: &dyn Fn(&Expression) -> Result<Value>,
     ) -> Result<Value> {
-        self.kind.convert(&complete(value, &self.defaults, budget, default)?, budget)
+        self.ty.convert(&complete(value, &self.defaults, budget, default)?, budget)
     }
 }
 
@@ -167,7 +167,7 @@ fn complete(
                     *item = complete(item, inner, budget, default)?;
                 }
             }
-            // Elements of a map may differ now, until the conversion makes them alike again.
+            // Elements of a map may have different types until the conversion below.
             Ok(Value::object(items))
         }
         Value::List(list) => {

@@ -1,5 +1,5 @@
-//! Evaluating expressions: a walk over the parsed syntax with unknown values and bounded work. The parser's sister crate
-//! evaluates too, but knows neither unknown values nor an end to nested loops.
+//! Evaluates expressions over the parsed syntax, with unknown values and bounded work. The evaluator of `hcl-rs` has
+//! neither.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,28 +11,28 @@ use hcl_edit::expr::{
 };
 use hcl_edit::template::Template;
 
-use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::functions;
-use crate::kind::Kind;
 use crate::number::Number;
 use crate::reference::References;
-use crate::value::{Shape, Value, normalized};
+use crate::types::Type;
+use crate::value::{SequenceKind, Value, normalized};
 
-/// What names mean at some place: the variables of loops around it, and which references are allowed.
+/// The names at one place of an expression: the variables of the loops around it, and the allowed references.
 #[derive(Clone, Copy)]
 pub(crate) struct Scope<'s> {
     pub(crate) bindings: Option<&'s Binding<'s>>,
-    pub(crate) allowed: Allowed,
+    pub(crate) allowed: AllowedReferences,
 }
 
 /// Which references are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Allowed {
+pub(crate) enum AllowedReferences {
     All,
     /// Variables only (the default of a parameter in the classic flow).
     Variables,
     /// None: defaults of variables and values files.
-    Nothing,
+    None,
 }
 
 /// A name that a loop or a `count` defines.
@@ -43,10 +43,10 @@ pub(crate) struct Binding<'s> {
 }
 
 impl<'s> Scope<'s> {
-    /// Where attributes of the module's blocks stand.
-    pub(crate) const ROOT: Self = Self::new(Allowed::All);
+    /// The scope of the attributes of the module's blocks.
+    pub(crate) const ROOT: Self = Self::new(AllowedReferences::All);
 
-    pub(crate) const fn new(allowed: Allowed) -> Self {
+    pub(crate) const fn new(allowed: AllowedReferences) -> Self {
         Self { bindings: None, allowed }
     }
 
@@ -73,11 +73,11 @@ pub(crate) struct Evaluator<'m> {
 }
 
 impl Evaluator<'_> {
-    /// The value of an expression; what Terraform only learns when it runs is [`Value::Unknown`].
+    /// The value of an expression; [`Value::Unknown`] when only Terraform can know it.
     pub(crate) fn evaluate(&self, expression: &Expression, scope: Scope<'_>) -> Result<Value> {
         self.budget.spend(NODE)?;
         match self.budget.deeper(|| self.step(expression, scope)) {
-            Err(Stop::Unknown(reason)) => Ok(Value::Unknown(reason)),
+            Err(EvalError::Unknown(reason)) => Ok(Value::Unknown(reason)),
             result => result,
         }
     }
@@ -147,7 +147,7 @@ impl Evaluator<'_> {
         Ok(Value::object(items))
     }
 
-    /// The value of a key; a bare word is its own name.
+    /// The value of a key; a bare word is a string.
     pub(crate) fn object_key(&self, key: &ObjectKey, scope: Scope<'_>) -> Result<Value> {
         match key {
             ObjectKey::Ident(name) => Ok(Value::text(name.as_str())),
@@ -157,52 +157,52 @@ impl Evaluator<'_> {
 
     fn conditional(&self, conditional: &Conditional, scope: Scope<'_>) -> Result<Value> {
         let chosen = self.evaluate(&conditional.cond_expr, scope)?.to_bool()?;
-        let (wanted, other) = match chosen {
+        let (expected, other) = match chosen {
             true => (&conditional.true_expr, &conditional.false_expr),
             false => (&conditional.false_expr, &conditional.true_expr),
         };
-        let wanted = self.evaluate(wanted, scope)?;
-        // Errors of the branch that is not taken do not count, but its type does.
+        let expected = self.evaluate(expected, scope)?;
+        // Errors of the other branch are ignored, but its type counts.
         match self.evaluate(other, scope) {
-            Ok(other) => self.in_common(wanted, &other),
-            Err(Stop::Exhausted) => Err(Stop::Exhausted),
-            Err(_) => Ok(wanted),
+            Ok(other) => self.in_common(expected, &other),
+            Err(EvalError::Exhausted) => Err(EvalError::Exhausted),
+            Err(_) => Ok(expected),
         }
     }
 
-    /// A branch of a condition, as what it has in common with the other branch.
-    fn in_common(&self, wanted: Value, other: &Value) -> Result<Value> {
-        let known = |result: Result<Kind>| match result {
-            Ok(kind) => Ok(Some(kind)),
-            Err(Stop::Unknown(_)) => Ok(None),
-            Err(stop) => Err(stop),
+    /// Converts a branch of a condition to the common type of both branches.
+    fn in_common(&self, expected: Value, other: &Value) -> Result<Value> {
+        let known = |result: Result<Type>| match result {
+            Ok(ty) => Ok(Some(ty)),
+            Err(EvalError::Unknown(_)) => Ok(None),
+            Err(error) => Err(error),
         };
-        let kinds = (known(Kind::of(&wanted, &self.budget))?, known(Kind::of(other, &self.budget))?);
-        match kinds {
-            (Some(_), Some(Kind::Any)) | (None, _) | (_, None) => Ok(wanted),
-            (Some(Kind::Any), Some(other)) => other.convert(&wanted, &self.budget),
-            (Some(kind), Some(other)) => match Kind::common(&[kind, other], &self.budget)? {
-                Some(kind) => {
-                    if kind.is_open() && !self.has_one_kind(&wanted)? {
+        let types = (known(Type::of(&expected, &self.budget))?, known(Type::of(other, &self.budget))?);
+        match types {
+            (Some(_), Some(Type::Any)) | (None, _) | (_, None) => Ok(expected),
+            (Some(Type::Any), Some(other)) => other.convert(&expected, &self.budget),
+            (Some(ty), Some(other)) => match Type::common(&[ty, other], &self.budget)? {
+                Some(ty) => {
+                    if ty.is_open() && !self.has_one_type(&expected)? {
                         return failed("the elements of a result have no type in common");
                     }
-                    kind.convert(&wanted, &self.budget)
+                    ty.convert(&expected, &self.budget)
                 }
                 None => failed("the two results of a condition have no type in common"),
             },
         }
     }
 
-    /// Whether all elements of a value are of one kind.
-    fn has_one_kind(&self, value: &Value) -> Result<bool> {
+    /// Whether all elements of a value have one type.
+    fn has_one_type(&self, value: &Value) -> Result<bool> {
         let items: Vec<_> = match value {
             Value::List(list) => list.items.iter().collect(),
             Value::Map(map) => map.items.values().collect(),
             _ => Vec::new(),
         };
-        let kinds: Vec<_> =
-            items.into_iter().map(|item| Kind::of(item, &self.budget)).collect::<Result<_>>()?;
-        for pair in kinds.windows(2) {
+        let types: Vec<_> =
+            items.into_iter().map(|item| Type::of(item, &self.budget)).collect::<Result<_>>()?;
+        for pair in types.windows(2) {
             if !pair[0].same(&pair[1], &self.budget)? {
                 return Ok(false);
             }
@@ -263,10 +263,10 @@ impl Evaluator<'_> {
         }
         match name {
             "try" => {
-                let mut last = Stop::Failed("try needs at least one argument".to_owned());
+                let mut last = EvalError::Failed("try needs at least one argument".to_owned());
                 for argument in call.args.iter() {
                     match self.evaluate(argument, scope) {
-                        Err(stop @ Stop::Failed(_)) => last = stop,
+                        Err(error @ EvalError::Failed(_)) => last = error,
                         result => return result,
                     }
                 }
@@ -279,8 +279,8 @@ impl Evaluator<'_> {
                 return match self.evaluate(argument, scope) {
                     Ok(unknown @ Value::Unknown(_)) => Ok(unknown),
                     Ok(_) => Ok(Value::Bool(true)),
-                    Err(Stop::Failed(_)) => Ok(Value::Bool(false)),
-                    Err(stop) => Err(stop),
+                    Err(EvalError::Failed(_)) => Ok(Value::Bool(false)),
+                    Err(error) => Err(error),
                 };
             }
             _ => {}
@@ -294,19 +294,17 @@ impl Evaluator<'_> {
             self.budget.spend(items.len() * NODE)?;
             arguments.extend(items.iter().cloned());
         }
-        functions::call(name, arguments, self).map_err(|stop| match stop {
-            Stop::Failed(reason) => Stop::Failed(format!("{name}: {reason}")),
-            Stop::Unavailable(reason) => Stop::Unavailable(format!("{name}: {reason}")),
-            stop => stop,
+        functions::call(name, arguments, self).map_err(|error| match error {
+            EvalError::Failed(reason) => EvalError::Failed(format!("{name}: {reason}")),
+            EvalError::Unavailable(reason) => EvalError::Unavailable(format!("{name}: {reason}")),
+            error => error,
         })
     }
 
-    /// The text of a template that knows nothing but the names it is given.
+    /// Renders a template that may refer to the given names only.
     pub(crate) fn rendered(&self, text: &str, values: &BTreeMap<String, Value>) -> Result<Value> {
         self.budget.spend(text.len() * 8)?;
-        let Ok(template) = text.parse::<Template>() else {
-            return failed("the text is no template");
-        };
+        let Ok(template) = text.parse::<Template>() else { return failed("the text is no template") };
         let is_name = |name: &str| {
             name.starts_with(|char: char| char.is_alphabetic() || char == '_')
                 && name.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '-'))
@@ -314,11 +312,11 @@ impl Evaluator<'_> {
         if !values.keys().all(|name| is_name(name)) {
             return failed("a name that is given to a template must be a word");
         }
-        if values.len() > MOST_TEMPLATE_NAMES {
-            return unavailable(format!("a template is given more than {MOST_TEMPLATE_NAMES} names"));
+        if values.len() > MAX_TEMPLATE_NAMES {
+            return unavailable(format!("a template is given more than {MAX_TEMPLATE_NAMES} names"));
         }
         let values: Vec<_> = values.iter().collect();
-        self.budget.deeper(|| self.with_names(&values, Scope::new(Allowed::Nothing), &template))
+        self.budget.deeper(|| self.with_names(&values, Scope::new(AllowedReferences::None), &template))
     }
 
     fn with_names(
@@ -327,9 +325,7 @@ impl Evaluator<'_> {
         scope: Scope<'_>,
         template: &Template,
     ) -> Result<Value> {
-        let Some(((name, value), rest)) = values.split_first() else {
-            return self.template(template, scope);
-        };
+        let Some(((name, value), rest)) = values.split_first() else { return self.template(template, scope) };
         let binding = Binding { name: name.as_str(), value: (*value).clone(), outer: scope.bindings };
         self.with_names(rest, scope.with(&binding), template)
     }
@@ -374,7 +370,7 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Runs something for each element of a collection, with the loop's names bound.
+    /// Calls `run` for each element of a collection, with the loop's names bound.
     pub(crate) fn each(
         &self,
         collection: &Value,
@@ -392,9 +388,9 @@ impl Evaluator<'_> {
         match collection {
             Value::List(list) => {
                 for (index, item) in (0i64..).zip(&list.items) {
-                    let key = match list.shape {
-                        Shape::Set(_) => item.clone(),
-                        Shape::Tuple | Shape::List(_) => Value::Number(index.into()),
+                    let key = match list.kind {
+                        SequenceKind::Set(_) => item.clone(),
+                        SequenceKind::Tuple | SequenceKind::List(_) => Value::Number(index.into()),
                     };
                     one(key, item.clone())?;
                 }
@@ -434,11 +430,11 @@ impl Evaluator<'_> {
                     let one = [value.clone()];
                     let (items, is_tuple) = match &value {
                         Value::Unknown(_) => return Ok(value),
-                        Value::Null(Kind::List(_) | Kind::Set(_) | Kind::Tuple(_)) => {
+                        Value::Null(Type::List(_) | Type::Set(_) | Type::Tuple(_)) => {
                             return failed("a null list has no elements");
                         }
                         Value::Null(_) => (&[][..], true),
-                        Value::List(list) => (&list.items[..], matches!(list.shape, Shape::Tuple)),
+                        Value::List(list) => (&list.items[..], matches!(list.kind, SequenceKind::Tuple)),
                         _ => (&one[..], true),
                     };
                     let items: Result<_> = items
@@ -447,8 +443,8 @@ impl Evaluator<'_> {
                         .collect();
                     let mut found = Value::tuple(items?);
                     if !is_tuple {
-                        // The elements of a list are alike, and so is what they lead to.
-                        found = Kind::List(Rc::new(Kind::Any)).convert(&found, &self.budget)?;
+                        // The elements of a list have one type, and so has the result.
+                        found = Type::List(Rc::new(Type::Any)).convert(&found, &self.budget)?;
                     }
                     return self.budget.deeper(|| self.traverse(found, &rest[inner..], scope));
                 }
@@ -458,10 +454,10 @@ impl Evaluator<'_> {
     }
 }
 
-/// Names that a template in a file may be given.
-const MOST_TEMPLATE_NAMES: usize = 200;
+/// Most names that a template in a file may be given.
+const MAX_TEMPLATE_NAMES: usize = 200;
 
-/// A number as it is written; the parser beneath keeps fewer digits.
+/// The source text of a number; the parser keeps fewer digits.
 fn written(number: &hcl_edit::Formatted<hcl_edit::Number>) -> String {
     match number.as_repr() {
         Some(repr) if !repr.is_empty() => repr.to_string(),
@@ -475,7 +471,7 @@ fn attribute(value: &Value, name: &str) -> Result<Value> {
             Some(value) => Ok(value.clone()),
             None => failed(format!("there is no attribute {name:?}")),
         },
-        Value::Unknown(reason) => Err(Stop::Unknown(reason.clone())),
+        Value::Unknown(reason) => Err(EvalError::Unknown(reason.clone())),
         other => failed(format!("{} has no attribute {name:?}", other.described())),
     }
 }
@@ -483,8 +479,8 @@ fn attribute(value: &Value, name: &str) -> Result<Value> {
 /// An element of a list or a map.
 pub(crate) fn element(value: &Value, key: &Value, budget: &Budget) -> Result<Value> {
     match (value, key) {
-        (Value::Unknown(reason), _) | (_, Value::Unknown(reason)) => Err(Stop::Unknown(reason.clone())),
-        (Value::List(list), _) if matches!(list.shape, Shape::Set(_)) => {
+        (Value::Unknown(reason), _) | (_, Value::Unknown(reason)) => Err(EvalError::Unknown(reason.clone())),
+        (Value::List(list), _) if matches!(list.kind, SequenceKind::Set(_)) => {
             failed("the elements of a set have no index")
         }
         (Value::List(list), key) => {

@@ -1,63 +1,63 @@
 //! Which files of a folder are configuration, and which of them Terraform or OpenTofu reads.
 //!
-//! OpenTofu has names of its own, `x.tofu` and `x.tofu.json`. It reads them beside Terraform's, and instead of a file of
-//! Terraform with the same name (`x.tf`, `x.tf.json`). Terraform passes over them.
+//! OpenTofu has its own names, `x.tofu` and `x.tofu.json`. It reads them in addition to Terraform's files, and instead of a
+//! Terraform file with the same stem (`x.tf`, `x.tf.json`). Terraform ignores them.
 
 use std::collections::BTreeSet;
 
-/// Who reads a folder.
+/// The program whose rules decide which files of a folder are configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum Dialect {
     /// Terraform, and OpenTofu before 1.8.
     Terraform,
     /// OpenTofu from 1.8 on.
     OpenTofu,
 }
 
-/// The name of a file of configuration, taken apart.
+/// The parsed name of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceName<'n> {
     stem: &'n str,
-    /// Only OpenTofu reads it.
-    pub of_tofu: bool,
+    /// Only OpenTofu reads the file.
+    pub is_tofu: bool,
     /// JSON instead of HCL.
     pub is_json: bool,
 }
 
 impl<'n> SourceName<'n> {
-    /// None when the name is of no configuration; hidden files and editors' leftovers are none.
+    /// None for other files; hidden files and backups of editors are no configuration.
     #[must_use]
     pub fn parse(name: &'n str) -> Option<Self> {
         let (rest, is_json) = name.strip_suffix(".json").map_or((name, false), |rest| (rest, true));
-        let (stem, of_tofu) = match (rest.strip_suffix(".tf"), rest.strip_suffix(".tofu")) {
+        let (stem, is_tofu) = match (rest.strip_suffix(".tf"), rest.strip_suffix(".tofu")) {
             (Some(stem), _) => (stem, false),
             (None, Some(stem)) => (stem, true),
             (None, None) => return None,
         };
-        (!name.starts_with('.')).then_some(Self { stem, of_tofu, is_json })
+        (!name.starts_with('.')).then_some(Self { stem, is_tofu, is_json })
     }
 
-    /// Whether it changes what other files say instead of adding to it.
+    /// Whether the file overrides blocks of other files.
     #[must_use]
     pub fn is_override(&self) -> bool {
         self.stem == "override" || self.stem.ends_with("_override")
     }
 
-    /// The file of the other program that stands for the same: `x.tf` of `x.tofu`, and the other way round.
+    /// The name of the same file for the other program: `x.tf` for `x.tofu`, and `x.tofu` for `x.tf`.
     #[must_use]
-    pub fn twin(&self) -> String {
-        let extension = if self.of_tofu { "tf" } else { "tofu" };
+    pub fn counterpart(&self) -> String {
+        let extension = if self.is_tofu { "tf" } else { "tofu" };
         format!("{}.{extension}{}", self.stem, if self.is_json { ".json" } else { "" })
     }
 }
 
-/// Those of a folder's files that `reader` reads, in the order in which they count: overrides last.
-pub fn read_by(reader: Reader, names: impl IntoIterator<Item = String>) -> Vec<String> {
+/// The files of a folder that `dialect` reads, in the order in which they apply: overrides last.
+pub fn configuration_files(dialect: Dialect, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let names: BTreeSet<String> = names.into_iter().collect();
-    let counts = |name: &&String| match (SourceName::parse(name), reader) {
+    let counts = |name: &&String| match (SourceName::parse(name), dialect) {
         (None, _) => false,
-        (Some(source), Reader::Terraform) => !source.of_tofu,
-        (Some(source), Reader::OpenTofu) => source.of_tofu || !names.contains(&source.twin()),
+        (Some(source), Dialect::Terraform) => !source.is_tofu,
+        (Some(source), Dialect::OpenTofu) => source.is_tofu || !names.contains(&source.counterpart()),
     };
     let mut read: Vec<String> = names.iter().filter(counts).cloned().collect();
     read.sort_by_cached_key(|name| {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn names_of_configuration() {
-        for (name, of_tofu, is_json, is_override) in [
+        for (name, is_tofu, is_json, is_override) in [
             ("main.tf", false, false, false),
             ("main.tf.json", false, true, false),
             ("main.tofu", true, false, false),
@@ -81,8 +81,8 @@ mod tests {
         ] {
             let source = SourceName::parse(name).unwrap();
             assert_eq!(
-                (source.of_tofu, source.is_json, source.is_override()),
-                (of_tofu, is_json, is_override),
+                (source.is_tofu, source.is_json, source.is_override()),
+                (is_tofu, is_json, is_override),
                 "{name}"
             );
         }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn opentofu_reads_its_own_file_instead_of_its_twin() {
+    fn opentofu_reads_its_own_file_instead_of_its_counterpart() {
         let names = [
             "b.tf",
             "a.tofu",
@@ -106,10 +106,10 @@ mod tests {
             "z.tofu.json",
             "README.md",
         ];
-        let read = |reader| read_by(reader, names.map(str::to_owned));
-        assert_eq!(read(Reader::Terraform), ["a.tf", "b.tf", "c.tf.json", "override.tf"]);
-        // JSON is no twin of HCL.
-        let wanted = ["a.tofu", "b.tf", "c.tf.json", "c.tofu", "z.tofu.json", "override.tofu"];
-        assert_eq!(read(Reader::OpenTofu), wanted);
+        let read = |dialect| configuration_files(dialect, names.map(str::to_owned));
+        assert_eq!(read(Dialect::Terraform), ["a.tf", "b.tf", "c.tf.json", "override.tf"]);
+        // A JSON file is no counterpart of an HCL file.
+        let expected = ["a.tofu", "b.tf", "c.tf.json", "c.tofu", "z.tofu.json", "override.tofu"];
+        assert_eq!(read(Dialect::OpenTofu), expected);
     }
 }

@@ -1,18 +1,18 @@
-//! JSON texts of values, in both directions.
+//! JSON encoding and decoding of values.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::number::Number;
 use crate::value::{Value, normalized};
 
-/// Texts nested deeper than this are left to Terraform.
-const DEEPEST: u32 = 40;
+/// Deepest nesting; deeper JSON is left to Terraform.
+const MAX_DEPTH: u32 = 40;
 
-/// Writes a value the way Terraform's `jsonencode` does: keys sorted, no spaces, `<`, `>` and `&` escaped.
+/// Encodes a value as Terraform's `jsonencode` does: sorted keys, no spaces, `<`, `>` and `&` escaped.
 pub(crate) fn encode(value: &Value, budget: &Budget) -> Result<String> {
     let mut out = String::new();
     write(value, &mut out, budget)?;
@@ -25,7 +25,9 @@ fn write(value: &Value, out: &mut String, budget: &Budget) -> Result<()> {
         Value::Null(_) => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) if number.is_infinite() => return failed("infinity cannot be written as JSON"),
+        Value::Number(number) if number.is_infinite() => {
+            return failed("infinity cannot be written as JSON");
+        }
         Value::Number(number) => {
             let text = number.text(budget)?;
             budget.spend(text.len())?;
@@ -54,7 +56,7 @@ fn write(value: &Value, out: &mut String, budget: &Budget) -> Result<()> {
             }
             out.push('}');
         }
-        Value::Unknown(reason) => return Err(Stop::Unknown(reason.clone())),
+        Value::Unknown(reason) => return Err(EvalError::Unknown(reason.clone())),
     }
     Ok(())
 }
@@ -75,22 +77,22 @@ fn write_text(text: &str, out: &mut String, budget: &Budget) -> Result<()> {
     Ok(())
 }
 
-/// Reads a JSON text.
+/// Decodes JSON.
 pub(crate) fn decode(text: &str, budget: &Budget) -> Result<Value> {
     budget.spend(text.len() * 8)?;
     match serde_json::from_str(text) {
-        Ok(raw) => read(raw, DEEPEST, budget),
+        Ok(raw) => read(raw, MAX_DEPTH, budget),
         Err(error) => failed(format!("the text is not valid JSON: {error}")),
     }
 }
 
-/// Reads one level and then what is in it, so that numbers keep all their digits.
+/// Decodes one level at a time, so that numbers keep all their digits.
 fn read(raw: &RawValue, deeper: u32, budget: &Budget) -> Result<Value> {
     let text = raw.get();
     budget.spend(NODE + text.len())?;
-    let wrong = |error: serde_json::Error| Stop::Failed(format!("the text is not valid JSON: {error}"));
+    let wrong = |error: serde_json::Error| EvalError::Failed(format!("the text is not valid JSON: {error}"));
     let Some(left) = deeper.checked_sub(1) else {
-        return unavailable(format!("JSON nested deeper than {DEEPEST} is not read here"));
+        return unavailable(format!("JSON nested deeper than {MAX_DEPTH} is not read here"));
     };
     Ok(match text.as_bytes().first() {
         Some(b'{') => {
@@ -110,7 +112,7 @@ fn read(raw: &RawValue, deeper: u32, budget: &Budget) -> Result<Value> {
     })
 }
 
-/// The value of a JSON text that was read already.
+/// The value of parsed JSON.
 pub(crate) fn convert(json: &Json, budget: &Budget) -> Result<Value> {
     budget.spend(NODE)?;
     Ok(match json {

@@ -1,4 +1,4 @@
-//! The parts of a root module that workspace tags can depend on, as syntax.
+//! The parts of a root module that workspace tags and parameters can depend on, as syntax.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use hcl_edit::template::{StringTemplate, Template};
 use serde_json::Value as Json;
 
 use crate::archive::{self, Contents};
-use crate::files::{Reader, read_by};
-use crate::syntax::{self, Effort, Parsed};
+use crate::files::{Dialect, configuration_files};
+use crate::syntax::{self, ParseBudget, Parsed};
 
-/// A block in a parameter, or all that a `dynamic` block makes.
+/// A block in a parameter, or the blocks of a `dynamic` block.
 pub(crate) struct Nested {
     /// `option` or `validation`.
-    pub(crate) kind: String,
-    /// What a `dynamic` block runs over, with the name it gives to the element.
+    pub(crate) block_type: String,
+    /// The collection of a `dynamic` block, and the name of its element.
     pub(crate) each: Option<Expression>,
     pub(crate) iterator: String,
     pub(crate) attributes: Attributes,
@@ -37,13 +37,13 @@ pub(crate) struct Module {
     pub(crate) modules: BTreeMap<String, Attributes>,
     /// `coder_workspace_tags` blocks by label.
     pub(crate) tags: BTreeMap<String, TagBlock>,
-    /// What the values files say, the strongest already chosen.
+    /// The values in values files, by precedence.
     pub(crate) values: Attributes,
-    /// Files that cannot be read as configuration, each with the reason.
-    pub(crate) broken: Vec<String>,
+    /// Files with invalid configuration, each with the reason.
+    pub(crate) invalid_files: Vec<String>,
     /// All files, for the functions that read them.
     pub(crate) contents: Contents,
-    effort: Effort,
+    budget: ParseBudget,
 }
 
 /// A block of workspace tags.
@@ -58,7 +58,7 @@ impl Module {
     pub(crate) fn parse(contents: Contents) -> Self {
         let mut module = Self::default();
         let files = &contents.files;
-        let sources = read_by(Reader::OpenTofu, files.keys().cloned());
+        let sources = configuration_files(Dialect::OpenTofu, files.keys().cloned());
         let sources = sources.iter().filter_map(|name| files.get_key_value(name));
         let mut values: Vec<_> = files.iter().filter(|(name, _)| archive::is_values(name)).collect();
         values.sort_by_key(|(name, _)| (strength(name), *name));
@@ -68,13 +68,13 @@ impl Module {
                 false => module.add(name, text),
             };
             if let Err(reason) = decoded(bytes).and_then(read) {
-                module.broken.push(format!("{name}: {reason}"));
+                module.invalid_files.push(format!("{name}: {reason}"));
             }
         }
         for (name, bytes) in values {
             let read = |text: &str| module.add_values(text, name.ends_with(".json"));
             if let Err(reason) = decoded(bytes).and_then(read) {
-                module.broken.push(format!("{name}: {reason}"));
+                module.invalid_files.push(format!("{name}: {reason}"));
             }
         }
         module.contents = contents;
@@ -82,7 +82,7 @@ impl Module {
     }
 
     fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
-        let Parsed { body, text } = parse(text, &mut self.effort)?;
+        let Parsed { body, text } = parse(text, &mut self.budget)?;
         for block in body.blocks() {
             let labels: Vec<_> = block.labels.iter().map(|label| label.as_str()).collect();
             self.merge(block.ident.as_str(), &labels, attributes(&block.body));
@@ -94,8 +94,8 @@ impl Module {
                 ("data", ["coder_parameter", label]) => {
                     let blocks: Vec<_> = block.body.blocks().filter_map(nested).collect();
                     let all = self.nested.entry((*label).to_owned()).or_default();
-                    // Blocks of an override file stand for all of their kind.
-                    all.retain(|old| blocks.iter().all(|new| new.kind != old.kind));
+                    // Blocks of an override file replace all blocks of their type.
+                    all.retain(|old| blocks.iter().all(|new| new.block_type != old.block_type));
                     all.extend(blocks);
                 }
                 _ => {}
@@ -107,8 +107,8 @@ impl Module {
     fn add_json(&mut self, file: &str, text: &str) -> Result<(), String> {
         let root: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
         for root in one_or_many(&root) {
-            for (kind, content) in fields(root) {
-                let labels = match kind.as_str() {
+            for (block_type, content) in fields(root) {
+                let labels = match block_type.as_str() {
                     "variable" | "module" => 1,
                     "data" => 2,
                     "locals" => 0,
@@ -117,8 +117,8 @@ impl Module {
                 walk_json(content, labels, &mut Vec::new(), &mut |labels, body| {
                     let attributes =
                         fields(body).map(|(name, value)| (name.clone(), json_expression(value))).collect();
-                    self.merge(kind, labels, attributes);
-                    if let ("data", ["coder_workspace_tags", label]) = (kind.as_str(), labels) {
+                    self.merge(block_type, labels, attributes);
+                    if let ("data", ["coder_workspace_tags", label]) = (block_type.as_str(), labels) {
                         let found = self.tags.entry((*label).to_owned()).or_default();
                         found.place = file.to_owned();
                     }
@@ -128,9 +128,9 @@ impl Module {
         Ok(())
     }
 
-    /// Adds a block; what an override file repeats replaces what was there.
-    fn merge(&mut self, kind: &str, labels: &[&str], attributes: Attributes) {
-        match (kind, labels) {
+    /// Adds a block; attributes of an override file replace those of the block.
+    fn merge(&mut self, block_type: &str, labels: &[&str], attributes: Attributes) {
+        match (block_type, labels) {
             ("locals", []) => self.locals.extend(attributes),
             ("variable", [name]) => {
                 self.variables.entry((*name).to_owned()).or_default().extend(attributes);
@@ -151,10 +151,10 @@ impl Module {
     fn add_values(&mut self, text: &str, json: bool) -> Result<(), String> {
         if json {
             let root: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
-            // Texts of values files are not templates.
+            // Strings in JSON values files are not templates.
             self.values.extend(fields(&root).map(|(name, value)| (name.clone(), json_literal(value))));
         } else {
-            self.values.extend(attributes(&parse(text, &mut self.effort)?.body));
+            self.values.extend(attributes(&parse(text, &mut self.budget)?.body));
         }
         Ok(())
     }
@@ -165,8 +165,8 @@ fn decoded(bytes: &[u8]) -> Result<&str, String> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-fn parse<'t>(text: &'t str, effort: &mut Effort) -> Result<Parsed<'t>, String> {
-    syntax::parse(text, effort).map_err(|error| error.to_string())
+fn parse<'t>(text: &'t str, budget: &mut ParseBudget) -> Result<Parsed<'t>, String> {
+    syntax::parse(text, budget).map_err(|error| error.to_string())
 }
 
 fn attributes(body: &Body) -> Attributes {
@@ -176,18 +176,18 @@ fn attributes(body: &Body) -> Attributes {
 fn nested(block: &Block) -> Option<Nested> {
     if block.ident.as_str() != "dynamic" {
         let attributes = attributes(&block.body);
-        let kind = block.ident.as_str().to_owned();
-        return Some(Nested { iterator: String::new(), each: None, kind, attributes });
+        let block_type = block.ident.as_str().to_owned();
+        return Some(Nested { iterator: String::new(), each: None, block_type, attributes });
     }
-    let kind = block.labels.first()?.as_str().to_owned();
+    let block_type = block.labels.first()?.as_str().to_owned();
     let outer = attributes(&block.body);
     let iterator = match outer.get("iterator") {
         Some(Expression::Variable(name)) => name.as_str().to_owned(),
-        _ => kind.clone(),
+        _ => block_type.clone(),
     };
     let content = block.body.blocks().find(|inner| inner.ident.as_str() == "content")?;
     Some(Nested {
-        kind,
+        block_type,
         each: outer.get("for_each").cloned(),
         iterator,
         attributes: attributes(&content.body),
@@ -198,7 +198,7 @@ fn line_of(text: &str, block: &Block) -> usize {
     syntax::line_at(text, block.span().map_or(0, |span| span.start))
 }
 
-/// The order in which Terraform reads values files; later ones win.
+/// The order in which Terraform reads values files; later ones take precedence.
 fn strength(name: &str) -> u8 {
     match name {
         "terraform.tfvars" => 0,
@@ -239,7 +239,7 @@ fn walk_json<'j>(
     }
 }
 
-/// A JSON value as an expression: its texts are templates.
+/// A JSON value as an expression; its strings are templates.
 fn json_expression(value: &Json) -> Expression {
     match value {
         Json::String(text) => match text.parse::<Template>() {

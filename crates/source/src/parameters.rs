@@ -1,33 +1,33 @@
-//! The parameters that a template has when certain values are given. Whether there is one, its default and its options may
-//! depend on the values of others, so the import, which knows none, has not the last word.
+//! The parameters of a template for given values. The existence of a parameter, its default and its options may depend on
+//! the values of others, which the import does not know.
 
 use std::collections::BTreeMap;
 
 use coder_domain::parameter::Definition;
 use hcl_edit::expr::Expression;
 
-use crate::Inputs;
-use crate::budget::{Result, Stop, failed, unavailable};
+use crate::budget::{EvalError, Result, failed, unavailable};
 use crate::eval::{Binding, Evaluator, Scope};
+use crate::inputs::Inputs;
 use crate::module::{Attributes, Module, Nested};
 use crate::reference::OWNER;
 use crate::value::Value;
 
-/// What a reference to a parameter has in it.
+/// Part of every reference to a parameter.
 const REFERENCE: &str = "coder_parameter";
-/// Where an expression may get a parameter's value from without naming it.
+/// Part of every reference that may depend on a parameter indirectly.
 const INDIRECT: &str = "local.";
 
 /// A parameter of the root module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is like; none when something of it is known only when Terraform runs.
+    /// The definition; none when only Terraform can know a part of it.
     pub definition: Option<Definition>,
 }
 
-/// Whether anything that is evaluated before Terraform runs has a word in it.
+/// Whether any expression that is evaluated before Terraform runs contains a word.
 pub(crate) fn mention(module: &Module, word: &str) -> bool {
     let tags = module.tags.values().flat_map(|block| block.attributes.values());
     let mut own = module.locals.values().chain(tags).map(ToString::to_string);
@@ -41,12 +41,12 @@ fn of_parameters(module: &Module) -> impl Iterator<Item = String> {
     own.chain(nested).map(ToString::to_string)
 }
 
-/// Whether any parameter may depend on another one or on the workspace's owner. Rather too often than too seldom.
+/// Whether any parameter may depend on another one or on the workspace's owner. The answer may be a false positive.
 pub(crate) fn depend(module: &Module) -> bool {
     follow_values(module, || of_parameters(module)) || modules_depend(module)
 }
 
-/// The same of calls of modules, in which there may be parameters.
+/// The same for module calls, because modules may contain parameters.
 pub(crate) fn modules_depend(module: &Module) -> bool {
     follow_values(module, || module.modules.values().flat_map(BTreeMap::values).map(ToString::to_string))
 }
@@ -58,18 +58,18 @@ fn follow_values<I: Iterator<Item = String>>(module: &Module, texts: impl Fn() -
             && module.locals.values().any(|local| has(&local.to_string())))
 }
 
-/// All parameters of the root module, or none at all when it is not known which there are.
+/// All parameters of the root module; none when only Terraform can know which there are.
 pub(crate) fn evaluate(module: &Module, inputs: &Inputs) -> Option<Vec<Parameter>> {
     let evaluator = Evaluator::new(module, inputs);
     let mut found = Vec::new();
     for (label, attributes) in &module.parameters {
         let nested = module.nested.get(label).map(Vec::as_slice).unwrap_or_default();
         let all = evaluator.instances(attributes, Scope::ROOT, &mut |_, scope| {
-            let one = One { evaluator: &evaluator, attributes, nested, scope };
+            let one = Instance { evaluator: &evaluator, attributes, nested, scope };
             let name = one.text("name")?.unwrap_or_default();
-            let definition = one.definition(&name).map(Some).or_else(|stop| match stop {
-                Stop::Exhausted => Err(stop),
-                Stop::Unknown(_) | Stop::Failed(_) | Stop::Unavailable(_) => Ok(None),
+            let definition = one.definition(&name).map(Some).or_else(|error| match error {
+                EvalError::Exhausted => Err(error),
+                EvalError::Unknown(_) | EvalError::Failed(_) | EvalError::Unavailable(_) => Ok(None),
             })?;
             found.push(Parameter { name, definition });
             Ok(())
@@ -79,18 +79,18 @@ pub(crate) fn evaluate(module: &Module, inputs: &Inputs) -> Option<Vec<Parameter
     Some(found)
 }
 
-/// One instance of a block.
-struct One<'o, 'm> {
+/// Instance instance of a block.
+struct Instance<'o, 'm> {
     evaluator: &'o Evaluator<'m>,
     attributes: &'o Attributes,
     nested: &'o [Nested],
     scope: Scope<'o>,
 }
 
-impl One<'_, '_> {
+impl Instance<'_, '_> {
     fn value(&self, of: &Attributes, name: &str, scope: Scope<'_>) -> Result<Value> {
         match of.get(name).map(|expression| self.evaluator.evaluate(expression, scope)).transpose()? {
-            Some(Value::Unknown(why)) => Err(Stop::Unknown(why)),
+            Some(Value::Unknown(why)) => Err(EvalError::Unknown(why)),
             Some(value) => Ok(value),
             None => Ok(Value::NULL),
         }
@@ -151,10 +151,10 @@ impl One<'_, '_> {
     }
 
     /// The nested blocks of one kind, each with the values of `fields`.
-    fn blocks(&self, kind: &str, fields: &[&str]) -> Result<Vec<BTreeMap<String, Value>>> {
+    fn blocks(&self, block_type: &str, fields: &[&str]) -> Result<Vec<BTreeMap<String, Value>>> {
         let mut found = Vec::new();
         // In JSON nested blocks look like attributes.
-        match self.value(self.attributes, kind, self.scope)? {
+        match self.value(self.attributes, block_type, self.scope)? {
             Value::Null(_) => {}
             list @ Value::List(_) => {
                 for item in &list.to_sequence()?.items {
@@ -166,7 +166,7 @@ impl One<'_, '_> {
         if self.attributes.contains_key("dynamic") {
             return unavailable("dynamic blocks in JSON are left to Terraform");
         }
-        for block in self.nested.iter().filter(|block| block.kind == kind) {
+        for block in self.nested.iter().filter(|block| block.block_type == block_type) {
             let mut add = |scope: Scope<'_>| {
                 let mut values = BTreeMap::new();
                 for field in fields {
@@ -198,7 +198,7 @@ impl One<'_, '_> {
     }
 }
 
-/// Whether a default is written. One that turns out to be null leaves the parameter unset; only a literal null means that
+/// Whether a default is written. Instance that turns out to be null leaves the parameter unset; only a literal null means that
 /// there is none.
 const fn is_written(default: &Expression) -> bool {
     !matches!(default, Expression::Null(_))

@@ -1,4 +1,4 @@
-//! What references stand for: variables, locals and parameters. Each is evaluated once, when first needed.
+//! Resolves references to variables, locals and parameters. Each is evaluated once, when it is needed first.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,19 +7,19 @@ use coder_domain::Timestamp;
 use hcl_edit::expr::{Expression, TraversalOperator};
 
 use crate::archive::Contents;
-use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::constraint::{Constraint, step_name};
-use crate::eval::{Allowed, Binding, Evaluator, Scope};
-use crate::kind;
+use crate::eval::{AllowedReferences, Binding, Evaluator, Scope};
+use crate::inputs::{Flow, Inputs, Owner};
+use crate::json;
 use crate::module::{Attributes, Module};
 use crate::number::Number;
-use crate::tags::not_in_classic;
+use crate::types::Type;
 use crate::value::Value;
-use crate::{Flow, Inputs, Owner, json};
 
-/// Instances of a block with `count` or `for_each` beyond which nothing is evaluated.
-const MOST_INSTANCES: usize = 1000;
-/// Attributes of a parameter that the sources tell as they are.
+/// Most instances of a block with `count` or `for_each`.
+const MAX_INSTANCES: usize = 1000;
+/// Attributes of a parameter that are evaluated without a conversion.
 const PLAIN: [&str; 9] = [
     "default",
     "display_name",
@@ -32,24 +32,24 @@ const PLAIN: [&str; 9] = [
     "styling",
 ];
 
-/// The data source that tells whose workspace it is.
+/// The data source of the workspace's owner.
 pub(crate) const OWNER: &str = "coder_workspace_owner";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum Symbol {
     Variable,
     Local,
     Parameter,
 }
 
-/// What came of evaluating something; none while that goes on.
+/// The result of an evaluation; none while it runs.
 type Done = Option<Result<Value>>;
 
-/// What the module and the inputs define, and what was evaluated of it so far.
+/// The definitions of the module and the inputs, with the results so far.
 pub(crate) struct References<'m> {
     module: &'m Module,
     inputs: &'m Inputs,
-    done: RefCell<BTreeMap<(Kind, String), Done>>,
+    done: RefCell<BTreeMap<(Symbol, String), Done>>,
 }
 
 impl References<'_> {
@@ -73,7 +73,7 @@ impl<'m> Evaluator<'m> {
         (!self.classic()).then_some(&self.references.module.contents)
     }
 
-    /// The value of a root name and how many of the steps after it are part of the reference.
+    /// The value of a root name, and the number of steps after it that belong to the reference.
     pub(crate) fn lookup(
         &self,
         root: &str,
@@ -83,16 +83,20 @@ impl<'m> Evaluator<'m> {
         let step = |at: usize| steps.get(at).and_then(|step| step_name(step));
         let forbidden =
             || failed(format!("{} cannot be used here: a constant is required", shown(root, steps)));
-        if scope.allowed == Allowed::Nothing {
+        if scope.allowed == AllowedReferences::None {
             return forbidden();
         }
         match (root, step(0), step(1)) {
             ("var", Some(name), _) => Ok((self.variable(name)?, 1)),
             ("local", Some(_), _) if self.classic() => not_in_classic(&shown(root, steps)),
             ("local", Some(name), _) => Ok((self.local(name)?, 1)),
-            ("data", Some("coder_parameter"), Some(_)) if scope.allowed == Allowed::Variables => forbidden(),
+            ("data", Some("coder_parameter"), Some(_)) if scope.allowed == AllowedReferences::Variables => {
+                forbidden()
+            }
             ("data", Some("coder_parameter"), Some(label)) => Ok((self.parameter(label)?, 2)),
-            ("data", Some(OWNER), Some(label)) if scope.allowed == Allowed::All && !self.classic() => {
+            ("data", Some(OWNER), Some(label))
+                if scope.allowed == AllowedReferences::All && !self.classic() =>
+            {
                 match &self.references.inputs.owner {
                     Some(owner) => Ok((owner_object(owner, label), 2)),
                     None => Ok((Value::unknown(format!("it refers to {}", shown(root, steps))), steps.len())),
@@ -109,9 +113,9 @@ impl<'m> Evaluator<'m> {
         }
     }
 
-    /// Evaluates something once. Meeting it again while that goes on is an error.
-    fn once(&self, kind: Kind, name: &str, compute: impl FnOnce() -> Result<Value>) -> Result<Value> {
-        let key = (kind, name.to_owned());
+    /// Evaluates a definition once. A reference to itself is an error.
+    fn once(&self, symbol: Symbol, name: &str, compute: impl FnOnce() -> Result<Value>) -> Result<Value> {
+        let key = (symbol, name.to_owned());
         match self.references.done.borrow().get(&key) {
             Some(Some(result)) => return result.clone(),
             Some(None) => return failed(format!("{name:?} is defined by itself")),
@@ -120,9 +124,9 @@ impl<'m> Evaluator<'m> {
         self.references.done.borrow_mut().insert(key.clone(), None);
         let result = self.budget.deeper(compute);
         let mut done = self.references.done.borrow_mut();
-        // Another path may reach it with more depth left.
+        // Another path may reach it at a lower depth.
         match &result {
-            Err(Stop::Exhausted) => done.remove(&key),
+            Err(EvalError::Exhausted) => done.remove(&key),
             result => done.insert(key, Some(result.clone())),
         };
         result
@@ -132,7 +136,7 @@ impl<'m> Evaluator<'m> {
         let Some(expression) = self.references.module.locals.get(name) else {
             return failed(format!("local.{name} is not defined"));
         };
-        self.once(Kind::Local, name, || self.evaluate(expression, Scope::new(Allowed::All)))
+        self.once(Symbol::Local, name, || self.evaluate(expression, Scope::new(AllowedReferences::All)))
     }
 
     fn variable(&self, name: &str) -> Result<Value> {
@@ -140,16 +144,17 @@ impl<'m> Evaluator<'m> {
         let Some(declared) = module.variables.get(name) else {
             return failed(format!("var.{name} is not declared"));
         };
-        self.once(Kind::Variable, name, || {
-            let constant = |expression: &Expression| self.evaluate(expression, Scope::new(Allowed::Nothing));
-            let kind = declared.get("type");
-            let constraint = kind.map_or_else(Constraint::any, Constraint::parse);
+        self.once(Symbol::Variable, name, || {
+            let constant =
+                |expression: &Expression| self.evaluate(expression, Scope::new(AllowedReferences::None));
+            let ty = declared.get("type");
+            let constraint = ty.map_or_else(Constraint::any, Constraint::parse);
             let value = if let Some(given) = self.references.inputs.variables.get(name) {
                 self.budget.spend(given.len())?;
                 if self.classic() {
                     return Ok(Value::text(given));
                 }
-                if kind.is_none() || constraint.is_literal() {
+                if ty.is_none() || constraint.is_literal() {
                     Value::text(given)
                 } else {
                     let parsed: std::result::Result<Expression, _> = given.trim().parse();
@@ -172,15 +177,15 @@ impl<'m> Evaluator<'m> {
                 let why = format!("it refers to var.{name}, which has neither a value nor a default");
                 return Ok(Value::unknown(why));
             };
-            let value = constraint.convert(&value, &self.budget, &constant).map_err(|stop| match stop {
-                Stop::Failed(why) => Stop::Failed(format!("the value of var.{name}: {why}")),
-                stop => stop,
+            let value = constraint.convert(&value, &self.budget, &constant).map_err(|error| match error {
+                EvalError::Failed(why) => EvalError::Failed(format!("the value of var.{name}: {why}")),
+                error => error,
             })?;
             if self.classic() { self.classic_text(&value) } else { Ok(value) }
         })
     }
 
-    /// In the classic flow each variable is a text: null is the empty one, lists and maps are their JSON (terraform 1.10).
+    /// In the classic flow each variable is a string: null is empty, lists and maps are JSON (terraform 1.10).
     fn classic_text(&self, value: &Value) -> Result<Value> {
         match value {
             Value::Null(_) => Ok(Value::text("")),
@@ -193,8 +198,8 @@ impl<'m> Evaluator<'m> {
         let Some(attributes) = self.references.module.parameters.get(label) else {
             return failed(format!("data.coder_parameter.{label} is not declared"));
         };
-        self.once(Kind::Parameter, label, || {
-            let allowed = if self.classic() { Allowed::Variables } else { Allowed::All };
+        self.once(Symbol::Parameter, label, || {
+            let allowed = if self.classic() { AllowedReferences::Variables } else { AllowedReferences::All };
             let mut list = Vec::new();
             let mut map = BTreeMap::new();
             let mut single = None;
@@ -216,13 +221,13 @@ impl<'m> Evaluator<'m> {
     }
 
     fn parameter_instance(&self, label: &str, attributes: &Attributes, scope: Scope<'_>) -> Result<Value> {
-        // An attribute without a value hurts only who asks for it.
+        // An attribute without a value fails only the expressions that refer to it.
         let soft = |result: Result<Value>| match result {
-            Err(Stop::Exhausted) => Err(Stop::Exhausted),
-            Err(Stop::Failed(why) | Stop::Unavailable(why)) => {
+            Err(EvalError::Exhausted) => Err(EvalError::Exhausted),
+            Err(EvalError::Failed(why) | EvalError::Unavailable(why)) => {
                 Ok(Value::unknown(format!("data.coder_parameter.{label}: {why}")))
             }
-            Err(Stop::Unknown(why)) => Ok(Value::Unknown(why)),
+            Err(EvalError::Unknown(why)) => Ok(Value::Unknown(why)),
             Ok(value) => Ok(value),
         };
         let attribute = |name: &str| match attributes.get(name) {
@@ -257,11 +262,11 @@ impl<'m> Evaluator<'m> {
             let default = text(&object["default"])?;
             object.insert("default".to_owned(), default);
         }
-        let kind = match attribute("type")? {
+        let ty = match attribute("type")? {
             Value::Null(_) => Value::text("string"),
-            kind => kind,
+            ty => ty,
         };
-        object.insert("type".to_owned(), kind);
+        object.insert("type".to_owned(), ty);
         object.insert("name".to_owned(), name);
         object.insert("value".to_owned(), value);
         for unknown in ["id", "option", "validation"] {
@@ -271,8 +276,7 @@ impl<'m> Evaluator<'m> {
         Ok(Value::object(object))
     }
 
-    /// Runs something for each instance of a block, with its key: none without `count` and `for_each`, an index, or a
-    /// text.
+    /// Calls `run` for each instance of a block with its key: none without `count` and `for_each`, an index, or a string.
     pub(crate) fn instances(
         &self,
         attributes: &Attributes,
@@ -291,7 +295,7 @@ impl<'m> Evaluator<'m> {
             let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
                 return failed("count must be a whole number");
             };
-            if count > MOST_INSTANCES {
+            if count > MAX_INSTANCES {
                 return too_many_instances();
             }
             for index in (0i64..).take(count) {
@@ -300,9 +304,7 @@ impl<'m> Evaluator<'m> {
             }
             return Ok(());
         }
-        let Some(each) = attributes.get("for_each") else {
-            return run(None, scope);
-        };
+        let Some(each) = attributes.get("for_each") else { return run(None, scope) };
         let pairs: Vec<(String, Value)> = match &self.evaluate(each, scope)? {
             Value::Map(map) => map.items.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
             other => {
@@ -310,7 +312,7 @@ impl<'m> Evaluator<'m> {
                 other.to_sequence()?.items.iter().map(pair).collect::<Result<_>>()?
             }
         };
-        if pairs.len() > MOST_INSTANCES {
+        if pairs.len() > MAX_INSTANCES {
             return too_many_instances();
         }
         for (key, value) in pairs {
@@ -322,7 +324,7 @@ impl<'m> Evaluator<'m> {
 }
 
 fn too_many_instances() -> Result<()> {
-    unavailable(format!("a block has more than {MOST_INSTANCES} instances"))
+    unavailable(format!("a block has more than {MAX_INSTANCES} instances"))
 }
 
 fn rbac_roles(owner: &Owner) -> Value {
@@ -331,11 +333,11 @@ fn rbac_roles(owner: &Owner) -> Value {
         let texts = [name, organization].map(Value::text);
         Value::object(fields.clone().into_iter().zip(texts).collect())
     };
-    let of = kind::Kind::object(fields.iter().map(|field| (field, kind::Kind::Text)));
+    let of = Type::object(fields.iter().map(|field| (field, Type::Text)));
     Value::list(of, owner.rbac_roles.iter().map(role).collect())
 }
 
-/// The attributes of the workspace's owner; keys and tokens are told only to Terraform.
+/// The attributes of the workspace's owner. Keys and tokens are left out: only Terraform gets them.
 fn owner_object(owner: &Owner, label: &str) -> Value {
     let text = |name: &str, value: &str| (name.to_owned(), Value::text(value));
     let mut object = BTreeMap::from([
@@ -354,7 +356,7 @@ fn owner_object(owner: &Owner, label: &str) -> Value {
     Value::object(object)
 }
 
-/// A reference as its author wrote it, up to the third step.
+/// The source text of a reference, up to the third step.
 fn shown(root: &str, steps: &[&TraversalOperator]) -> String {
     let mut text = root.to_owned();
     for step in steps.iter().take(3).map_while(|step| step_name(step)) {
@@ -362,4 +364,9 @@ fn shown(root: &str, steps: &[&TraversalOperator]) -> String {
         text.push_str(step);
     }
     text
+}
+
+/// Fails for a reference that does not exist in the classic flow.
+fn not_in_classic<T>(what: &str) -> Result<T> {
+    failed(format!("{what} cannot be used here: only variables and parameters (data.coder_parameter) can"))
 }

@@ -1,62 +1,62 @@
-//! Reading configuration as syntax, within bounds on time, and as tolerant of repeated keys as Terraform.
+//! Parses configuration within bounds on time, and accepts repeated keys as Terraform does.
 //!
-//! The parser beneath refuses an object that has a key twice, of which Terraform takes the last, and looks at every
-//! earlier key for each one it reads. So a look at the text comes first, which is linear: it finds how many keys each
-//! object has and which come again. Those are put into parentheses, which mean nothing to whoever evaluates them and
-//! make another key for the parser.
+//! The parser `hcl-edit` refuses an object that has a key twice, of which Terraform uses the last one, and compares each
+//! key with all keys before it. So the text is scanned first, in linear time: the scan counts the keys of each object and
+//! finds the repeated ones. Those are put into parentheses, which do not change their value, but make them another key for
+//! the parser.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use hcl_edit::structure::Body;
 
-/// What the parser may have to do: for each object and body, the square of the number of its keys, summed up.
-const WORK: u64 = 400_000_000;
+/// Most work of the parser: the sum of the squares of the numbers of keys of all objects and bodies.
+const MAX_WORK: u64 = 400_000_000;
 
-/// How often a key may be repeated in one object; each time nests it deeper.
-const MOST_REPEATED: usize = 20;
+/// How often a key may be repeated in one object; each repetition adds a level of parentheses.
+const MAX_REPEATS: usize = 20;
 
-/// Why a text is not read as configuration.
+/// Why a text is no configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct SyntaxError {
     /// The line, counted from one.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 
-/// A file's syntax, and the text that its positions are about.
+/// The syntax of a file, with the text that its positions refer to.
 #[derive(Debug)]
 pub struct Parsed<'t> {
     /// The syntax.
     pub body: Body,
-    /// The text as it was parsed; lines are where they were.
+    /// The parsed text; it has the same lines as the source.
     pub text: Cow<'t, str>,
 }
 
-/// How much work is left for the files of one module.
+/// The remaining work for the files of one module.
 #[derive(Debug)]
-pub struct Effort(u64);
+pub struct ParseBudget(u64);
 
-impl Default for Effort {
+impl Default for ParseBudget {
     fn default() -> Self {
-        Self(WORK)
+        Self(MAX_WORK)
     }
 }
 
 /// Parses a file.
 ///
 /// # Errors
-/// [`SyntaxError`] when it is no configuration, or when reading it would take too long.
-pub fn parse<'t>(text: &'t str, effort: &mut Effort) -> Result<Parsed<'t>, SyntaxError> {
-    let found = look(text.as_bytes());
-    let left = effort.0.checked_sub(found.work);
-    effort.0 = left.ok_or_else(|| SyntaxError {
+/// [`SyntaxError`] when the text is no configuration, or when parsing it would take too long.
+pub fn parse<'t>(text: &'t str, budget: &mut ParseBudget) -> Result<Parsed<'t>, SyntaxError> {
+    let found = scan(text.as_bytes());
+    let left = budget.0.checked_sub(found.work);
+    budget.0 = left.ok_or_else(|| SyntaxError {
         line: found.largest,
         message: "too many keys in one object or block: split it, or split the file".to_owned(),
     })?;
-    let text = distinct(text, &found.again)?;
+    let text = with_distinct_keys(text, &found.repeated)?;
     let body: Body = text.parse().map_err(|error: hcl_edit::parser::Error| SyntaxError {
         line: error.location().line(),
         message: error.message().to_owned(),
@@ -65,19 +65,19 @@ pub fn parse<'t>(text: &'t str, effort: &mut Effort) -> Result<Parsed<'t>, Synta
 }
 
 /// The text with every repeated key in parentheses.
-fn distinct<'t>(text: &'t str, again: &[Again]) -> Result<Cow<'t, str>, SyntaxError> {
-    if again.is_empty() {
+fn with_distinct_keys<'t>(text: &'t str, repeated: &[RepeatedKey]) -> Result<Cow<'t, str>, SyntaxError> {
+    if repeated.is_empty() {
         return Ok(text.into());
     }
-    let mut new = String::with_capacity(text.len() + again.len() * 6);
+    let mut new = String::with_capacity(text.len() + repeated.len() * 6);
     let mut done = 0;
-    for key in again {
+    for key in repeated {
         let Some((before, written)) = text.get(done..key.start).zip(text.get(key.start..key.end)) else {
             return Ok(text.into());
         };
-        if key.times > MOST_REPEATED {
+        if key.times > MAX_REPEATS {
             let line = line_at(text, key.start);
-            let message = format!("the key {written} comes more than {MOST_REPEATED} times in one object");
+            let message = format!("the key {written} comes more than {MAX_REPEATS} times in one object");
             return Err(SyntaxError { line, message });
         }
         let is_word = written.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
@@ -100,31 +100,31 @@ pub(crate) fn line_at(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// A key that its object has already.
-struct Again {
+/// A key that its object had before.
+struct RepeatedKey {
     start: usize,
     end: usize,
-    /// How often it came before.
+    /// How often it occurred before.
     times: usize,
 }
 
 #[derive(Default)]
-struct Found {
-    again: Vec<Again>,
+struct Scan {
+    repeated: Vec<RepeatedKey>,
     work: u64,
     /// The line in which the object or body with the most keys ends.
     largest: usize,
 }
 
-/// Where the look at the text is; nesting is a list, so no text can exhaust the stack.
+/// The position of the scan. Nesting is a list, so no text can exhaust the stack.
 enum Frame<'t> {
-    /// Attributes and blocks; with `value`, behind an equals sign.
+    /// Attributes and blocks; `value` is set after an equals sign.
     Body {
         value: bool,
         keys: u64,
     },
     Object {
-        part: Part,
+        state: KeyState,
         known: HashMap<&'t [u8], usize>,
         keys: u64,
     },
@@ -137,15 +137,15 @@ enum Frame<'t> {
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum KeyState {
     Before,
     Key { start: usize },
     Value,
 }
 
-/// Walks over the text once. What it does not understand is left for the parser to complain about.
-fn look(text: &[u8]) -> Found {
-    let mut found = Found::default();
+/// Scans the text once. Invalid text is left to the parser, which reports it.
+fn scan(text: &[u8]) -> Scan {
+    let mut found = Scan::default();
     let mut line = 1;
     let mut largest = 0;
     let mut stack = vec![Frame::Body { value: false, keys: 0 }];
@@ -180,7 +180,7 @@ fn look(text: &[u8]) -> Found {
                     let length = next.iter().position(|&byte| byte == b'\n').unwrap_or(next.len());
                     if next[..length].trim_ascii() == *mark {
                         stack.pop();
-                        // The newline behind the mark ends what the text was the value of.
+                        // The newline after the mark ends the attribute.
                         at += 1 + length;
                     } else {
                         at += 1;
@@ -200,8 +200,8 @@ fn look(text: &[u8]) -> Found {
                     at += length + 4;
                     continue;
                 }
-                if let Frame::Object { part, .. } = code
-                    && matches!(part, Part::Before)
+                if let Frame::Object { state, .. } = code
+                    && matches!(state, KeyState::Before)
                     && !rest[0].is_ascii_whitespace()
                     && !matches!(rest[0], b',' | b'}')
                 {
@@ -209,7 +209,7 @@ fn look(text: &[u8]) -> Found {
                         *code = Frame::Group;
                         continue;
                     }
-                    *part = Part::Key { start: at };
+                    *state = KeyState::Key { start: at };
                 }
                 match rest {
                     [b'"', ..] => {
@@ -230,7 +230,7 @@ fn look(text: &[u8]) -> Found {
                     [b'{', ..] => {
                         let opens = match code {
                             Frame::Body { value: false, .. } => Frame::Body { value: false, keys: 0 },
-                            _ => Frame::Object { part: Part::Before, known: HashMap::new(), keys: 0 },
+                            _ => Frame::Object { state: KeyState::Before, known: HashMap::new(), keys: 0 },
                         };
                         stack.push(opens);
                         at += 1;
@@ -254,17 +254,17 @@ fn look(text: &[u8]) -> Found {
                                 *value = true;
                                 *keys += 1;
                             }
-                            Frame::Object { part, known, keys } => {
-                                if let Part::Key { start } = *part {
+                            Frame::Object { state, known, keys } => {
+                                if let KeyState::Key { start } = *state {
                                     let key = text[start..at].trim_ascii_end();
                                     let before = known.entry(key).or_default();
                                     if *before > 0 {
                                         let end = start + key.len();
-                                        found.again.push(Again { start, end, times: *before });
+                                        found.repeated.push(RepeatedKey { start, end, times: *before });
                                     }
                                     *before += 1;
                                     *keys += 1;
-                                    *part = Part::Value;
+                                    *state = KeyState::Value;
                                 }
                             }
                             _ => {}
@@ -274,14 +274,14 @@ fn look(text: &[u8]) -> Found {
                     [b'\n', ..] => {
                         match code {
                             Frame::Body { value, .. } => *value = false,
-                            Frame::Object { part, .. } => *part = Part::Before,
+                            Frame::Object { state, .. } => *state = KeyState::Before,
                             _ => {}
                         }
                         at += 1;
                     }
                     [b',', ..] => {
-                        if let Frame::Object { part, .. } = code {
-                            *part = Part::Before;
+                        if let Frame::Object { state, .. } = code {
+                            *state = KeyState::Before;
                         }
                         at += 1;
                     }
@@ -290,7 +290,7 @@ fn look(text: &[u8]) -> Found {
             }
         }
     }
-    // The file's own body, and what was never closed.
+    // The body of the file, and unclosed objects.
     for frame in &stack {
         if let Frame::Body { keys, .. } | Frame::Object { keys, .. } = frame {
             found.work = found.work.saturating_add(keys * keys);
@@ -299,7 +299,7 @@ fn look(text: &[u8]) -> Found {
             }
         }
     }
-    found.again.sort_by_key(|key| key.start);
+    found.repeated.sort_by_key(|key| key.start);
     found
 }
 
@@ -321,8 +321,8 @@ mod tests {
     use super::*;
 
     fn keys(text: &str) -> Vec<(String, usize)> {
-        look(text.as_bytes())
-            .again
+        scan(text.as_bytes())
+            .repeated
             .iter()
             .map(|key| (text[key.start..key.end].to_owned(), key.times))
             .collect()
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn repeated_keys_are_found_wherever_objects_are() {
         let key = |key: &str, times: usize| (key.to_owned(), times);
-        for (text, wanted) in [
+        for (text, expected) in [
             ("a = { x = 1, y = 2, x = 3, x = 4 }", vec![key("x", 1), key("x", 2)]),
             ("a = {\n x = 1\n \"x\" = 2\n x : 3\n}\n", vec![key("x", 1)]),
             ("a = { (var.k) = 1\n (var.k) = 2 }", vec![key("(var.k)", 1)]),
@@ -360,17 +360,17 @@ mod tests {
             ("a = \"{ x = 1, x = 2 } \\\" $${ { x = 1, x = 2 } }\"", vec![]),
             ("}}} = ) ] \" ${ <<", vec![]),
         ] {
-            assert_eq!(keys(text), wanted, "{text}");
+            assert_eq!(keys(text), expected, "{text}");
         }
     }
 
     #[test]
     fn what_is_read_has_every_key_and_the_same_lines() {
         let text = "a = {\n  x = 1\n  x = 2\n  \"y\" = 1\n  \"y\" = 2\n  \"y\" = 3\n}\nb = {\n";
-        let error = parse(text, &mut Effort::default()).unwrap_err();
+        let error = parse(text, &mut ParseBudget::default()).unwrap_err();
         assert!(error.line >= 8, "{error}");
         let text = text.strip_suffix("b = {\n").unwrap();
-        let parsed = parse(text, &mut Effort::default()).unwrap();
+        let parsed = parse(text, &mut ParseBudget::default()).unwrap();
         assert_eq!(
             parsed.text,
             "a = {\n  x = 1\n  (\"x\") = 2\n  \"y\" = 1\n  (\"y\") = 2\n  ((\"y\")) = 3\n}\n"
@@ -378,7 +378,9 @@ mod tests {
         let object = parsed.body.get_attribute("a").unwrap().value.as_object().unwrap();
         assert_eq!(object.len(), 5);
         let same = format!("a = {{\n{}}}\n", "x = 1\n".repeat(30));
-        assert!(parse(&same, &mut Effort::default()).unwrap_err().message.contains("more than 20 times"));
+        assert!(
+            parse(&same, &mut ParseBudget::default()).unwrap_err().message.contains("more than 20 times")
+        );
     }
 
     #[test]
@@ -387,13 +389,13 @@ mod tests {
         for n in 0..20_000 {
             small.push_str(&format!("block \"b{n}\" {{\n  a = {{ x = 1, y = 2 }}\n}}\n"));
         }
-        assert!(look(small.as_bytes()).work < WORK / 100);
+        assert!(scan(small.as_bytes()).work < MAX_WORK / 100);
         let mut large = "a = {\n".to_owned();
         for n in 0..21_000 {
             large.push_str(&format!("k{n} = 1\n"));
         }
         large.push_str("}\n");
-        let error = parse(&large, &mut Effort::default()).unwrap_err();
+        let error = parse(&large, &mut ParseBudget::default()).unwrap_err();
         assert!(error.message.contains("too many keys"), "{error}");
         assert_eq!(error.line, 21_002);
     }

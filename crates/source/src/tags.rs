@@ -1,23 +1,23 @@
-//! Workspace tags: evaluating each key and value, and saying why one has no value (scheduling-and-auth TAG-13 to TAG-15).
+//! Workspace tags: evaluates each key and value, and reports why one has no value (scheduling-and-auth TAG-13 to TAG-15).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hcl_edit::expr::{Expression, ObjectKey};
 
-use crate::budget::{Result, Stop, failed};
-use crate::eval::{Allowed, Evaluator, Scope};
+use crate::budget::{EvalError, Result};
+use crate::eval::{AllowedReferences, Evaluator, Scope};
+use crate::inputs::{Flow, Inputs};
 use crate::module::{Module, TagBlock};
 use crate::value::Value;
-use crate::{Flow, Inputs};
 
 /// Longest source text shown in a message, in characters.
-const SHOWN: usize = 120;
+const MAX_SHOWN: usize = 120;
 
 /// A tag without a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct TagError {
-    /// The tag's key; the source text of the key when that has no value itself; `tags` when it is about all of them.
+    /// The tag's key; the source text of the key when the key has no value; `tags` for an error of the whole block.
     pub tag: String,
     /// File and line of the block.
     pub place: String,
@@ -28,7 +28,7 @@ pub struct TagError {
 /// Why a tag has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Known only when Terraform runs, or when a value is given.
+    /// Only Terraform can know the value, or an input is missing.
     #[error(
         "the tag is unknown before Terraform runs: {0}; give variables a value or a default, or set the tag in the request"
     )]
@@ -36,7 +36,7 @@ pub enum Reason {
     /// Null, a list or an object.
     #[error("a tag must be a non-null string, this one is {0}")]
     NotText(&'static str),
-    /// The same key twice, in one block or in several.
+    /// The same key occurs twice, in one block or in several.
     #[error("the tag is defined more than once")]
     Duplicate,
     /// A NUL byte in key or value (TAG-4).
@@ -45,7 +45,7 @@ pub enum Reason {
     /// The expression is wrong.
     #[error("the expression cannot be evaluated: {0}")]
     Failed(String),
-    /// Something in the expression is done by Terraform only.
+    /// The expression needs something that only Terraform does.
     #[error(
         "the expression cannot be evaluated before Terraform runs: {0}; write it without, or set the tag in the request"
     )]
@@ -56,7 +56,7 @@ pub enum Reason {
     /// `tags` is not a map of tags.
     #[error("\"tags\" must be a map, written as {{ key = value }}, this is {0}")]
     NotMap(&'static str),
-    /// The bounds of an evaluation were met.
+    /// The bounds of an evaluation are exceeded.
     #[error("the expression takes too long to evaluate or is nested too deep: simplify it")]
     Exhausted,
 }
@@ -66,31 +66,32 @@ pub(crate) fn evaluate(
     inputs: &Inputs,
 ) -> std::result::Result<BTreeMap<String, String>, Vec<TagError>> {
     let evaluator = Evaluator::new(module, inputs);
-    let mut found = Found { inputs, tags: BTreeMap::new(), seen: BTreeSet::new(), errors: Vec::new() };
+    let mut found = TagResults { inputs, tags: BTreeMap::new(), seen: BTreeSet::new(), errors: Vec::new() };
     for block in module.tags.values() {
         found.block(&evaluator, block);
     }
     if found.errors.is_empty() { Ok(found.tags) } else { Err(found.errors) }
 }
 
-struct Found<'i> {
+struct TagResults<'i> {
     inputs: &'i Inputs,
     tags: BTreeMap<String, String>,
     seen: BTreeSet<String>,
     errors: Vec<TagError>,
 }
 
-impl Found<'_> {
+impl TagResults<'_> {
     fn block(&mut self, evaluator: &Evaluator<'_>, block: &TagBlock) {
-        let result = evaluator.instances(&block.attributes, Scope::new(Allowed::All), &mut |_, scope| {
-            match block.attributes.get("tags") {
-                Some(expression) => self.all(evaluator, block, expression, scope),
-                None => self.error(block, "tags", Reason::Missing),
-            }
-            Ok(())
-        });
-        if let Err(stop) = result {
-            self.error(block, "tags", stop.into());
+        let result =
+            evaluator.instances(&block.attributes, Scope::new(AllowedReferences::All), &mut |_, scope| {
+                match block.attributes.get("tags") {
+                    Some(expression) => self.all(evaluator, block, expression, scope),
+                    None => self.error(block, "tags", Reason::Missing),
+                }
+                Ok(())
+            });
+        if let Err(error) = result {
+            self.error(block, "tags", error.into());
         }
     }
 
@@ -126,7 +127,7 @@ impl Found<'_> {
             Ok(Value::Null(_)) => {}
             Ok(Value::Unknown(why)) => self.error(block, "tags", Reason::Unknown(why.to_string())),
             Ok(other) => self.error(block, "tags", Reason::NotMap(other.described())),
-            Err(stop) => self.error(block, "tags", stop.into()),
+            Err(error) => self.error(block, "tags", error.into()),
         }
     }
 
@@ -167,7 +168,7 @@ fn key_of(
     plain(&value, evaluator)
 }
 
-/// A tag's text: numbers and bools become strings as Terraform writes them.
+/// A tag's value: numbers and bools become strings as in Terraform.
 fn plain(value: &Value, evaluator: &Evaluator<'_>) -> std::result::Result<String, Reason> {
     match value {
         Value::Unknown(why) => Err(Reason::Unknown(why.to_string())),
@@ -182,22 +183,17 @@ fn plain(value: &Value, evaluator: &Evaluator<'_>) -> std::result::Result<String
 fn source(key: &ObjectKey) -> String {
     match key {
         ObjectKey::Ident(name) => name.as_str().to_owned(),
-        ObjectKey::Expression(expression) => expression.to_string().trim().chars().take(SHOWN).collect(),
+        ObjectKey::Expression(expression) => expression.to_string().trim().chars().take(MAX_SHOWN).collect(),
     }
 }
 
-impl From<Stop> for Reason {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Unknown(why) => Self::Unknown(why.to_string()),
-            Stop::Failed(why) => Self::Failed(why),
-            Stop::Unavailable(why) => Self::Unavailable(why),
-            Stop::Exhausted => Self::Exhausted,
+impl From<EvalError> for Reason {
+    fn from(error: EvalError) -> Self {
+        match error {
+            EvalError::Unknown(why) => Self::Unknown(why.to_string()),
+            EvalError::Failed(why) => Self::Failed(why),
+            EvalError::Unavailable(why) => Self::Unavailable(why),
+            EvalError::Exhausted => Self::Exhausted,
         }
     }
-}
-
-/// A key of the classic flow may not be computed from anything that flow does not know.
-pub(crate) fn not_in_classic<T>(what: &str) -> Result<T> {
-    failed(format!("{what} cannot be used here: only variables and parameters (data.coder_parameter) can"))
 }

@@ -1,4 +1,4 @@
-//! Evaluating templates: texts with interpolations and directives.
+//! Evaluates string templates with interpolations and directives.
 
 use hcl_edit::template::{Directive, Element, Strip, Template};
 
@@ -7,7 +7,7 @@ use crate::eval::{Evaluator, Scope};
 use crate::value::Value;
 
 impl Evaluator<'_> {
-    /// The value of a template. One that is a single interpolation has that expression's value, whatever its type.
+    /// The value of a template. A single interpolation keeps the type of its expression.
     pub(crate) fn template(&self, template: &Template, scope: Scope<'_>) -> Result<Value> {
         if let Some(Element::Interpolation(only)) = template.as_single_element() {
             return self.evaluate(&only.expr, scope);
@@ -17,7 +17,7 @@ impl Evaluator<'_> {
         Ok(Value::text(out))
     }
 
-    /// Appends the text of a template. `trim` tells whether markers around it (`~`) remove space at its ends.
+    /// Appends the text of a template. `trim`: whether the strip markers (`~`) around it remove space at its ends.
     fn render(
         &self,
         template: &Template,

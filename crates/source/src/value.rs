@@ -1,5 +1,5 @@
-//! Values of the configuration language, with what Terraform calls their types: whether a list is a list, a set or a tuple,
-//! and whether a map is a map or an object.
+//! Values of the configuration language. As in Terraform, a sequence is a list, a set or a tuple, and a mapping is a map or
+//! an object.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -7,24 +7,24 @@ use std::rc::Rc;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use crate::budget::{Budget, NODE, Result, Stop, failed};
-use crate::kind::Kind;
+use crate::budget::{Budget, EvalError, NODE, Result, failed};
 use crate::number::Number;
+use crate::types::Type;
 
-/// Values may be nested this deep; deeper ones count as unknown. Everything that walks a value recurses.
-const DEEPEST: u32 = 50;
+/// Deepest nesting of values; deeper ones count as unknown, because all functions on values recurse.
+const MAX_DEPTH: u32 = 50;
 
 /// A value. Clones share their content.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// Null of some kind; a plain `null` is of any.
-    Null(Kind),
+    /// Null of some type; a plain `null` is of any.
+    Null(Type),
     Bool(bool),
     Number(Number),
     Text(Rc<str>),
     List(Rc<Sequence>),
     Map(Rc<Mapping>),
-    /// Known only when Terraform runs, with the reason.
+    /// A value that only Terraform can know, with the reason.
     Unknown(Rc<str>),
 }
 
@@ -32,31 +32,31 @@ pub(crate) enum Value {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     depth: u32,
-    pub(crate) shape: Shape,
+    pub(crate) kind: SequenceKind,
     pub(crate) items: Vec<Value>,
 }
 
-/// What holds for the elements.
+/// The kind of a sequence.
 #[derive(Clone, Debug)]
-pub(crate) enum Shape {
-    /// Each has a kind of its own.
+pub(crate) enum SequenceKind {
+    /// Every element has its own type.
     Tuple,
-    /// All have this kind.
-    List(Kind),
-    /// All have this kind; they are sorted, and each is there once.
-    Set(Kind),
+    /// All elements have this type.
+    List(Type),
+    /// All elements have this type; they are sorted and unique.
+    Set(Type),
 }
 
 /// A map or an object.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     depth: u32,
-    /// The kind of all elements of a map; an object has none.
-    pub(crate) of: Option<Kind>,
+    /// The type of all elements of a map; none for an object.
+    pub(crate) of: Option<Type>,
     pub(crate) items: BTreeMap<String, Value>,
 }
 
-/// The text as Terraform keeps it: composed characters, so that the same text has the same bytes.
+/// The text in Unicode normal form C, as Terraform stores strings.
 pub(crate) fn normalized(text: &str) -> String {
     if text.is_ascii() || is_nfc_quick(text.chars()) == IsNormalized::Yes {
         return text.to_owned();
@@ -66,7 +66,7 @@ pub(crate) fn normalized(text: &str) -> String {
 
 impl Value {
     /// A plain `null`.
-    pub(crate) const NULL: Self = Self::Null(Kind::Any);
+    pub(crate) const NULL: Self = Self::Null(Type::Any);
 
     pub(crate) fn text(text: impl AsRef<str>) -> Self {
         let text = text.as_ref();
@@ -80,14 +80,14 @@ impl Value {
         Self::Unknown(reason.as_ref().into())
     }
 
-    fn sequence(shape: Shape, items: Vec<Self>) -> Self {
+    fn sequence(kind: SequenceKind, items: Vec<Self>) -> Self {
         match deeper(items.iter()) {
-            Some(depth) => Self::List(Rc::new(Sequence { depth, shape, items })),
+            Some(depth) => Self::List(Rc::new(Sequence { depth, kind, items })),
             None => Self::unknown("the value is nested too deep"),
         }
     }
 
-    fn mapping(of: Option<Kind>, items: BTreeMap<String, Self>) -> Self {
+    fn mapping(of: Option<Type>, items: BTreeMap<String, Self>) -> Self {
         match deeper(items.values()) {
             Some(depth) => Self::Map(Rc::new(Mapping { depth, of, items })),
             None => Self::unknown("the value is nested too deep"),
@@ -95,32 +95,32 @@ impl Value {
     }
 
     pub(crate) fn tuple(items: Vec<Self>) -> Self {
-        Self::sequence(Shape::Tuple, items)
+        Self::sequence(SequenceKind::Tuple, items)
     }
 
-    /// A list whose elements all have the kind `of`.
-    pub(crate) fn list(of: Kind, items: Vec<Self>) -> Self {
-        Self::sequence(Shape::List(of), items)
+    /// A list whose elements all have the type `of`.
+    pub(crate) fn list(of: Type, items: Vec<Self>) -> Self {
+        Self::sequence(SequenceKind::List(of), items)
     }
 
-    /// A set: `items` are sorted, and each is taken once.
-    pub(crate) fn set(of: Kind, mut items: Vec<Self>, budget: &Budget) -> Result<Self> {
+    /// A set: `items` are sorted and made unique.
+    pub(crate) fn set(of: Type, mut items: Vec<Self>, budget: &Budget) -> Result<Self> {
         budget.spend(NODE * items.len())?;
         if items.iter().any(|item| matches!(item, Self::List(_) | Self::Map(_))) {
             items = Self::by_keys(items, budget)?;
         } else {
-            let mut stopped = None;
+            let mut failure = None;
             items.sort_by(|a, b| {
-                if stopped.is_some() {
+                if failure.is_some() {
                     return Ordering::Equal;
                 }
-                a.order(b, budget).unwrap_or_else(|stop| {
-                    stopped = Some(stop);
+                a.order(b, budget).unwrap_or_else(|error| {
+                    failure = Some(error);
                     Ordering::Equal
                 })
             });
-            if let Some(stop) = stopped {
-                return Err(stop);
+            if let Some(error) = failure {
+                return Err(error);
             }
         }
         let mut unique: Vec<Self> = Vec::with_capacity(items.len());
@@ -133,21 +133,21 @@ impl Value {
                 unique.push(item);
             }
         }
-        Ok(Self::sequence(Shape::Set(of), unique))
+        Ok(Self::sequence(SequenceKind::Set(of), unique))
     }
 
     pub(crate) fn object(items: BTreeMap<String, Self>) -> Self {
         Self::mapping(None, items)
     }
 
-    /// A map whose elements all have the kind `of`.
-    pub(crate) fn map(of: Kind, items: BTreeMap<String, Self>) -> Self {
+    /// A map whose elements all have the type `of`.
+    pub(crate) fn map(of: Type, items: BTreeMap<String, Self>) -> Self {
         Self::mapping(Some(of), items)
     }
 
     /// A list of texts.
     pub(crate) fn texts<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> Self {
-        Self::list(Kind::Text, items.into_iter().map(Self::text).collect())
+        Self::list(Type::Text, items.into_iter().map(Self::text).collect())
     }
 
     fn depth(&self) -> u32 {
@@ -158,16 +158,16 @@ impl Value {
         }
     }
 
-    /// What this value is, for messages.
+    /// The description of the value in messages.
     pub(crate) fn described(&self) -> &'static str {
         match self {
             Self::Null(_) => "null",
             Self::Bool(_) => "a bool",
             Self::Number(_) => "a number",
             Self::Text(_) => "a string",
-            Self::List(list) => match list.shape {
-                Shape::Set(_) => "a set",
-                Shape::Tuple | Shape::List(_) => "a list",
+            Self::List(list) => match list.kind {
+                SequenceKind::Set(_) => "a set",
+                SequenceKind::Tuple | SequenceKind::List(_) => "a list",
             },
             Self::Map(map) => {
                 if map.of.is_some() {
@@ -184,7 +184,7 @@ impl Value {
         matches!(self, Self::Null(_))
     }
 
-    /// As a string, the way Terraform converts.
+    /// Converts to a string as Terraform does.
     pub(crate) fn to_text(&self, budget: &Budget) -> Result<Rc<str>> {
         match self {
             Self::Text(text) => Ok(text.clone()),
@@ -198,7 +198,7 @@ impl Value {
         }
     }
 
-    /// As a number; a string of digits converts.
+    /// Converts to a number; a string of digits converts, too.
     pub(crate) fn to_number(&self, budget: &Budget) -> Result<Number> {
         match self {
             Self::Number(number) => Ok(number.clone()),
@@ -207,7 +207,7 @@ impl Value {
         }
     }
 
-    /// As a bool; the strings `true` and `false` (and `1` and `0`) convert.
+    /// Converts to a bool; the strings `true`, `false`, `1` and `0` convert, too.
     pub(crate) fn to_bool(&self) -> Result<bool> {
         match self {
             Self::Bool(value) => Ok(*value),
@@ -236,18 +236,21 @@ impl Value {
         }
     }
 
-    pub(crate) fn mismatch<T>(&self, wanted: &str) -> Result<T> {
+    pub(crate) fn mismatch<T>(&self, expected: &str) -> Result<T> {
         match self {
-            Self::Unknown(reason) => Err(Stop::Unknown(reason.clone())),
-            other => failed(format!("{wanted} is required, not {}", other.described())),
+            Self::Unknown(reason) => Err(EvalError::Unknown(reason.clone())),
+            other => failed(format!("{expected} is required, not {}", other.described())),
         }
     }
 
-    /// Whether two values are equal, which only values of one kind are; unknown as soon as a part that matters is.
+    /// Whether two values are equal. Values of different types are not; the result is unknown when a part that decides it is
+    /// unknown.
     pub(crate) fn equals(&self, other: &Self, budget: &Budget) -> Result<bool> {
         budget.spend(NODE)?;
         match (self, other) {
-            (Self::Unknown(reason), _) | (_, Self::Unknown(reason)) => Err(Stop::Unknown(reason.clone())),
+            (Self::Unknown(reason), _) | (_, Self::Unknown(reason)) => {
+                Err(EvalError::Unknown(reason.clone()))
+            }
             (Self::Null(_), Self::Null(_)) => Ok(true),
             (Self::Bool(a), Self::Bool(b)) => Ok(a == b),
             (Self::Number(a), Self::Number(b)) => a.equals(b, budget),
@@ -256,9 +259,10 @@ impl Value {
                 Ok(a == b)
             }
             (Self::List(a), Self::List(b)) => {
-                let same = match (&a.shape, &b.shape) {
-                    (Shape::Tuple, Shape::Tuple) => true,
-                    (Shape::List(a), Shape::List(b)) | (Shape::Set(a), Shape::Set(b)) => a.same(b, budget)?,
+                let same = match (&a.kind, &b.kind) {
+                    (SequenceKind::Tuple, SequenceKind::Tuple) => true,
+                    (SequenceKind::List(a), SequenceKind::List(b))
+                    | (SequenceKind::Set(a), SequenceKind::Set(b)) => a.same(b, budget)?,
                     _ => false,
                 };
                 if !same || a.items.len() != b.items.len() {
@@ -291,7 +295,7 @@ impl Value {
         }
     }
 
-    /// Sorts elements that have no order of their own by what Terraform makes of them to tell them apart; null comes last.
+    /// Sorts elements without a natural order by the keys that Terraform uses for them; null comes last.
     fn by_keys(items: Vec<Self>, budget: &Budget) -> Result<Vec<Self>> {
         let mut keyed = Vec::with_capacity(items.len());
         for item in items {
@@ -308,7 +312,9 @@ impl Value {
     fn order(&self, other: &Self, budget: &Budget) -> Result<Ordering> {
         budget.spend(NODE)?;
         match (self, other) {
-            (Self::Unknown(reason), _) | (_, Self::Unknown(reason)) => Err(Stop::Unknown(reason.clone())),
+            (Self::Unknown(reason), _) | (_, Self::Unknown(reason)) => {
+                Err(EvalError::Unknown(reason.clone()))
+            }
             (Self::Null(_), Self::Null(_)) => Ok(Ordering::Equal),
             (Self::Null(_), _) => Ok(Ordering::Greater),
             (_, Self::Null(_)) => Ok(Ordering::Less),
@@ -322,11 +328,11 @@ impl Value {
         }
     }
 
-    /// Appends what elements of a set are ordered by when they have no order of their own.
+    /// Appends the sort key of an element without a natural order.
     fn write_key(&self, out: &mut String, budget: &Budget) -> Result<()> {
         budget.spend(NODE)?;
         match self {
-            Self::Unknown(reason) => return Err(Stop::Unknown(reason.clone())),
+            Self::Unknown(reason) => return Err(EvalError::Unknown(reason.clone())),
             Self::Null(_) => out.push('~'),
             Self::Bool(value) => out.push(if *value { 'T' } else { 'F' }),
             Self::Number(number) => match number.decimal(false, budget)? {
@@ -341,7 +347,8 @@ impl Value {
                 out.push_str(&format!("{text:?}"));
             }
             Self::List(list) => {
-                let (open, close) = if matches!(list.shape, Shape::Tuple) { ('<', '>') } else { ('[', ']') };
+                let (open, close) =
+                    if matches!(list.kind, SequenceKind::Tuple) { ('<', '>') } else { ('[', ']') };
                 out.push(open);
                 for item in &list.items {
                     item.write_key(out, budget)?;
@@ -369,5 +376,5 @@ impl Value {
 
 fn deeper<'a>(items: impl Iterator<Item = &'a Value>) -> Option<u32> {
     let depth = items.map(Value::depth).max().unwrap_or(0) + 1;
-    (depth <= DEEPEST).then_some(depth)
+    (depth <= MAX_DEPTH).then_some(depth)
 }

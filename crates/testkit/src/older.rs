@@ -104,7 +104,7 @@ async fn accept(listener: TcpListener, script: Arc<Script>) {
     while let Ok((stream, _)) = listener.accept().await {
         let script = Arc::clone(&script);
         tokio::spawn(async move {
-            // What breaks off is the daemon's business; what it did not say is missing in the record.
+            // A connection that ends early is missing in the record.
             let _ = serve(stream, &script).await;
         });
     }

@@ -8,7 +8,7 @@ use coder_requirements::{RECORD_VARIABLE, Requirement, has, read};
 
 const ASKED: &str = "CODER_TEST_ASK_FOR";
 
-/// Skipped itself unless it is asked; run by the tests below in a process of its own.
+/// The tests below run it in a process of its own; otherwise it does nothing.
 #[test]
 fn asks_for() {
     let Ok(name) = std::env::var(ASKED) else { return };
@@ -26,7 +26,7 @@ fn requires() {
     panic!("the tests below hide {}", program.display());
 }
 
-/// Asks for something on a machine that has nothing.
+/// Runs a test that asks for a requirement on a machine that has nothing.
 fn ask(requirement: Requirement, ci: Option<&str>, record: &Path) -> Output {
     run("asks_for", requirement, ci, record)
 }

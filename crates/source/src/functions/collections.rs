@@ -8,9 +8,9 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use super::Param::{Any, Bools, List, Nullable, Number as N, Text, TextLists, Texts};
 use super::{Args, Function, function, size, variadic};
 use crate::budget::{NODE, Result, failed, unavailable};
-use crate::kind::Kind;
 use crate::number::Number;
-use crate::value::{Shape, Value};
+use crate::types::Type;
+use crate::value::{SequenceKind, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("length", &[Any], length),
@@ -38,9 +38,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("anytrue", &[Bools], |args| all(args, false)),
     function("transpose", &[TextLists], transpose),
     function("zipmap", &[Texts, Any], zip_map),
-    function("tolist", &[Nullable], |args| List.kind().convert(&args.values[0], args.budget)),
+    function("tolist", &[Nullable], |args| List.ty().convert(&args.values[0], args.budget)),
     function("tomap", &[Nullable], |args| {
-        Kind::Map(Rc::new(Kind::Any)).convert(&args.values[0], args.budget)
+        Type::Map(Rc::new(Type::Any)).convert(&args.values[0], args.budget)
     }),
 ];
 
@@ -55,12 +55,12 @@ fn length(args: &Args<'_>) -> Result<Value> {
     }
 }
 
-/// The first that is neither null nor an empty text, as what all have in common.
+/// The first argument that is neither null nor an empty string, converted to the common type.
 fn coalesce(args: &Args<'_>) -> Result<Value> {
-    let kinds: Result<Vec<_>> = args.values.iter().map(|value| args.kind(value)).collect();
-    let kind = args.common(&kinds?)?;
+    let types: Result<Vec<_>> = args.values.iter().map(|value| args.type_of(value)).collect();
+    let ty = args.common(&types?)?;
     for value in args.values {
-        let value = kind.convert(value, args.budget)?;
+        let value = ty.convert(value, args.budget)?;
         if !value.is_null() && !matches!(&value, Value::Text(text) if text.is_empty()) {
             return Ok(value);
         }
@@ -71,8 +71,8 @@ fn coalesce(args: &Args<'_>) -> Result<Value> {
 fn coalesce_list(args: &Args<'_>) -> Result<Value> {
     for at in 0..args.values.len() {
         let fits = match args.value(at)? {
-            Value::Null(kind) => matches!(kind, Kind::List(_) | Kind::Tuple(_)),
-            _ => !matches!(args.sequence(at)?.shape, Shape::Set(_)),
+            Value::Null(ty) => matches!(ty, Type::List(_) | Type::Tuple(_)),
+            _ => !matches!(args.sequence(at)?.kind, SequenceKind::Set(_)),
         };
         if !fits {
             return failed("lists are required");
@@ -88,24 +88,24 @@ fn coalesce_list(args: &Args<'_>) -> Result<Value> {
 
 fn compact(args: &Args<'_>) -> Result<Value> {
     let kept = |item: &&Value| !item.is_null() && !matches!(item, Value::Text(text) if text.is_empty());
-    Ok(Value::list(Kind::Text, args.items(0)?.iter().filter(kept).cloned().collect()))
+    Ok(Value::list(Type::Text, args.items(0)?.iter().filter(kept).cloned().collect()))
 }
 
-/// Lists stay a list if their elements have a kind in common; anything else becomes a tuple.
+/// Lists stay a list if their elements have a type in common; anything else becomes a tuple.
 fn concat(args: &Args<'_>) -> Result<Value> {
     if args.values.is_empty() {
         return failed("at least one list is required");
     }
-    let mut kinds = Vec::new();
+    let mut types = Vec::new();
     for at in 0..args.values.len() {
-        match &args.sequence(at)?.shape {
-            Shape::Set(_) => return failed("lists are required, not sets"),
-            Shape::List(of) => kinds.push(of.clone()),
-            Shape::Tuple => {}
+        match &args.sequence(at)?.kind {
+            SequenceKind::Set(_) => return failed("lists are required, not sets"),
+            SequenceKind::List(of) => types.push(of.clone()),
+            SequenceKind::Tuple => {}
         }
     }
-    let common = match kinds.len() == args.values.len() {
-        true => Kind::common(&kinds, args.budget)?,
+    let common = match types.len() == args.values.len() {
+        true => Type::common(&types, args.budget)?,
         false => None,
     };
     let mut all = Vec::new();
@@ -126,11 +126,11 @@ fn concat(args: &Args<'_>) -> Result<Value> {
     })
 }
 
-/// A list with some of the elements of another, or with others of its kind.
-fn alike(shape: &Shape, items: Vec<Value>) -> Value {
-    match shape {
-        Shape::Tuple => Value::tuple(items),
-        Shape::List(of) | Shape::Set(of) => Value::list(of.clone(), items),
+/// A sequence of the same kind with other elements.
+fn alike(kind: &SequenceKind, items: Vec<Value>) -> Value {
+    match kind {
+        SequenceKind::Tuple => Value::tuple(items),
+        SequenceKind::List(of) | SequenceKind::Set(of) => Value::list(of.clone(), items),
     }
 }
 
@@ -142,15 +142,15 @@ fn distinct(args: &Args<'_>) -> Result<Value> {
             unique.push(item.clone());
         }
     }
-    Ok(alike(&list.shape, unique))
+    Ok(alike(&list.kind, unique))
 }
 
 /// An argument that has an order.
 fn ordered<'a>(args: &'a Args<'_>, at: usize) -> Result<&'a crate::value::Sequence> {
     let list = args.sequence(at)?;
-    match list.shape {
-        Shape::Set(_) => failed("a list is required, not a set"),
-        Shape::List(_) | Shape::Tuple => Ok(list),
+    match list.kind {
+        SequenceKind::Set(_) => failed("a list is required, not a set"),
+        SequenceKind::List(_) | SequenceKind::Tuple => Ok(list),
     }
 }
 
@@ -196,14 +196,14 @@ fn chunk_list(args: &Args<'_>) -> Result<Value> {
     let (list, chunk) = (args.sequence(0)?, args.whole(1)?);
     let Ok(chunk) = usize::try_from(chunk) else { return failed("the size must not be negative") };
     let chunk = if chunk == 0 { list.items.len().max(1) } else { chunk };
-    let chunks = list.items.chunks(chunk).map(|chunk| alike(&list.shape, chunk.to_vec())).collect();
-    Ok(Value::list(args.kind(args.value(0)?)?, chunks))
+    let chunks = list.items.chunks(chunk).map(|chunk| alike(&list.kind, chunk.to_vec())).collect();
+    Ok(Value::list(args.type_of(args.value(0)?)?, chunks))
 }
 
 fn keys(args: &Args<'_>) -> Result<Value> {
     let map = args.map(0)?;
     let keys = map.items.keys().map(Value::text).collect();
-    Ok(if map.of.is_some() { Value::list(Kind::Text, keys) } else { Value::tuple(keys) })
+    Ok(if map.of.is_some() { Value::list(Type::Text, keys) } else { Value::tuple(keys) })
 }
 
 fn values(args: &Args<'_>) -> Result<Value> {
@@ -232,52 +232,52 @@ fn lookup(args: &Args<'_>) -> Result<Value> {
     }
 }
 
-/// Elements of the first list whose partners in the second are in the third.
+/// Elements of the first list whose counterparts in the second are in the third.
 fn match_keys(args: &Args<'_>) -> Result<Value> {
-    let (values, keys, wanted) = (args.sequence(0)?, args.sequence(1)?, args.sequence(2)?);
+    let (values, keys, expected) = (args.sequence(0)?, args.sequence(1)?, args.sequence(2)?);
     if values.items.len() != keys.items.len() {
         return failed("the lists of values and of keys have different lengths");
     }
-    let (Shape::List(keys_of), Shape::List(wanted_of)) = (&keys.shape, &wanted.shape) else {
+    let (SequenceKind::List(keys_of), SequenceKind::List(wanted_of)) = (&keys.kind, &expected.kind) else {
         return failed("lists are required");
     };
     let of = args.common(&[keys_of.clone(), wanted_of.clone()])?;
     let convert =
         |items: &[Value]| items.iter().map(|item| of.convert(item, args.budget)).collect::<Result<Vec<_>>>();
-    let (keys, wanted) = (convert(&keys.items)?, convert(&wanted.items)?);
+    let (keys, expected) = (convert(&keys.items)?, convert(&expected.items)?);
     let mut kept = Vec::new();
     for (value, key) in values.items.iter().zip(&keys) {
-        if args.holds(&wanted, key)? {
+        if args.holds(&expected, key)? {
             kept.push(value.clone());
         }
     }
-    Ok(alike(&values.shape, kept))
+    Ok(alike(&values.kind, kept))
 }
 
-/// Maps of one kind stay a map of that kind; anything else becomes an object.
+/// Maps of one type stay a map of that type; anything else becomes an object.
 fn merge(args: &Args<'_>) -> Result<Value> {
     let mut merged = BTreeMap::new();
-    let mut kinds = Vec::new();
+    let mut types = Vec::new();
     for (at, value) in args.values.iter().enumerate() {
-        if let Value::Null(kind) = args.value(at)? {
-            if !matches!(kind, Kind::Any | Kind::Map(_) | Kind::Object(_)) {
+        if let Value::Null(ty) = args.value(at)? {
+            if !matches!(ty, Type::Any | Type::Map(_) | Type::Object(_)) {
                 return failed("maps are required");
             }
-            kinds.push(kind.clone());
+            types.push(ty.clone());
             continue;
         }
         let map = args.map(at)?;
-        kinds.push(match &map.of {
-            Some(_) => args.kind(value)?,
+        types.push(match &map.of {
+            Some(_) => args.type_of(value)?,
             // Objects become an object whatever they hold.
-            None => Kind::Any,
+            None => Type::Any,
         });
         merged.extend(map.items.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
-    if let Some(Kind::Map(of)) = kinds.first() {
+    if let Some(Type::Map(of)) = types.first() {
         let mut all = true;
-        for kind in &kinds {
-            all &= kind.same(&kinds[0], args.budget)?;
+        for ty in &types {
+            all &= ty.same(&types[0], args.budget)?;
         }
         if all {
             return Ok(Value::map((**of).clone(), merged));
@@ -288,14 +288,14 @@ fn merge(args: &Args<'_>) -> Result<Value> {
 
 fn reverse(args: &Args<'_>) -> Result<Value> {
     let list = args.sequence(0)?;
-    Ok(alike(&list.shape, list.items.iter().rev().cloned().collect()))
+    Ok(alike(&list.kind, list.items.iter().rev().cloned().collect()))
 }
 
 fn slice(args: &Args<'_>) -> Result<Value> {
     let list = ordered(args, 0)?;
     match (usize::try_from(args.whole(1)?), usize::try_from(args.whole(2)?)) {
         (Ok(start), Ok(end)) if start <= end && end <= list.items.len() => {
-            Ok(alike(&list.shape, list.items[start..end].to_vec()))
+            Ok(alike(&list.kind, list.items[start..end].to_vec()))
         }
         _ => failed("the bounds are outside of the list"),
     }
@@ -305,7 +305,7 @@ fn sort(args: &Args<'_>) -> Result<Value> {
     let mut texts = args.texts(0)?;
     args.budget.spend(texts.len() * NODE)?;
     texts.sort();
-    Ok(Value::list(Kind::Text, texts.into_iter().map(Value::Text).collect()))
+    Ok(Value::list(Type::Text, texts.into_iter().map(Value::Text).collect()))
 }
 
 fn sum(args: &Args<'_>) -> Result<Value> {
@@ -320,22 +320,22 @@ fn sum(args: &Args<'_>) -> Result<Value> {
 
 fn only(args: &Args<'_>) -> Result<Value> {
     let list = args.sequence(0)?;
-    match (list.items.as_slice(), &list.shape) {
-        ([], Shape::List(of) | Shape::Set(of)) => Ok(Value::Null(of.clone())),
-        ([], Shape::Tuple) => Ok(Value::NULL),
+    match (list.items.as_slice(), &list.kind) {
+        ([], SequenceKind::List(of) | SequenceKind::Set(of)) => Ok(Value::Null(of.clone())),
+        ([], SequenceKind::Tuple) => Ok(Value::NULL),
         ([one], _) => Ok(one.clone()),
         _ => failed("the list has more than one element"),
     }
 }
 
-/// Whether all are true, or any is; null counts as false.
-fn all(args: &Args<'_>, wanted: bool) -> Result<Value> {
+/// Whether all elements are true, or any is; null is false.
+fn all(args: &Args<'_>, expected: bool) -> Result<Value> {
     for item in args.items(0)? {
-        if (!item.is_null() && item.to_bool()?) != wanted {
-            return Ok(Value::Bool(!wanted));
+        if (!item.is_null() && item.to_bool()?) != expected {
+            return Ok(Value::Bool(!expected));
         }
     }
-    Ok(Value::Bool(wanted))
+    Ok(Value::Bool(expected))
 }
 
 fn transpose(args: &Args<'_>) -> Result<Value> {
@@ -346,8 +346,8 @@ fn transpose(args: &Args<'_>) -> Result<Value> {
             out.entry(value.to_text(args.budget)?.to_string()).or_default().push(Value::text(key));
         }
     }
-    let lists = out.into_iter().map(|(key, keys)| (key, Value::list(Kind::Text, keys))).collect();
-    Ok(Value::map(Kind::List(Rc::new(Kind::Text)), lists))
+    let lists = out.into_iter().map(|(key, keys)| (key, Value::list(Type::Text, keys))).collect();
+    Ok(Value::map(Type::List(Rc::new(Type::Text)), lists))
 }
 
 fn zip_map(args: &Args<'_>) -> Result<Value> {
@@ -356,8 +356,8 @@ fn zip_map(args: &Args<'_>) -> Result<Value> {
         return failed("the lists of keys and of values have different lengths");
     }
     let items = keys.iter().map(ToString::to_string).zip(values.items.iter().cloned()).collect();
-    Ok(match &values.shape {
-        Shape::List(of) => Value::map(of.clone(), items),
+    Ok(match &values.kind {
+        SequenceKind::List(of) => Value::map(of.clone(), items),
         _ => Value::object(items),
     })
 }

@@ -10,7 +10,7 @@ use super::Param::{Nullable, Text};
 use super::{Args, Function, function, yaml};
 use crate::budget::{NODE, Result, failed, unavailable};
 use crate::json;
-use crate::kind::Kind;
+use crate::types::Type;
 use crate::value::{Value, normalized};
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -152,16 +152,16 @@ fn csv_field(text: &str) -> Result<(String, &str)> {
     };
     let mut field = String::new();
     loop {
-        let Some((part, behind)) = rest.split_once('"') else {
-            return failed("a quoted field does not end");
-        };
+        let Some((part, behind)) = rest.split_once('"') else { return failed("a quoted field does not end") };
         field.push_str(part);
         match behind.strip_prefix('"') {
             Some(next) => {
                 field.push('"');
                 rest = next;
             }
-            None if behind.is_empty() || behind.starts_with([',', '\n']) => return Ok((field, behind)),
+            None if behind.is_empty() || behind.starts_with([',', '\n']) => {
+                return Ok((field, behind));
+            }
             None => return failed("something follows a quoted field"),
         }
     }
@@ -185,5 +185,5 @@ fn csv_decode(args: &Args<'_>) -> Result<Value> {
         let pairs = names.iter().cloned().zip(row.iter().map(Value::text));
         out.push(Value::object(pairs.collect::<BTreeMap<_, _>>()));
     }
-    Ok(Value::list(Kind::object(names.iter().map(|name| (name, Kind::Text))), out))
+    Ok(Value::list(Type::object(names.iter().map(|name| (name, Type::Text))), out))
 }

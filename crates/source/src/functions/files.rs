@@ -8,7 +8,7 @@ use super::Param::{Any, Text};
 use super::{Args, Function, function};
 use crate::archive::Contents;
 use crate::budget::{NODE, Result, failed, unavailable};
-use crate::kind::Kind;
+use crate::types::Type;
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -110,10 +110,10 @@ fn set(args: &Args<'_>) -> Result<Value> {
             found.push(Value::text(below));
         }
     }
-    Value::set(Kind::Text, found, args.budget)
+    Value::set(Type::Text, found, args.budget)
 }
 
-/// `**` stands for any number of folders.
+/// `**` matches any number of folders.
 fn fits_path(pattern: &[&str], path: &[&str]) -> bool {
     fits(
         pattern,
@@ -130,8 +130,8 @@ fn fits_path(pattern: &[&str], path: &[&str]) -> bool {
     )
 }
 
-/// Matches with wildcards that stand for any number of elements. Looks back only to the last one, which is enough, so
-/// that no pattern takes for ever.
+/// Matches with wildcards for any number of elements. It backtracks only to the last wildcard, which is sufficient, so that
+/// the time is bounded.
 fn fits<T>(pattern: &[T], text: &[T], is_wild: impl Fn(&T) -> bool, is_one: impl Fn(&T, &T) -> bool) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut wild = None;

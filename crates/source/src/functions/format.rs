@@ -5,14 +5,14 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::Param::{Nullable, Text};
 use super::{Args, Function, variadic};
-use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::json;
-use crate::kind::Kind;
 use crate::number::Number;
+use crate::types::Type;
 use crate::value::Value;
 
 /// Widest field, and most digits.
-const WIDEST: usize = 10_000;
+const MAX_WIDTH: usize = 10_000;
 
 pub(super) const FUNCTIONS: &[Function] =
     &[variadic("format", &[Text], Nullable, format), variadic("formatlist", &[Text], Nullable, format_list)];
@@ -22,10 +22,10 @@ fn format(args: &Args<'_>) -> Result<Value> {
     args.made(apply(args, &args.text(0)?, &args.values[1..])?)
 }
 
-/// What is made of a plain `null` Terraform does not know either.
+/// Fails for a plain `null`: its result is unknown in Terraform, too.
 fn known(args: &Args<'_>) -> Result<()> {
-    match args.values.iter().any(|value| matches!(value, Value::Null(Kind::Any))) {
-        true => Err(Stop::Unknown("null has no type".into())),
+    match args.values.iter().any(|value| matches!(value, Value::Null(Type::Any))) {
+        true => Err(EvalError::Unknown("null has no type".into())),
         false => Ok(()),
     }
 }
@@ -55,7 +55,7 @@ fn format_list(args: &Args<'_>) -> Result<Value> {
             .collect();
         out.push(args.made(apply(args, &pattern, &row)?)?);
     }
-    Ok(Value::list(Kind::Text, out))
+    Ok(Value::list(Type::Text, out))
 }
 
 /// What stands between `%` and the letter.
@@ -76,8 +76,8 @@ struct Pattern<'p> {
 }
 
 impl Pattern<'_> {
-    fn take(&mut self, wanted: char) -> bool {
-        let rest = self.rest.strip_prefix(wanted);
+    fn take(&mut self, expected: char) -> bool {
+        let rest = self.rest.strip_prefix(expected);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
     }
@@ -90,8 +90,8 @@ impl Pattern<'_> {
             return Ok(None);
         }
         match digits.parse() {
-            Ok(value) if value <= WIDEST => Ok(Some(value)),
-            _ => unavailable(format!("a field that is wider than {WIDEST} is not written here")),
+            Ok(value) if value <= MAX_WIDTH => Ok(Some(value)),
+            _ => unavailable(format!("a field that is wider than {MAX_WIDTH} is not written here")),
         }
     }
 
@@ -181,7 +181,7 @@ impl Verb {
         })
     }
 
-    /// At most as many characters as the precision says; none is no bound.
+    /// Truncates to the precision; none means no bound.
     fn cut(&self, text: &str) -> String {
         match self.precision {
             Some(precision @ 1..) => text.graphemes(true).take(precision).collect(),
@@ -195,7 +195,7 @@ impl Verb {
         if self.minus { format!("{text}{padding}") } else { format!("{padding}{text}") }
     }
 
-    /// The sign of a number that may be asked to show a plus or a space.
+    /// The sign of a number; flags add a plus or a space.
     const fn sign(&self, negative: bool) -> &'static str {
         match (negative, self.plus, self.space) {
             (true, ..) => "-",

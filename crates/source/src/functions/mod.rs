@@ -1,7 +1,7 @@
-//! The functions of Terraform, by name. `try` and `can` are in [`crate::eval`], since they look at errors of their
+//! The functions of Terraform, by name. `try` and `can` are in [`crate::eval`], because they handle errors of their
 //! arguments.
 //!
-//! Each function says what it takes; arguments are counted, converted and refused for being null in one place, [`call`].
+//! Each function declares its parameters; [`call`] alone counts and converts arguments and refuses null.
 
 mod collections;
 mod encoding;
@@ -18,13 +18,13 @@ mod yaml;
 
 use std::rc::Rc;
 
-use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::eval::Evaluator;
-use crate::kind::Kind;
 use crate::number::Number;
+use crate::types::Type;
 use crate::value::{Mapping, Sequence, Value};
 
-/// What a function takes in one place.
+/// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Param {
     /// Anything but null.
@@ -46,22 +46,23 @@ enum Param {
 }
 
 impl Param {
-    fn kind(self) -> Kind {
-        let list = |of: Kind| Kind::List(Rc::new(of));
+    fn ty(self) -> Type {
+        let list = |of: Type| Type::List(Rc::new(of));
         match self {
-            Self::Any | Self::Nullable => Kind::Any,
-            Self::Text => Kind::Text,
-            Self::Number => Kind::Number,
-            Self::List => list(Kind::Any),
-            Self::Set => Kind::Set(Rc::new(Kind::Any)),
-            Self::Texts => list(Kind::Text),
-            Self::Bools => list(Kind::Bool),
-            Self::TextLists => Kind::Map(Rc::new(list(Kind::Text))),
+            Self::Any | Self::Nullable => Type::Any,
+            Self::Text => Type::Text,
+            Self::Number => Type::Number,
+            Self::List => list(Type::Any),
+            Self::Set => Type::Set(Rc::new(Type::Any)),
+            Self::Texts => list(Type::Text),
+            Self::Bools => list(Type::Bool),
+            Self::TextLists => Type::Map(Rc::new(list(Type::Text))),
         }
     }
 }
 
-/// A function: its name, what it takes, what any further arguments are, and what it does. None of them has effects.
+/// A function: its name, its parameters, the type of further arguments, and its implementation. No function has side
+/// effects.
 struct Function {
     name: &'static str,
     params: &'static [Param],
@@ -100,7 +101,7 @@ const FUNCTIONS: [&[Function]; 12] = [
     time::FUNCTIONS,
     files::FUNCTIONS,
     &[
-        // What is secret does not matter before Terraform runs: tags are no secret.
+        // Sensitivity has no meaning before Terraform runs: tags are not secret.
         function("sensitive", &[Param::Nullable], |args| Ok(args.values[0].clone())),
         function("nonsensitive", &[Param::Nullable], |args| Ok(args.values[0].clone())),
         function("ephemeralasnull", &[Param::Nullable], |args| Ok(args.values[0].clone())),
@@ -113,7 +114,7 @@ pub(crate) fn call(name: &str, mut values: Vec<Value>, evaluator: &Evaluator<'_>
     budget.spend(NODE * (1 + values.len()))?;
     let Some(function) = FUNCTIONS.into_iter().flatten().find(|function| function.name == name) else {
         if matches!(name, "list" | "map") {
-            return failed("this function is no more: write [...] or { ... }");
+            return failed("this function was removed from Terraform: write [...] or { ... }");
         }
         return unavailable(match name {
             "abspath" | "pathexpand" => "this function is not available here: where a job runs is not known",
@@ -128,14 +129,14 @@ pub(crate) fn call(name: &str, mut values: Vec<Value>, evaluator: &Evaluator<'_>
     };
     let (least, more) = (function.params.len(), function.rest.is_some());
     if values.len() < least || (values.len() > least && !more) {
-        let wanted = if more { format!("{least} or more") } else { least.to_string() };
-        return failed(format!("{wanted} arguments are required, not {}", values.len()));
+        let expected = if more { format!("{least} or more") } else { least.to_string() };
+        return failed(format!("{expected} arguments are required, not {}", values.len()));
     }
     let params = function.params.iter().copied().chain(std::iter::repeat(function.rest).flatten());
     for (at, (value, param)) in values.iter_mut().zip(params).enumerate() {
-        let converted = param.kind().convert(value, budget).map_err(|stop| match stop {
-            Stop::Failed(why) => Stop::Failed(format!("argument {}: {why}", at + 1)),
-            stop => stop,
+        let converted = param.ty().convert(value, budget).map_err(|error| match error {
+            EvalError::Failed(why) => EvalError::Failed(format!("argument {}: {why}", at + 1)),
+            error => error,
         })?;
         if converted.is_null() && param != Param::Nullable {
             return failed(format!("argument {} must not be null", at + 1));
@@ -145,7 +146,7 @@ pub(crate) fn call(name: &str, mut values: Vec<Value>, evaluator: &Evaluator<'_>
     (function.run)(&Args { values: &values, budget, evaluator })
 }
 
-/// Arguments of a call, as many as the function takes and of the kinds it takes.
+/// The checked arguments of a call.
 struct Args<'a> {
     values: &'a [Value],
     budget: &'a Budget,
@@ -155,13 +156,13 @@ struct Args<'a> {
 impl Args<'_> {
     fn value(&self, at: usize) -> Result<&Value> {
         match self.values.get(at) {
-            Some(Value::Unknown(reason)) => Err(Stop::Unknown(reason.clone())),
+            Some(Value::Unknown(reason)) => Err(EvalError::Unknown(reason.clone())),
             Some(value) => Ok(value),
             None => failed(format!("argument {} is missing", at + 1)),
         }
     }
 
-    /// A text; its length is paid for, since most functions walk over it.
+    /// A string. Its length is spent from the budget, because most functions read it all.
     fn text(&self, at: usize) -> Result<Rc<str>> {
         let text = self.value(at)?.to_text(self.budget)?;
         self.budget.spend(text.len())?;
@@ -190,7 +191,7 @@ impl Args<'_> {
         self.sequence(at).map(|sequence| &*sequence.items)
     }
 
-    /// The texts of a list.
+    /// The strings of a list.
     fn texts(&self, at: usize) -> Result<Vec<Rc<str>>> {
         let text = |item: &Value| {
             let text = item.to_text(self.budget)?;
@@ -207,28 +208,28 @@ impl Args<'_> {
         Ok(map)
     }
 
-    /// The kind that values have in common.
-    fn common(&self, kinds: &[Kind]) -> Result<Kind> {
-        match Kind::common(kinds, self.budget)? {
-            Some(kind) => Ok(kind),
+    /// The type that values have in common.
+    fn common(&self, types: &[Type]) -> Result<Type> {
+        match Type::common(types, self.budget)? {
+            Some(ty) => Ok(ty),
             None => failed("the arguments have no type in common"),
         }
     }
 
-    fn kind(&self, value: &Value) -> Result<Kind> {
-        Kind::of(value, self.budget)
+    fn type_of(&self, value: &Value) -> Result<Type> {
+        Type::of(value, self.budget)
     }
 
-    /// A text as the result, paid for.
+    /// A string as the result, spent from the budget.
     fn made(&self, text: impl AsRef<str>) -> Result<Value> {
         self.budget.spend(text.as_ref().len())?;
         Ok(Value::text(text))
     }
 
-    /// Whether a list holds a value.
-    fn holds(&self, items: &[Value], wanted: &Value) -> Result<bool> {
+    /// Whether a list contains a value.
+    fn holds(&self, items: &[Value], expected: &Value) -> Result<bool> {
         for item in items {
-            if item.equals(wanted, self.budget)? {
+            if item.equals(expected, self.budget)? {
                 return Ok(true);
             }
         }

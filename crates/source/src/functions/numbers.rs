@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use super::Param::{Any, Number as N};
 use super::{Args, Function, function, variadic};
 use crate::budget::{NODE, Result, failed};
-use crate::kind::Kind;
 use crate::number::Number;
+use crate::types::Type;
 use crate::value::Value;
 
 /// The longest list `range` makes.
-const LONGEST_RANGE: usize = 1024;
+const MAX_RANGE_LENGTH: usize = 1024;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("abs", &[N], |args| Ok(Value::Number(args.number(0)?.absolute()))),
@@ -146,14 +146,14 @@ fn scaled(value: f64, twos: i64) -> f64 {
     fraction * 2f64.powi(normal / 2) * 2f64.powi(normal - normal / 2) * 2f64.powi(rest)
 }
 
-fn extreme(args: &Args<'_>, wanted: Ordering) -> Result<Value> {
+fn extreme(args: &Args<'_>, expected: Ordering) -> Result<Value> {
     if args.values.is_empty() {
         return failed("at least one number is required");
     }
     let mut best = args.number(0)?;
     for at in 1..args.values.len() {
         let other = args.number(at)?;
-        if other.compare(&best) == wanted {
+        if other.compare(&best) == expected {
             best = other;
         }
     }
@@ -189,12 +189,12 @@ fn range(args: &Args<'_>) -> Result<Value> {
     let mut items = Vec::new();
     let mut at = start;
     while at.compare(&end) == before {
-        if items.len() == LONGEST_RANGE {
-            return failed(format!("a range has at most {LONGEST_RANGE} elements"));
+        if items.len() == MAX_RANGE_LENGTH {
+            return failed(format!("a range has at most {MAX_RANGE_LENGTH} elements"));
         }
         args.budget.spend(NODE)?;
         items.push(Value::Number(at.clone()));
         at = at.add(&step, args.budget)?;
     }
-    Ok(Value::list(Kind::Number, items))
+    Ok(Value::list(Type::Number, items))
 }

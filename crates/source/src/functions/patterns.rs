@@ -8,13 +8,13 @@ use regex::{Captures, Regex, RegexBuilder};
 use super::Param::Text;
 use super::{Args, Function, function};
 use crate::budget::{NODE, Result, failed, unavailable};
-use crate::kind::Kind;
+use crate::types::Type;
 use crate::value::Value;
 
 /// Largest compiled pattern, in bytes.
-const LARGEST: usize = 1 << 17;
+const MAX_PATTERN_SIZE: usize = 1 << 17;
 /// What compiling a pattern costs: far more than it is long.
-const COMPILING: usize = 1 << 15;
+const COMPILE_COST: usize = 1 << 15;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("regex", &[Text, Text], first),
@@ -23,9 +23,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn compile(pattern: &str, args: &Args<'_>) -> Result<Regex> {
-    args.budget.spend(COMPILING + pattern.len())?;
+    args.budget.spend(COMPILE_COST + pattern.len())?;
     let mut builder = RegexBuilder::new(&translated(pattern)?);
-    match builder.size_limit(LARGEST).dfa_size_limit(LARGEST).nest_limit(50).build() {
+    match builder.size_limit(MAX_PATTERN_SIZE).dfa_size_limit(MAX_PATTERN_SIZE).nest_limit(50).build() {
         Ok(regex) => Ok(regex),
         Err(regex::Error::CompiledTooBig(_)) => unavailable("the pattern is too large to be used here"),
         Err(_) => failed("the pattern is not a valid regular expression"),
@@ -37,10 +37,10 @@ fn compile(pattern: &str, args: &Args<'_>) -> Result<Regex> {
 fn translated(pattern: &str) -> Result<String> {
     let mut out = String::with_capacity(pattern.len() * 2);
     let mut rest = pattern;
-    let mut repeated = Repeated::No;
+    let mut repeated = Repetition::No;
     while let Some(char) = rest.chars().next() {
         let after = &rest[char.len_utf8()..];
-        let before = std::mem::replace(&mut repeated, Repeated::No);
+        let before = std::mem::replace(&mut repeated, Repetition::No);
         rest = match char {
             '\\' => escape(after, false, &mut out)?,
             '[' => class(after, &mut out)?,
@@ -86,15 +86,15 @@ fn translated(pattern: &str) -> Result<String> {
 
 /// Whether what was just read repeats something.
 #[derive(Clone, Copy)]
-enum Repeated {
+enum Repetition {
     No,
     Yes,
     /// As seldom as possible.
     Lazily,
 }
 
-impl Repeated {
-    /// What a further sign of repetition makes of it; nothing is repeated twice.
+impl Repetition {
+    /// The state after a further repetition sign; a repetition cannot be repeated.
     fn and(self, sign: char) -> Result<Self> {
         match (self, sign) {
             (Self::No, _) => Ok(Self::Yes),
@@ -175,7 +175,9 @@ fn escape<'p>(after: &'p str, in_class: bool, out: &mut String) -> Result<&'p st
         'p' | 'P' | 'x' | 'a' | 'f' | 't' | 'n' | 'r' | 'v' => out.extend(['\\', char]),
         '0'..='7' => return unavailable("octal escapes in a pattern are not available here"),
         punctuation if punctuation.is_ascii_punctuation() => out.push_str(&regex::escape(&char.to_string())),
-        _ => return failed(format!("the pattern has the escape \\{char}, which means nothing")),
+        _ => {
+            return failed(format!("the pattern has the escape \\{char}, which means nothing"));
+        }
     }
     if matches!(char, 'p' | 'P' | 'x')
         && let Some((inner, end)) = behind.strip_prefix('{').and_then(|inner| inner.split_once('}'))
@@ -228,26 +230,26 @@ fn every(args: &Args<'_>) -> Result<Value> {
         args.budget.spend(NODE * regex.captures_len())?;
         all.push(result(&regex, &found)?);
     }
-    Ok(Value::list(shape(&regex)?, all))
+    Ok(Value::list(kind(&regex)?, all))
 }
 
-/// The kind of each match.
-fn shape(regex: &Regex) -> Result<Kind> {
+/// The type of each match.
+fn kind(regex: &Regex) -> Result<Type> {
     let groups = regex.captures_len() - 1;
     if groups == 0 {
-        return Ok(Kind::Text);
+        return Ok(Type::Text);
     }
     let names: Vec<_> = regex.capture_names().flatten().map(str::to_owned).collect();
     match names.len() {
-        0 => Ok(Kind::Tuple(Rc::new(vec![Kind::Text; groups]))),
-        named if named == groups => Ok(Kind::object(names.iter().map(|name| (name, Kind::Text)))),
+        0 => Ok(Type::Tuple(Rc::new(vec![Type::Text; groups]))),
+        named if named == groups => Ok(Type::object(names.iter().map(|name| (name, Type::Text)))),
         _ => failed("named and unnamed groups cannot be mixed"),
     }
 }
 
 /// The whole match, a list of the groups, or a map of the named groups.
 fn result(regex: &Regex, found: &Captures<'_>) -> Result<Value> {
-    let group = |at: usize| found.get(at).map_or(Value::Null(Kind::Text), |text| Value::text(text.as_str()));
+    let group = |at: usize| found.get(at).map_or(Value::Null(Type::Text), |text| Value::text(text.as_str()));
     if regex.captures_len() == 1 {
         return Ok(group(0));
     }

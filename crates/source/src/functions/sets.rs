@@ -5,34 +5,34 @@ use std::rc::Rc;
 use super::Param::{Any, Nullable, Set};
 use super::{Args, Function, function, variadic};
 use crate::budget::{NODE, Result, failed};
-use crate::kind::Kind;
-use crate::value::{Shape, Value};
+use crate::types::Type;
+use crate::value::{SequenceKind, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    function("toset", &[Nullable], |args| Set.kind().convert(&args.values[0], args.budget)),
+    function("toset", &[Nullable], |args| Set.ty().convert(&args.values[0], args.budget)),
     variadic("setunion", &[Set], Set, union),
     variadic("setintersection", &[Set], Set, |args| filtered(args, true)),
     function("setsubtract", &[Set, Set], |args| filtered(args, false)),
     variadic("setproduct", &[], Any, product),
 ];
 
-/// All arguments as sets of one kind.
-fn sets(args: &Args<'_>) -> Result<(Kind, Vec<Value>)> {
-    let mut kinds = Vec::new();
+/// All arguments as sets of one type.
+fn sets(args: &Args<'_>) -> Result<(Type, Vec<Value>)> {
+    let mut types = Vec::new();
     for at in 0..args.values.len() {
         let set = args.sequence(at)?;
-        match &set.shape {
-            Shape::Set(Kind::Any) if set.items.is_empty() => {}
-            Shape::Set(of) | Shape::List(of) => kinds.push(of.clone()),
-            Shape::Tuple => {}
+        match &set.kind {
+            SequenceKind::Set(Type::Any) if set.items.is_empty() => {}
+            SequenceKind::Set(of) | SequenceKind::List(of) => types.push(of.clone()),
+            SequenceKind::Tuple => {}
         }
     }
-    let of = if kinds.is_empty() { Kind::Any } else { args.common(&kinds)? };
-    if matches!(of, Kind::Any) && !kinds.iter().all(|kind| matches!(kind, Kind::Any)) {
+    let of = if types.is_empty() { Type::Any } else { args.common(&types)? };
+    if matches!(of, Type::Any) && !types.iter().all(|ty| matches!(ty, Type::Any)) {
         return failed("the sets have no type in common");
     }
-    let kind = Kind::Set(Rc::new(of.clone()));
-    let sets: Result<_> = args.values.iter().map(|value| kind.convert(value, args.budget)).collect();
+    let ty = Type::Set(Rc::new(of.clone()));
+    let sets: Result<_> = args.values.iter().map(|value| ty.convert(value, args.budget)).collect();
     Ok((of, sets?))
 }
 
@@ -66,32 +66,32 @@ fn product(args: &Args<'_>) -> Result<Value> {
         return failed("at least two sets are required");
     }
     let mut ordered = true;
-    let mut kinds = Vec::new();
+    let mut types = Vec::new();
     let mut rows: Vec<Vec<Value>> = vec![Vec::new()];
     for at in 0..args.values.len() {
         let list = args.sequence(at)?;
-        let of = match &list.shape {
-            Shape::List(of) => of.clone(),
-            Shape::Set(of) => {
+        let of = match &list.kind {
+            SequenceKind::List(of) => of.clone(),
+            SequenceKind::Set(of) => {
                 ordered = false;
                 of.clone()
             }
-            Shape::Tuple if list.items.is_empty() => Kind::Any,
-            Shape::Tuple => {
-                let kinds: Result<Vec<_>> = list.items.iter().map(|item| args.kind(item)).collect();
-                args.common(&kinds?)?
+            SequenceKind::Tuple if list.items.is_empty() => Type::Any,
+            SequenceKind::Tuple => {
+                let types: Result<Vec<_>> = list.items.iter().map(|item| args.type_of(item)).collect();
+                args.common(&types?)?
             }
         };
         let items: Vec<_> =
             list.items.iter().map(|item| of.convert(item, args.budget)).collect::<Result<_>>()?;
-        kinds.push(of);
+        types.push(of);
         args.budget.spend(rows.len().saturating_mul(items.len()).saturating_mul(NODE * (at + 1)))?;
         rows = rows
             .iter()
             .flat_map(|row| items.iter().map(|item| row.iter().chain([item]).cloned().collect()))
             .collect();
     }
-    let of = Kind::Tuple(Rc::new(kinds));
+    let of = Type::Tuple(Rc::new(types));
     let rows = rows.into_iter().map(Value::tuple).collect();
     if ordered { Ok(Value::list(of, rows)) } else { Value::set(of, rows, args.budget) }
 }

@@ -1,4 +1,4 @@
-//! The table of functions against what Terraform itself says about its functions.
+//! Compares the table of functions with the signatures that Terraform reports.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,12 +7,12 @@ use serde_json::{Value as Json, json};
 
 use super::{FUNCTIONS, Param};
 use crate::Inputs;
-use crate::budget::Stop;
+use crate::budget::EvalError;
 use crate::eval::{Evaluator, Scope};
 use crate::module::Module;
 
 /// What is in no table: `try` and `can` are evaluated elsewhere, the others are left to Terraform.
-const ELSEWHERE: [&str; 10] = [
+const NOT_IN_TABLE: [&str; 10] = [
     "try",
     "can",
     "abspath",
@@ -26,7 +26,7 @@ const ELSEWHERE: [&str; 10] = [
 ];
 
 fn written(param: Param) -> (Json, bool) {
-    let kind = match param {
+    let ty = match param {
         Param::Any | Param::Nullable => json!("dynamic"),
         Param::Text => json!("string"),
         Param::Number => json!("number"),
@@ -36,15 +36,12 @@ fn written(param: Param) -> (Json, bool) {
         Param::Bools => json!(["list", "bool"]),
         Param::TextLists => json!(["map", ["list", "string"]]),
     };
-    (kind, param == Param::Nullable)
+    (ty, param == Param::Nullable)
 }
 
 #[test]
 fn functions_take_what_terraform_says_they_take() {
-    if !super::differential::is_installed() {
-        eprintln!("skipped: there is no terraform in the PATH");
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let output = Command::new("terraform").args(["metadata", "functions", "-json"]).output().unwrap();
     let found: Json = serde_json::from_slice(&output.stdout).unwrap();
     let theirs = found["function_signatures"].as_object().unwrap();
@@ -53,7 +50,7 @@ fn functions_take_what_terraform_says_they_take() {
     let read = |param: &Json| (param["type"].clone(), param["is_nullable"].as_bool().unwrap_or(false));
     for (name, signature) in theirs.iter().filter(|(name, _)| !name.contains("::")) {
         let Some(function) = ours.get(name.as_str()) else {
-            assert!(ELSEWHERE.contains(&name.as_str()), "{name} is new");
+            assert!(NOT_IN_TABLE.contains(&name.as_str()), "{name} is new");
             continue;
         };
         let params: Vec<_> = signature["parameters"].as_array().into_iter().flatten().map(read).collect();
@@ -70,13 +67,13 @@ fn functions_take_what_terraform_says_they_take() {
 #[test]
 fn functions_that_are_not_here_are_left_to_terraform() {
     let (module, inputs) = (Module::default(), Inputs::default());
-    for name in ELSEWHERE.into_iter().skip(2).chain(["nosuch", "provider::x::y"]) {
+    for name in NOT_IN_TABLE.into_iter().skip(2).chain(["nosuch", "provider::x::y"]) {
         for text in
             [format!("{name}(\"a\")"), format!("try({name}(\"a\"), \"b\")"), format!("can({name}(\"a\"))")]
         {
             let evaluator = Evaluator::new(&module, &inputs);
             let found = evaluator.evaluate(&text.parse().unwrap(), Scope::ROOT);
-            let Err(Stop::Unavailable(why)) = found else { panic!("{text}: {found:?}") };
+            let Err(EvalError::Unavailable(why)) = found else { panic!("{text}: {found:?}") };
             assert!(why.contains("not available here"), "{text}: {why}");
         }
     }

@@ -5,7 +5,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use super::Param::{Any, Nullable, Number as N, Text, Texts};
 use super::{Args, Function, function, variadic};
 use crate::budget::{Result, failed};
-use crate::kind::Kind;
+use crate::types::Type;
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -36,9 +36,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("templatestring", &[Text, Any], |args| {
         args.evaluator.rendered(&args.text(0)?, &args.map(1)?.items)
     }),
-    function("tostring", &[Nullable], |args| Kind::Text.convert(&args.values[0], args.budget)),
-    function("tonumber", &[Nullable], |args| Kind::Number.convert(&args.values[0], args.budget)),
-    function("tobool", &[Nullable], |args| Kind::Bool.convert(&args.values[0], args.budget)),
+    function("tostring", &[Nullable], |args| Type::Text.convert(&args.values[0], args.budget)),
+    function("tonumber", &[Nullable], |args| Type::Number.convert(&args.values[0], args.budget)),
+    function("tobool", &[Nullable], |args| Type::Bool.convert(&args.values[0], args.budget)),
 ];
 
 /// Letter by letter, whatever stands beside it.
@@ -63,7 +63,7 @@ fn upper(char: char) -> char {
     }
 }
 
-/// The first letter of a word; some have a form of their own for that.
+/// The title case of a letter, which differs from upper case for some.
 fn title_letter(char: char) -> char {
     match char {
         '\u{1c4}'..='\u{1c6}' => '\u{1c5}',

@@ -43,7 +43,7 @@ fn parse(text: &str) -> Result<Timestamp> {
     let Some((seconds, rest)) = text.split_at_checked(19) else { return wrong() };
     let fits = |text: &str, pattern: &str| {
         text.len() == pattern.len()
-            && text.bytes().zip(pattern.bytes()).all(|(byte, wanted)| match wanted {
+            && text.bytes().zip(pattern.bytes()).all(|(byte, expected)| match expected {
                 b'0' => byte.is_ascii_digit(),
                 b'+' => matches!(byte, b'+' | b'-'),
                 other => byte == other,

@@ -1,5 +1,5 @@
-//! YAML texts of values. Reading takes the parser's events: what an alias stands for is shared, so that anchors cannot make a
-//! small text a large value.
+//! YAML encoding and decoding of values. Decoding uses the parser's events: the value of an alias is shared, so that anchors
+//! cannot turn a small text into a large value.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 
-use crate::budget::{Budget, NODE, Result, Stop, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::number::Number;
 use crate::value::Value;
 
 /// Texts nested deeper than this are left to Terraform.
-const DEEPEST: usize = 40;
+const MAX_DEPTH: usize = 40;
 /// Where YAML's own tags are.
 const STANDARD_TAGS: &str = "tag:yaml.org,2002:";
 /// A key whose value's entries become entries beside it.
@@ -31,7 +31,9 @@ pub(super) fn decode(text: &str, budget: &Budget) -> Result<Value> {
                 loop {
                     match reader.next()? {
                         Event::StreamEnd => break,
-                        Event::DocumentStart(_) => return failed("the text holds more than one document"),
+                        Event::DocumentStart(_) => {
+                            return failed("the text holds more than one document");
+                        }
                         _ => {}
                     }
                 }
@@ -53,7 +55,7 @@ struct Reader<'t> {
     depth: usize,
 }
 
-/// What a tag says a scalar is.
+/// The type of a scalar by its tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
     None,
@@ -101,7 +103,9 @@ impl<'t> Reader<'t> {
             }
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(Some(value)) => return Ok(value.clone()),
-                _ => return failed("an alias in the YAML refers to nothing, or to what it is part of"),
+                _ => {
+                    return failed("an alias in the YAML refers to nothing, or to what it is part of");
+                }
             },
             _ => return invalid(),
         };
@@ -111,18 +115,18 @@ impl<'t> Reader<'t> {
         Ok(value)
     }
 
-    /// Refuses a tag other than the one for what it stands at.
-    fn only(&self, tag: Option<(&str, &str)>, wanted: &str) -> Result<()> {
+    /// Refuses a tag of another type.
+    fn only(&self, tag: Option<(&str, &str)>, expected: &str) -> Result<()> {
         match tag {
             None => Ok(()),
-            Some((STANDARD_TAGS, name)) if name == wanted => Ok(()),
+            Some((STANDARD_TAGS, name)) if name == expected => Ok(()),
             Some((_, name)) => failed(format!("the YAML has the tag {name:?}, which means nothing there")),
         }
     }
 
     fn deeper(&mut self, run: impl FnOnce(&mut Self) -> Result<Value>) -> Result<Value> {
-        if self.depth == DEEPEST {
-            return unavailable(format!("YAML nested deeper than {DEEPEST} is not read here"));
+        if self.depth == MAX_DEPTH {
+            return unavailable(format!("YAML nested deeper than {MAX_DEPTH} is not read here"));
         }
         self.depth += 1;
         let value = run(self)?;
@@ -184,7 +188,9 @@ fn scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Result<V
     let wrong = || failed(format!("{text:?} in the YAML is not what its tag says"));
     match tag {
         Tag::Text => return Ok(Value::text(text)),
-        Tag::Binary => return if STANDARD.decode(text).is_ok() { Ok(Value::text(text)) } else { wrong() },
+        Tag::Binary => {
+            return if STANDARD.decode(text).is_ok() { Ok(Value::text(text)) } else { wrong() };
+        }
         _ => {}
     }
     let first = text.chars().next();
@@ -271,8 +277,8 @@ fn number(text: &str, budget: &Budget) -> Result<Option<Value>> {
     let plain = text.replace('_', "");
     match Number::parse(&plain, budget) {
         Ok(number) => return Ok(Some(Value::Number(number))),
-        Err(Stop::Failed(_)) => {}
-        Err(stop) => return Err(stop),
+        Err(EvalError::Failed(_)) => {}
+        Err(error) => return Err(error),
     }
     let (sign, unsigned) = match plain.strip_prefix(['-', '+']) {
         Some(rest) => (&plain[..1], rest),
@@ -344,13 +350,13 @@ pub(super) fn encode(value: &Value, budget: &Budget) -> Result<String> {
     let mut out = String::new();
     write(value, 0, false, &mut out, budget)?;
     if matches!(value, Value::Null(_) | Value::Bool(_) | Value::Number(_)) {
-        // Without quotes the end of the document is said.
+        // A plain scalar needs the end of the document.
         out.push_str("...\n");
     }
     Ok(out)
 }
 
-/// `inline` tells that the line has already begun, with a dash.
+/// `inline`: the line has already begun with a dash.
 fn write(value: &Value, depth: usize, inline: bool, out: &mut String, budget: &Budget) -> Result<()> {
     budget.spend(NODE + depth * 2)?;
     let indent = "  ".repeat(depth);
@@ -424,7 +430,7 @@ fn may_be_block(text: &str) -> bool {
     text.contains('\n') && !text.ends_with(' ') && !space_before_break && text.chars().all(is_printable)
 }
 
-/// A block, whose mark says what its first and last characters are.
+/// A block scalar, whose header depends on its first and last characters.
 fn write_block(text: &str, depth: usize, out: &mut String, budget: &Budget) -> Result<()> {
     let lines = text.matches('\n').count() + 1;
     budget.spend(text.len() + lines * depth * 2)?;

@@ -150,18 +150,18 @@ impl Decimal {
             self.round(i64::try_from(digits.max(1)).unwrap_or(i64::MAX));
         }
         let all = i64::try_from(self.digits.len()).unwrap_or(i64::MAX);
-        let wanted = digits.map_or(all, |digits| i64::try_from(digits.max(1)).unwrap_or(i64::MAX));
-        let mut largest = if wanted > all && all >= self.point { all } else { wanted };
+        let expected = digits.map_or(all, |digits| i64::try_from(digits.max(1)).unwrap_or(i64::MAX));
+        let mut largest = if expected > all && all >= self.point { all } else { expected };
         if shortest {
             largest = 6;
         }
         let exponent = self.point - 1;
         if exponent < -4 || exponent >= largest {
-            let after = usize::try_from(wanted.min(all) - 1).unwrap_or(0);
+            let after = usize::try_from(expected.min(all) - 1).unwrap_or(0);
             return self.scientific(Some(after), letter);
         }
-        let wanted = if wanted > self.point { all } else { wanted };
-        let after = usize::try_from(wanted - self.point).unwrap_or(0);
+        let expected = if expected > self.point { all } else { expected };
+        let after = usize::try_from(expected - self.point).unwrap_or(0);
         self.plain(Some(after))
     }
 }

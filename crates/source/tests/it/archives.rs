@@ -20,7 +20,7 @@ fn tag_16_only_tar_and_zip_are_read() {
         assert_eq!(template.workspace_tags(&Inputs::default()), Ok(map(&[("a", "b")])));
     }
     let wrong = Template::read(b"hello", "text/plain").unwrap_err();
-    assert!(matches!(wrong, ReadError::Kind(kind) if kind == "text/plain"));
+    assert!(matches!(wrong, ReadError::MediaType(kind) if kind == "text/plain"));
     assert!(matches!(Template::read(b"hello", "application/zip"), Err(ReadError::Malformed(_))));
     assert!(matches!(Template::read(&[7; 700], "application/x-tar"), Err(ReadError::Malformed(_))));
 }
@@ -73,8 +73,8 @@ fn a_zip_bomb_is_not_unpacked() {
 fn files_that_are_no_configuration_are_named() {
     let template =
         template(&[("bad.tf", "resource {{{"), ("main.tf", &module("", "a = \"b\"")), ("x.tf.json", "{")]);
-    assert_eq!(template.broken().len(), 2, "{:?}", template.broken());
-    assert!(template.broken()[0].starts_with("bad.tf: line 1"), "{:?}", template.broken());
+    assert_eq!(template.invalid_files().len(), 2, "{:?}", template.invalid_files());
+    assert!(template.invalid_files()[0].starts_with("bad.tf: line 1"), "{:?}", template.invalid_files());
     assert_eq!(template.workspace_tags(&Inputs::default()), Ok(map(&[("a", "b")])));
 }
 
@@ -86,5 +86,21 @@ fn opentofus_own_files_are_read_instead_of_their_twins() {
         ("other.tofu.json", "{"),
     ]);
     assert_eq!(template.workspace_tags(&Inputs::default()), Ok(map(&[("from", "opentofu")])));
-    assert_eq!(template.broken().len(), 1, "{:?}", template.broken());
+    assert_eq!(template.invalid_files().len(), 1, "{:?}", template.invalid_files());
+}
+
+#[test]
+fn zips_are_bounded_in_entries() {
+    let zip = |count: usize| {
+        let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for index in 0..count {
+            zip.start_file(format!("f{index}"), zip::write::SimpleFileOptions::default()).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    };
+    assert!(Template::read(&zip(10_000), "application/zip").is_ok());
+    for count in [10_001, 10_002] {
+        let refused = Template::read(&zip(count), "application/zip");
+        assert!(matches!(refused, Err(ReadError::TooManyEntries(10_000))), "{count}");
+    }
 }

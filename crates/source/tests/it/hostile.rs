@@ -154,7 +154,7 @@ fn an_object_with_very_many_keys_is_refused() {
     let start = Worked::now();
     let template =
         Template::read(&tar(&[("main.tf", &crate::module("", &keys))]), "application/x-tar").unwrap();
-    assert!(template.broken()[0].contains("too many keys"));
+    assert!(template.invalid_files()[0].contains("too many keys"));
     assert!(start.elapsed() < PATIENCE);
 }
 
@@ -213,7 +213,7 @@ const PIECES: [&str; 48] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the source says, an answer comes, soon.
+    /// Every source has a result within the time limit.
     #[test]
     fn any_source_gets_an_answer(pieces in prop::collection::vec(0..PIECES.len(), 0..40)) {
         let expression: String = pieces.into_iter().map(|at| PIECES[at]).collect();

@@ -111,3 +111,43 @@ fn arguments_and_failures() {
     wrong("try(local.map.z)");
     assert!(matches!(value(LOCALS, "try(local.map.z, docker_image.x.id)"), Err(Reason::Unknown(_))));
 }
+
+#[test]
+fn variables_are_converted_to_their_type() {
+    for (constraint, default, expected) in [
+        ("string", "5", r#""5""#),
+        ("number", r#""5""#, "5"),
+        ("bool", r#""true""#, "true"),
+        ("list(number)", r#"["1", "2"]"#, "[1,2]"),
+        ("set(string)", r#"["b", "a", "b"]"#, r#"["a","b"]"#),
+        ("map(string)", "{ a = 1 }", r#"{"a":"1"}"#),
+        ("tuple([string, number])", r#"[1, "2"]"#, r#"["1",2]"#),
+        ("object({ a = string })", "{ a = 1, b = 2 }", r#"{"a":"1"}"#),
+        ("object({ a = optional(string) })", "{}", r#"{"a":null}"#),
+        ("object({ a = optional(string, \"d\") })", "{ a = null }", r#"{"a":"d"}"#),
+        ("object({ a = object({ b = optional(number, 1) }) })", "{ a = {} }", r#"{"a":{"b":1}}"#),
+        ("list(object({ a = optional(number, 3) }))", "[{}, { a = 4 }]", r#"[{"a":3},{"a":4}]"#),
+        ("set(object({ a = optional(number, 3) }))", "[{}, { a = 3 }]", r#"[{"a":3}]"#),
+        ("map(object({ a = optional(number, 3) }))", "{ x = {} }", r#"{"x":{"a":3}}"#),
+        (
+            "tuple([string, object({ a = optional(string, \"d\") }), object({ a = optional(string, \"e\") })])",
+            "[1, {}, {}]",
+            r#"["1",{"a":"d"},{"a":"e"}]"#,
+        ),
+    ] {
+        let lines = format!("variable \"v\" {{\n  type = {constraint}\n  default = {default}\n}}");
+        assert_eq!(value(&lines, "jsonencode(var.v)").as_deref(), Ok(expected), "{constraint}");
+    }
+}
+
+#[test]
+fn elements_of_unknown_values_are_unknown() {
+    for expression in [
+        "length(data.external.x.list[*])",
+        "length(data.external.x.list.*.a)",
+        "data.external.x.list[*].a[0]",
+    ] {
+        let reason = value("", expression).unwrap_err();
+        assert!(matches!(reason, Reason::Unknown(_)), "{expression}: {reason:?}");
+    }
+}

@@ -39,7 +39,7 @@ type Outcome = Result<BTreeMap<String, String>, Vec<TagError>>;
 
 fn tags(lines: &str, tags: &str, inputs: &Inputs) -> Outcome {
     let template = template(&[("main.tf", &module(lines, tags))]);
-    assert_eq!(template.broken(), [] as [String; 0]);
+    assert_eq!(template.invalid_files(), [] as [String; 0]);
     template.workspace_tags(inputs)
 }
 
@@ -47,7 +47,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The text of one expression, or what is wrong with it.
+/// The value of one expression as a string, or its error.
 fn value(lines: &str, expression: &str) -> Result<String, Reason> {
     match tags(lines, &format!("x = {expression}"), &Inputs::default()) {
         Ok(mut tags) => Ok(tags.remove("x").unwrap()),

@@ -130,7 +130,7 @@ fn json_and_override_files_have_options_too() {
 
 #[test]
 fn modules_may_come_with_values() {
-    for (attributes, wanted) in [
+    for (attributes, expected) in [
         ("count = data.coder_parameter.ide.value == \"jetbrains\" ? 1 : 0", true),
         ("for_each = local.ides", true),
         ("agent_id = coder_agent.main.id", false),
@@ -140,8 +140,8 @@ fn modules_may_come_with_values() {
              data \"coder_parameter\" \"ide\" {{ name = \"ide\" }}\nmodule \"m\" {{\nsource = \"./m\"\n{attributes}\n}}\n"
         );
         let found = template(&[("main.tf", main.as_str())]);
-        assert_eq!(found.has_dependent_modules(), wanted, "{attributes}");
-        assert_eq!(found.has_dependent_parameters(), wanted, "{attributes}");
+        assert_eq!(found.has_dependent_modules(), expected, "{attributes}");
+        assert_eq!(found.has_dependent_parameters(), expected, "{attributes}");
     }
     let json = r#"{"module":{"m":{"source":"./m","count":"${data.coder_parameter.a.value}"}}}"#;
     assert!(template(&[("main.tf.json", json)]).has_dependent_modules());
@@ -158,10 +158,10 @@ data "coder_parameter" "root" {
 }
 "#;
     let template = template(&[("main.tf", some)]);
-    assert!(template.has_dependent_parameters() && template.may_ask_for_owner());
+    assert!(template.has_dependent_parameters() && template.may_refer_to_owner());
     let of = |owner: Option<Owner>| template.parameters(&Inputs { owner, ..Inputs::default() });
     assert_eq!(of(None), None, "without an owner nothing is known");
-    assert_eq!(of(Some(Owner::of_import(vec!["Everyone".to_owned()]))), Some(vec![]));
+    assert_eq!(of(Some(Owner::for_import(vec!["Everyone".to_owned()]))), Some(vec![]));
     let admin = Owner {
         email: "a@b.co".to_owned(),
         rbac_roles: vec![("owner".to_owned(), String::new())],

@@ -290,7 +290,7 @@ fn json_sources_count_too() {
         "data": { "coder_workspace_tags": { "t": { "tags": { "a": "${local.l}-1", "${var.r}": true, "n": 1.5 } } } }
     }"#;
     let template = template(&[("main.tf.json", main)]);
-    assert_eq!(template.broken(), [] as [String; 0]);
+    assert_eq!(template.invalid_files(), [] as [String; 0]);
     assert_eq!(
         template.workspace_tags(&Inputs::default()),
         Ok(map(&[("a", "EU-1"), ("eu", "true"), ("n", "1.5")]))
@@ -336,7 +336,7 @@ fn tags_may_read_the_templates_files() {
         ("conf/t.tftpl", "hi ${who}%{ for i in n } ${i}%{ endfor }\n"),
     ];
     let found = template(&files).workspace_tags(&Inputs::default());
-    let wanted = [
+    let expected = [
         ("zone", "eu"),
         ("files", "a.yaml,b/c.yaml"),
         ("hash", "9dd4e461268c8034f5c8564e155c67a6"),
@@ -346,7 +346,7 @@ fn tags_may_read_the_templates_files() {
         ("raw", "eA=="),
         ("open", "x"),
     ];
-    assert_eq!(found, Ok(map(&wanted)));
+    assert_eq!(found, Ok(map(&expected)));
     let of_classic = Inputs { flow: Flow::Classic, ..Inputs::default() };
     assert!(tags("", "a = file(\"main.tf\")", &of_classic).is_err());
     let large = "x".repeat((1 << 20) + 1);
@@ -372,7 +372,7 @@ fn module_of(expression: &str) -> String {
 
 #[test]
 fn an_import_sees_a_default_owner_and_workspace() {
-    let owner = Owner::of_import(vec!["Everyone".to_owned()]);
+    let owner = Owner::for_import(vec!["Everyone".to_owned()]);
     let lines = "a = terraform.workspace\nb = path.module\nc = path.root\n\
                  d = \"${data.coder_workspace_owner.me.name}/${data.coder_workspace_owner.me.full_name}\"\n\
                  e = data.coder_workspace_owner.me.email\n\
@@ -380,7 +380,7 @@ fn an_import_sees_a_default_owner_and_workspace() {
                  g = jsonencode(data.coder_workspace_owner.me.rbac_roles)\n\
                  h = \"<${data.coder_workspace_owner.me.id}${data.coder_workspace_owner.me.login_type}>\"";
     let found = tags("", lines, &Inputs { owner: Some(owner), ..Inputs::default() });
-    let wanted = [
+    let expected = [
         ("a", "default"),
         ("b", "."),
         ("c", "."),
@@ -390,7 +390,7 @@ fn an_import_sees_a_default_owner_and_workspace() {
         ("g", "[]"),
         ("h", "<>"),
     ];
-    assert_eq!(found, Ok(map(&wanted)));
+    assert_eq!(found, Ok(map(&expected)));
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn types_of_variables_convert_and_complete_what_is_given() {
         let lines = format!("variable \"v\" {{\n  type = {kind}\n}}\n");
         tags(&lines, "x = jsonencode(var.v)", &with(&[("v", given)], &[])).map(|tags| tags["x"].clone())
     };
-    for (kind, given, wanted) in [
+    for (kind, given, expected) in [
         ("string", "1.50", "\"1.50\""),
         ("number", "1.50", "1.5"),
         ("bool", "true", "true"),
@@ -426,7 +426,7 @@ fn types_of_variables_convert_and_complete_what_is_given() {
         ),
         ("tuple([object({ a = optional(string, \"t\") })])", "[{}]", "[{\"a\":\"t\"}]"),
     ] {
-        assert_eq!(of(kind, given).as_deref(), Ok(wanted), "{kind}: {given}");
+        assert_eq!(of(kind, given).as_deref(), Ok(expected), "{kind}: {given}");
     }
     for (kind, given) in [
         ("number", "x"),

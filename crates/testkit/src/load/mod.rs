@@ -33,9 +33,9 @@ pub struct Target {
 /// Percentiles of a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Half are faster.
+    /// The median.
     pub p50: Duration,
-    /// All but one in a hundred are faster.
+    /// The 99th percentile.
     pub p99: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Latency {
 type Tags = BTreeMap<String, String>;
 
 impl Target {
-    /// Signs in with a token and uploads the one source archive that everything uses.
+    /// Signs in with a token and uploads the source archive of all jobs.
     ///
     /// # Errors
     /// When the server refuses.
@@ -75,7 +75,7 @@ impl Target {
         Ok(self.client.create_version(self.organization, &request).await?)
     }
 
-    /// Joins daemons, 64 at a time; the tags are asked for by number.
+    /// Joins daemons, 64 at a time; `tags` gives the tags of each by its number.
     async fn daemons(
         &self,
         count: usize,
@@ -129,7 +129,7 @@ async fn joined(joining: &mut Joining) -> Result<Option<FakeDaemon>> {
     next?.context("a daemon cannot join").map(Some)
 }
 
-/// Runs `clients` loops at once until `time` is over, and says how often one of them came round in a second.
+/// Runs `clients` loops at once for `time`, and returns the number of steps a second.
 async fn rate<F>(clients: usize, time: Duration, each: impl Fn(usize) -> F) -> Result<f64>
 where
     F: AsyncStep + Send + 'static,
@@ -154,7 +154,7 @@ where
     Ok(f64::from(total) / begin.elapsed().as_secs_f64())
 }
 
-/// What one client does again and again.
+/// One step of a client's loop.
 trait AsyncStep {
     fn step(&mut self) -> impl Future<Output = Result<()>> + Send;
 }

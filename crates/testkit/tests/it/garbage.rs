@@ -111,7 +111,7 @@ async fn broken_multiplexer_frames_end_the_session() {
     server.stop().await.unwrap();
 }
 
-/// A session whose multiplexer is sound; its streams carry what the test says.
+/// A session with a valid multiplexer; its streams carry the bytes of the test.
 async fn session(server: &TestServer, headers: &HeaderMap) -> Session {
     Session::client(Socket::client(joined(server, headers).await), Config::default())
 }

@@ -97,7 +97,7 @@ async fn joins_that_stall_at_any_byte_are_ended_in_time() {
         let (uri, headers) = (uri.clone(), headers.clone());
         stalled.spawn(async move {
             if let Ok(socket) = handshake::client(io, &uri, &headers).await {
-                // This side never gives up, so that the server has to.
+                // This side never ends the connection, so that the server has to.
                 let never = Duration::from_secs(1 << 20);
                 let config = Config { keepalive_interval: never, open_timeout: never, ..Config::default() };
                 let daemon = FakeDaemon { calls: Client::new(Session::client(socket, config)) };
@@ -124,7 +124,7 @@ async fn joins_that_stall_at_any_byte_are_ended_in_time() {
     }
     goes_on(&server).await;
     stalled.shutdown().await;
-    // What this side still had to say to nobody is given up.
+    // Unsent bytes of this side are discarded.
     for _ in 0..4 {
         pass(&server, STEP).await;
     }

@@ -44,7 +44,7 @@ impl Error {
 
 /// Makes calls to the server over a session. Clones share it.
 ///
-/// Dropping the future of a call cancels the call: its stream ends, the session lives on. Time limits are the caller's.
+/// Dropping the future of a call cancels the call: its stream ends, the session continues. The caller sets time limits.
 #[derive(Debug, Clone)]
 pub struct Client {
     session: Session,
@@ -105,7 +105,7 @@ impl Client {
         Ok((!job.job_id.is_empty()).then_some(job))
     }
 
-    /// Asks whether a build may cost what it costs.
+    /// Checks the cost of a build against the quota.
     ///
     /// # Errors
     /// How the call ended.

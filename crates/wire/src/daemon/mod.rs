@@ -16,7 +16,7 @@ pub mod rpc {
     pub const ACQUIRE_JOB: &str = "/provisionerd.ProvisionerDaemon/AcquireJob";
     /// Waits for a job.
     pub const ACQUIRE_JOB_WITH_CANCEL: &str = "/provisionerd.ProvisionerDaemon/AcquireJobWithCancel";
-    /// Asks whether a build may cost what it costs.
+    /// Checks the cost of a build against the quota.
     pub const COMMIT_QUOTA: &str = "/provisionerd.ProvisionerDaemon/CommitQuota";
     /// Heartbeat, logs, and results of parsing.
     pub const UPDATE_JOB: &str = "/provisionerd.ProvisionerDaemon/UpdateJob";

@@ -53,8 +53,8 @@ impl Default for Limits {
     }
 }
 
-/// Serves a daemon until its session ends, and says why it ended. Handlers are told when that happens, and this
-/// returns after the last of them. Close the session to stop. Dropping the future aborts the handlers.
+/// Serves a daemon until its session ends, and returns the cause. The tokens of running handlers are cancelled then, and
+/// this returns after the last handler. Close the session to stop. Dropping the future aborts the handlers.
 pub async fn serve<S: Service>(session: &Session, service: Arc<S>, limits: Limits) -> mux::Error {
     let services =
         Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };

@@ -10,5 +10,5 @@ pub mod server;
 
 pub use self::error::{Error, Status};
 
-/// Largest message in bytes, checked by whoever receives it and before it is sent.
+/// Largest message in bytes. Both sides check it: the sender before it sends, the receiver while it receives.
 pub const MAX_MESSAGE_SIZE: usize = 4 << 20;

@@ -185,7 +185,7 @@ impl<T: ByteStream> PacketStream<T> {
         poll_fn(|cx| Pin::new(&mut self.io).poll_shutdown(cx)).await.map_err(Error::transport)
     }
 
-    /// Writes, and while it waits watches for the end of the other direction: a peer that is gone grants no credit.
+    /// Writes, and while it waits watches for the end of the other direction: a disconnected peer grants no credit.
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         let (io, input) = (&mut self.io, &mut self.input);
         while !bytes.is_empty() {

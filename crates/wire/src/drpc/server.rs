@@ -118,7 +118,7 @@ impl CallStream {
     /// The next event of the current call. Cancel safe.
     ///
     /// # Errors
-    /// How the call failed; its handler must be told.
+    /// How the call failed; its handler must be cancelled.
     pub async fn recv(&mut self) -> Result<Event, Error> {
         loop {
             if self.next_packet.is_some() {
@@ -230,7 +230,7 @@ impl CallStream {
             self.packets.begin_call(1);
             self.over = false;
         }
-        // The peer may be gone, and nobody else needs the error.
+        // The peer may be disconnected, and only the peer needs the error.
         let _ = self.fail(status).await;
         let _ = self.packets.shutdown().await;
     }

@@ -111,7 +111,7 @@ impl Session {
         Ok(Stream::new(id.await?, Arc::clone(self.shared())))
     }
 
-    /// Waits for the end of the session, and says why it ended.
+    /// Waits for the end of the session, and returns its cause.
     pub async fn closed(&self) -> Error {
         self.wait(|state| state.closed.clone()).await
     }

@@ -53,7 +53,7 @@ impl<T: ByteStream> SessionTask<T> {
         tracing::debug!(%error, "the session ended");
         self.shared.lock().end(error.clone());
         self.shared.changed.notify_waiters();
-        // The peer may be gone or stuck; then the connection is simply dropped.
+        // The peer may be disconnected or stuck; then the connection is dropped.
         let _ = timeout(CLOSE_TIMEOUT, self.close_connection(&error)).await;
         self.shared.lock().shut = true;
         self.shared.changed.notify_waiters();

@@ -14,10 +14,10 @@ use crate::bytes::ByteStream;
 
 /// Longest header of an answer, in bytes.
 const HEADER_LIMIT: usize = 16 << 10;
-/// What is kept of a refusal's body, in bytes; official peers read no more either.
+/// Bytes of a refusal's body that are kept; official peers read no more either.
 const BODY_LIMIT: usize = 1024;
 
-/// Why a dialled server did not become a WebSocket.
+/// Why an upgrade failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server answered with something else than 101.
@@ -28,7 +28,7 @@ pub enum Error {
         /// The beginning of its body.
         body: Vec<u8>,
     },
-    /// The answer is not HTTP/1.1 or not what was asked for.
+    /// The answer is not HTTP/1.1 or not the expected one.
     #[error("the server's answer to the upgrade is wrong: {0}")]
     Answer(&'static str),
     /// The connection failed.
@@ -90,7 +90,7 @@ pub async fn client<T: ByteStream>(mut io: T, uri: &Uri, headers: &HeaderMap) ->
     io.write_all(&request).await?;
     io.flush().await?;
 
-    // Read by the byte, so that what follows the header stays in the connection.
+    // Read byte by byte, so that the bytes after the header stay in the connection.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= HEADER_LIMIT {

@@ -119,8 +119,8 @@ impl<T: ByteStream> Socket<T> {
         }
     }
 
-    /// Closes with a code and a reason, cut to the 123 bytes a close frame has room for; 1011 tells a daemon that the
-    /// server could not serve it.
+    /// Closes with a code and a reason, truncated to the 123 bytes of a close frame. 1011 means that the server cannot
+    /// serve the daemon.
     ///
     /// # Errors
     /// What the connection said.
@@ -159,7 +159,7 @@ impl<T: ByteStream> Socket<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Acts on control frames and on a violation; what it queues is written as far as possible.
+    /// Answers control frames and violations; the answers are written as far as possible.
     fn answer(&mut self, result: Result<(), Error>, cx: &mut Context<'_>) -> io::Result<()> {
         // One answer is enough for any number of pings, and bounds what a peer can make us queue.
         let mut pong = None;
@@ -259,7 +259,7 @@ impl<T: ByteStream> AsyncWrite for Socket<T> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.queue_close(1000, "");
         ready!(self.as_mut().poll_flush(cx))?;
-        // The peer's close frame ends the handshake; what it still sends before is of no use any more.
+        // The peer's close frame ends the handshake; data before it is discarded.
         while self.reading == ReadState::Open {
             let mut space = [std::mem::MaybeUninit::uninit(); 4096];
             let mut rest = ReadBuf::uninit(&mut space);

@@ -251,7 +251,7 @@ async fn an_answer_over_the_limit_becomes_an_error() {
     assert!(matches!(call.recv::<Empty>().await, Err(drpc::Error::Refused(_))));
 }
 
-/// What a caller still says about a call that was answered is of no use, and must not spoil the next call.
+/// Late packets of an answered call are ignored and do not affect the next call.
 #[tokio::test]
 async fn late_packets_of_an_answered_call_do_not_reach_the_next_one() {
     let mut request = Vec::new();

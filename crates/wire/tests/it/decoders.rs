@@ -1,5 +1,5 @@
-//! One function for each decoder of this crate: whatever the bytes, it ends, and what it says holds. `corpus` replays what
-//! fuzzing found with them, and the targets of `fuzz/` call them.
+//! One function for each decoder of this crate: it ends for any bytes, and its results are consistent. `corpus` replays the
+//! findings of fuzzing, and the targets of `fuzz/` call these functions.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -298,7 +298,7 @@ pub(crate) fn session(data: &[u8]) {
                 }
                 2 => serve_stream(Box::new(far), std::sync::Arc::new(EmptyService), Limits::default()).await,
                 3 => {
-                    // A daemon: what it opens is answered by the peer, what the peer opens is read.
+                    // A daemon: the peer answers its streams, and it reads the streams of the peer.
                     let session = mux::Session::client(far, config);
                     let client = coder_wire::daemon::Client::new(session.clone());
                     let call = async { drop(client.update_job(&pd::UpdateJobRequest::default()).await) };
@@ -329,7 +329,7 @@ pub(crate) fn session(data: &[u8]) {
             sent
         };
         let _ = talk.await;
-        // A peer that reads what is said, but says nothing more, is given up in the end.
+        // A peer that reads, but sends nothing more, times out in the end.
         let reading = async { drop(near.read_to_end(&mut answer).await) };
         let both = async { tokio::join!(running, reading) };
         let (ran, ()) = tokio::time::timeout(Duration::from_secs(3600), both).await.expect("everything ends");

@@ -24,7 +24,7 @@ use super::harness::Script;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Answers with what was asked; says one notification.
+/// Answers with the request; sends one notification.
 #[derive(Debug, Default)]
 struct Echo {
     reports: Mutex<Vec<SlotsReport>>,

@@ -187,7 +187,7 @@ async fn goaway_refuses_new_streams() {
     let server = go_server!();
     let session = server.join("/goaway").await;
     let refused = async {
-        // The server says it after the join; streams may be opened until then.
+        // The server sends it after the join; streams may be opened until then.
         loop {
             match session.open().await {
                 Ok(_) => drop(session.ping().await.unwrap()),

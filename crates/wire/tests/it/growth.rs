@@ -1,4 +1,4 @@
-//! What a session costs in memory. Measured in a process of its own, where nothing else runs.
+//! The memory of a session, measured in a process of its own.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn ten_thousand_calls_leave_no_stream_and_less_than_1_mib() {
     });
 }
 
-/// Both ends of a connection are in this process, so the server's share is about half of what is measured.
+/// Both ends of a connection are in this process, so the server's share is about half of the result.
 #[test]
 fn an_idle_daemon_costs_less_than_20_kib() {
     if !alone("an_idle_daemon_costs_less_than_20_kib") {
@@ -88,7 +88,7 @@ fn an_idle_daemon_costs_less_than_20_kib() {
             client.update_job(&UpdateJobRequest::default()).await.unwrap();
             let waiting = tokio::spawn(async move { client.acquire(std::future::pending()).await });
             script.noted("acquire").await;
-            // The stream of the update is gone and that of the acquire is open, on both sides.
+            // The stream of the update is closed and that of the acquire is open, on both sides.
             let quiet = async {
                 while ends.iter().any(|end| end.open_streams() != 1) {
                     tokio::task::yield_now().await;

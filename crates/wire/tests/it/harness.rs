@@ -1,4 +1,4 @@
-//! What the tests run against: a scripted service, our server on a socket, and the Go program.
+//! The peers of the tests: a scripted service, our server on a socket, and the Go program.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) const REFUSED: usize = 5_000_001;
 
 pub(crate) const JOB: &str = "5d0a3a52-7a1c-4c0f-9a83-2f9d8d1e6b10";
 
-/// A service whose acquire delivers after a while, or never; it keeps a diary.
+/// A service whose acquire delivers after a while, or never. It records its calls.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) deliver_after: Option<Duration>,
@@ -41,7 +41,7 @@ impl Script {
         Arc::new(Self { deliver_after, diary: watch::Sender::new(Vec::new()) })
     }
 
-    /// Counts an entry as noted where its run was skipped.
+    /// Records the entry of a skipped run.
     pub(crate) fn skip(&self, entry: &str) {
         self.note(entry);
     }
@@ -249,7 +249,7 @@ async fn upgrade(mut tcp: TcpStream) -> TcpStream {
     tcp
 }
 
-/// The Go program, built once; none when there is no Go, which a run for a landing does not accept.
+/// The Go program, built once; none without Go, and then the test is recorded as skipped.
 pub(crate) fn interop() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {

@@ -1,4 +1,4 @@
-//! What a peer can make a session hold.
+//! Bounds on the memory that a peer can occupy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn a_file_is_refused_by_its_header() {
     let kind = DataUploadType::UploadTypeModuleFiles;
     let refused = client.upload_file(kind, content(REFUSED)).await.unwrap_err();
     assert!(refused.to_string().contains("not now"), "{refused}");
-    // The same connection goes on, and nothing of the refused file was handed over.
+    // The same connection continues, and the service received nothing of the refused file.
     client.upload_file(kind, content(10)).await.unwrap();
     script.noted("uploaded 10").await;
     assert!(!script.has_noted(&format!("uploaded {REFUSED}")));
@@ -69,7 +69,7 @@ async fn large_messages_of_one_connection_take_turns() {
     assert_eq!((budget.used(), unread.used()), (0, 0));
 }
 
-/// Opens streams that nobody reads, each with all the bytes that its credit allows.
+/// Opens streams without a reader, each with all the bytes that its credit allows.
 async fn fill(mut peer: DuplexStream, streams: u32) -> DuplexStream {
     for id in (0..streams).map(|number| 2 * number + 1) {
         let data = Header::new(Kind::Data, Flags::SYN, id, WINDOW).encode();
@@ -94,7 +94,7 @@ async fn unread_bytes_of_all_streams_are_bounded() {
         let _peer = fill(peer, 100).await;
         let unread = session.unread();
         assert!(unread > most / 2 && unread <= most, "{unread}");
-        // What is thrown away makes room for what comes.
+        // Discarded bytes make room for further ones.
         let reading = tokio::spawn({
             let session = session.clone();
             async move {
@@ -143,7 +143,7 @@ async fn a_slow_packet_times_out() {
     frame::encode(&mut bytes, PacketKind::MESSAGE, false, (1, 2), &vec![0; MIB]);
     let start = Instant::now();
     for byte in bytes.chunks(1024) {
-        // Never silent for long, and never done.
+        // Never silent for long, and never complete.
         if start.elapsed() < Duration::from_secs(3600) && near.write_all(byte).await.is_err() {
             break;
         }

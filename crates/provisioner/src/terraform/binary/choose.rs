@@ -6,7 +6,7 @@
 //!    for templates that did not need it.
 //! 3. Releases precede pre-releases; then the newest; then the one listed first.
 
-use coder_source::files::Reader;
+use coder_source::files::Dialect;
 
 use super::program::{Binary, BinaryOrigin, Product};
 use super::required::{TemplateRequirements, VersionRequirement};
@@ -37,7 +37,7 @@ pub(crate) fn choose<'a>(available: &'a [Binary], required: &TemplateRequirement
 }
 
 fn fits(binary: &Binary, required: &TemplateRequirements, only_tofu: bool) -> bool {
-    if required.opentofu_only_file.is_some() && binary.reader() == Reader::Terraform {
+    if required.opentofu_only_file.is_some() && binary.dialect() == Dialect::Terraform {
         return false;
     }
     required
@@ -52,8 +52,8 @@ fn fits(binary: &Binary, required: &TemplateRequirements, only_tofu: bool) -> bo
 fn binds(requirement: &VersionRequirement, binary: &Binary, only_tofu: bool) -> bool {
     match (binary.product, requirement.opentofu_only) {
         (Product::Terraform, opentofu_only) => !opentofu_only,
-        (Product::OpenTofu, true) => binary.reader() == Reader::OpenTofu,
-        (Product::OpenTofu, false) if requirement.replaced && binary.reader() == Reader::OpenTofu => false,
+        (Product::OpenTofu, true) => binary.dialect() == Dialect::OpenTofu,
+        (Product::OpenTofu, false) if requirement.replaced && binary.dialect() == Dialect::OpenTofu => false,
         (Product::OpenTofu, false) => !only_tofu || binary.version.numbers < TOFU_KNOWS_ITSELF,
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use coder_source::files::Reader;
+use coder_source::files::Dialect;
 
 use super::version::Version;
 
@@ -128,9 +128,9 @@ impl Binary {
     }
 
     /// OpenTofu has files of its own (`*.tofu`) since 1.8.0.
-    pub(crate) fn reader(&self) -> Reader {
+    pub(crate) fn dialect(&self) -> Dialect {
         let is_new = self.version.numbers >= (1, 8, 0);
-        if self.product == Product::OpenTofu && is_new { Reader::OpenTofu } else { Reader::Terraform }
+        if self.product == Product::OpenTofu && is_new { Dialect::OpenTofu } else { Dialect::Terraform }
     }
 
     /// Since Terraform 1.7.0 `graph` prints the full graph only when asked for a type.

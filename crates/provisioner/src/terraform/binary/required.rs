@@ -85,7 +85,7 @@ impl TemplateRequirements {
             .iter()
             .map(|(name, kind)| {
                 let has_twin = SourceName::parse(name)
-                    .is_some_and(|source| files.iter().any(|(other, _)| *other == source.twin()));
+                    .is_some_and(|source| files.iter().any(|(other, _)| *other == source.counterpart()));
                 if kind.opentofu_only {
                     self.prefers_opentofu = true;
                     let shown = dir.strip_prefix(&root).unwrap_or(dir).join(name).display().to_string();
@@ -138,7 +138,7 @@ fn files(dir: &Path) -> Vec<(String, SourceKind)> {
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let source = SourceName::parse(&name)?;
-            let SourceName { of_tofu: opentofu_only, is_json, .. } = source;
+            let SourceName { is_tofu: opentofu_only, is_json, .. } = source;
             let kind = SourceKind { opentofu_only, is_json, is_override: source.is_override() };
             Some((name, kind))
         })

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use coder_source::files::{Reader, SourceName};
+use coder_source::files::{Dialect, SourceName};
 use coder_tfprovider::ProviderServer;
 use coder_wire::messages::provisioner as pb;
 use pb::LogLevel;
@@ -163,13 +163,13 @@ impl Steps<'_> {
     /// Parses variables and tags without starting a process.
     pub(crate) async fn parse(&mut self) -> Result<&RootModule, StepError> {
         if self.root.is_none() {
-            let reader = self.binary.as_ref().map_or(Reader::Terraform, Binary::reader);
+            let dialect = self.binary.as_ref().map_or(Dialect::Terraform, Binary::dialect);
             let dir = self.work.template();
             if !self.work.is_plain("") {
                 return Err(StepError::from("the template's directory was moved while it was initialized"));
             }
             self.root =
-                Some(blocking(move || RootModule::read(&dir, reader).map_err(StepError::from)).await?);
+                Some(blocking(move || RootModule::read(&dir, dialect).map_err(StepError::from)).await?);
         }
         self.root.as_ref().ok_or_else(|| StepError::from("the root module was not read"))
     }

@@ -81,7 +81,7 @@ struct PinnedModule {
 impl Steps<'_> {
     /// Places the modules of the job's template, as far as their content is determined.
     pub(super) async fn seed_modules(&self, log: &StageLog) -> Result<(), StepError> {
-        let Some(reader) = self.binary.as_ref().map(|binary| binary.reader()) else { return Ok(()) };
+        let Some(dialect) = self.binary.as_ref().map(|binary| binary.dialect()) else { return Ok(()) };
         let template = self.work.template();
         let read = template.clone();
         let manifest =
@@ -92,7 +92,7 @@ impl Steps<'_> {
         let mut remaining = MAX_CALLS;
         while let Some((above, folder)) = folders.pop_front() {
             let dir = template.join(&folder);
-            for call in blocking(move || Ok(calls::read(&dir, reader))).await? {
+            for call in blocking(move || Ok(calls::read(&dir, dialect))).await? {
                 if remaining == 0 {
                     folders.clear();
                     break;

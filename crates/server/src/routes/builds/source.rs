@@ -38,13 +38,15 @@ pub async fn load(
         return Err(Error::bad_request("The source of the template version is missing; push it again."));
     };
     let template = source::read(tx, &info).await?;
-    if !template.has_workspace_tags() && !template.has_dependent_parameters() && template.broken().is_empty()
+    if !template.has_workspace_tags()
+        && !template.has_dependent_parameters()
+        && template.invalid_files().is_empty()
     {
         remember_plain(file);
         return Ok(None);
     }
     let variables = source::stored_variables(tx, version.id).await?;
-    let owner = match template.may_ask_for_owner() {
+    let owner = match template.may_refer_to_owner() {
         true => Some(owners::find(tx, owner, version.organization_id).await?),
         false => None,
     };

@@ -40,15 +40,17 @@ pub async fn read(tx: &mut Tx, file: &files::FileInfo) -> Result<Template> {
     let mimetype = file.mimetype.clone();
     let work = move |archive| Template::read_from(archive, &mimetype);
     stored::read(stored::From::Tx(tx), file, work).await?.map_err(|error| match error {
-        ReadError::Kind(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
+        ReadError::MediaType(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
         error => refused().field("file_id", error),
     })
 }
 
 /// Evaluates a source off the async threads.
 pub async fn evaluate(template: Arc<Template>, inputs: Inputs) -> Result<Evaluated> {
-    let work =
-        move || Evaluated { tags: template.workspace_tags(&inputs), broken: template.broken().to_vec() };
+    let work = move || Evaluated {
+        tags: template.workspace_tags(&inputs),
+        broken: template.invalid_files().to_vec(),
+    };
     tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("Internal error.", e))
 }
 

@@ -1,5 +1,5 @@
 //! What arguments are chosen from: for each function where any text or number would seldom fit, texts and numbers that are
-//! valid, nearly so, or where implementations differ. One table, so that a look shows what is tried.
+//! valid, nearly so, or where implementations differ. One table, so that all tried arguments are visible.
 
 pub(super) const NUMBERS: &[&str] = &[
     "0",

@@ -210,7 +210,7 @@ impl State {
         for entry in self.streams.values_mut() {
             entry.wake();
         }
-        // Streams without a handle are removed by nobody else.
+        // Streams without a handle are removed here only.
         let detached: Vec<u32> = self.streams.iter().filter(|(_, e)| e.detached).map(|(id, _)| *id).collect();
         for id in detached {
             self.remove(id);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coder_source::files::{Reader, SourceName, read_by};
-use coder_source::syntax::{Effort, Parsed};
+use coder_source::files::{Dialect, SourceName, configuration_files};
+use coder_source::syntax::{ParseBudget, Parsed};
 use hcl_edit::structure::{Block, BlockLabel, Body};
 use serde_json::Value;
 
@@ -32,21 +32,21 @@ pub(crate) struct CallAttributes {
 }
 
 /// The calls of one directory, by name. Invalid files are ignored: Terraform reports them. Blocks.
-pub(crate) fn read(dir: &Path, reader: Reader) -> Vec<ModuleCall> {
+pub(crate) fn read(dir: &Path, dialect: Dialect) -> Vec<ModuleCall> {
     let names = dir.read_dir().into_iter().flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let is_file = entry.metadata().is_ok_and(|file| file.is_file() && file.len() <= MAX_FILE_BYTES);
         is_file.then_some(name)
     });
     let mut calls: BTreeMap<String, CallAttributes> = BTreeMap::new();
-    let mut effort = Effort::default();
-    for name in read_by(reader, names) {
+    let mut budget = ParseBudget::default();
+    for name in configuration_files(dialect, names) {
         let Ok(text) = std::fs::read_to_string(dir.join(&name)) else { continue };
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let found = if SourceName::parse(&name).is_some_and(|source| source.is_json) {
             serde_json::from_str(text).map_or_else(|_| Vec::new(), |root| in_json(&root))
         } else if text.contains("module") {
-            let parsed = coder_source::syntax::parse(text, &mut effort);
+            let parsed = coder_source::syntax::parse(text, &mut budget);
             parsed.map_or_else(|_| Vec::new(), |Parsed { body, .. }| in_body(&body))
         } else {
             Vec::new()
@@ -117,12 +117,12 @@ pub(crate) fn one_or_many(value: Option<&Value>) -> Vec<&Value> {
 mod tests {
     use super::*;
 
-    fn calls(reader: Reader, files: &[(&str, &str)]) -> Vec<(String, String, Option<String>)> {
+    fn calls(dialect: Dialect, files: &[(&str, &str)]) -> Vec<(String, String, Option<String>)> {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        read(dir.path(), reader).into_iter().map(|call| (call.name, call.source, call.version)).collect()
+        read(dir.path(), dialect).into_iter().map(|call| (call.name, call.source, call.version)).collect()
     }
 
     fn owned(name: &str, source: &str, version: Option<&str>) -> (String, String, Option<String>) {
@@ -149,10 +149,10 @@ mod tests {
             owned("c", "git::https://x/y", None),
             owned("d", "s", None),
         ];
-        assert_eq!(calls(Reader::Terraform, &files), wanted);
+        assert_eq!(calls(Dialect::Terraform, &files), wanted);
         wanted.retain(|(name, ..)| matches!(&**name, "c" | "d"));
         wanted.push(owned("e", "./e", None));
-        assert_eq!(calls(Reader::OpenTofu, &files), wanted);
+        assert_eq!(calls(Dialect::OpenTofu, &files), wanted);
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
             ("main.tf.json", r#"{"module":{"a.b":{"source":"x/y/z"}}}"#),
             (".main.tf", "module \"a\" { source = \"x\" }"),
         ] {
-            assert_eq!(calls(Reader::Terraform, &[(name, text)]), [], "{text}");
+            assert_eq!(calls(Dialect::Terraform, &[(name, text)]), [], "{text}");
         }
     }
 }

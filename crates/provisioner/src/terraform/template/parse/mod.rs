@@ -10,8 +10,8 @@ mod tags;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coder_source::files::{Reader, SourceName, read_by};
-use coder_source::syntax::{Effort, Parsed};
+use coder_source::files::{Dialect, SourceName, configuration_files};
+use coder_source::syntax::{ParseBudget, Parsed};
 use coder_wire::messages::provisioner::TemplateVariable;
 use hcl_edit::Span;
 use hcl_edit::expr::Expression;
@@ -70,13 +70,13 @@ impl LocatedVariable {
 }
 
 impl RootModule {
-    /// Parses the files of a directory that `reader` reads. Blocks: call it off the async threads.
-    pub(crate) fn read(dir: &Path, reader: Reader) -> Result<Self, ParseError> {
+    /// Parses the files of a directory that `dialect` reads. Blocks: call it off the async threads.
+    pub(crate) fn read(dir: &Path, dialect: Dialect) -> Result<Self, ParseError> {
         let mut variables: BTreeMap<String, LocatedVariable> = BTreeMap::new();
         let mut tags = Tags::default();
-        let mut effort = Effort::default();
+        let mut budget = ParseBudget::default();
         let mut files = Vec::new();
-        for file in source_files(dir, reader)? {
+        for file in source_files(dir, dialect)? {
             let bytes = std::fs::read(dir.join(&file))
                 .map_err(|error| ParseError::Read { file: file.clone(), reason: error.to_string() })?;
             files.push((file, bytes));
@@ -93,7 +93,7 @@ impl RootModule {
                 (0..).zip(variables).map(found).collect()
             } else {
                 let Parsed { body, text } =
-                    coder_source::syntax::parse(text, &mut effort).map_err(|error| ParseError::Syntax {
+                    coder_source::syntax::parse(text, &mut budget).map_err(|error| ParseError::Syntax {
                         file: file.clone(),
                         line: error.line,
                         message: error.message,
@@ -117,7 +117,7 @@ impl RootModule {
     }
 }
 
-fn source_files(dir: &Path, reader: Reader) -> Result<Vec<String>, ParseError> {
+fn source_files(dir: &Path, dialect: Dialect) -> Result<Vec<String>, ParseError> {
     let fail = |error: std::io::Error| ParseError::Read { file: ".".to_owned(), reason: error.to_string() };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(fail)? {
@@ -127,7 +127,7 @@ fn source_files(dir: &Path, reader: Reader) -> Result<Vec<String>, ParseError> {
             files.push(name);
         }
     }
-    Ok(read_by(reader, files))
+    Ok(configuration_files(dialect, files))
 }
 
 fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
@@ -169,7 +169,7 @@ mod tests {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        RootModule::read(dir.path(), Reader::Terraform)
+        RootModule::read(dir.path(), Dialect::Terraform)
     }
 
     #[test]

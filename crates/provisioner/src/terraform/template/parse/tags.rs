@@ -78,7 +78,7 @@ impl Tags {
 }
 
 fn evaluated(files: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, String>, String> {
-    let template = Template::of_files(files).map_err(|error| error.to_string())?;
+    let template = Template::from_files(files).map_err(|error| error.to_string())?;
     let inputs = Inputs { now: SystemClock.now(), ..Inputs::default() };
     let first = |errors: Vec<coder_source::TagError>| errors.first().map(|error| error.reason.to_string());
     template.workspace_tags(&inputs).map_err(|errors| first(errors).unwrap_or_default())

@@ -1,43 +1,42 @@
-//! Kinds of values (Terraform calls them types): which kind several values have in common, and what converts one kind into
-//! another.
+//! Types of values: the type that several values have in common, and conversion between types.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::budget::{Budget, NODE, Result, Stop, failed};
-use crate::value::{Shape, Value};
+use crate::budget::{Budget, EvalError, NODE, Result, failed};
+use crate::value::{SequenceKind, Value};
 
-/// The kind of a value, or what a function or variable takes.
+/// The type of a value, or of a parameter of a function or variable.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// Of a plain `null`; as what is wanted: anything.
+pub(crate) enum Type {
+    /// The type of a plain `null`; as a target type it accepts anything.
     Any,
     Bool,
     Number,
     Text,
-    List(Rc<Kind>),
-    Set(Rc<Kind>),
-    Map(Rc<Kind>),
-    Tuple(Rc<Vec<Kind>>),
+    List(Rc<Type>),
+    Set(Rc<Type>),
+    Map(Rc<Type>),
+    Tuple(Rc<Vec<Type>>),
     Object(Rc<BTreeMap<String, Attribute>>),
 }
 
-/// What an object has under a name.
+/// An attribute of an object type.
 #[derive(Clone, Debug)]
 pub(crate) struct Attribute {
-    pub(crate) kind: Kind,
-    /// Whether it may be left out; only where something is wanted, never of a value.
+    pub(crate) ty: Type,
+    /// Whether the attribute may be missing; only in target types, never in the type of a value.
     pub(crate) optional: bool,
 }
 
-impl Kind {
-    /// The kind of an object with these attributes.
+impl Type {
+    /// The type of an object with these attributes.
     pub(crate) fn object<'k>(attributes: impl IntoIterator<Item = (&'k String, Self)>) -> Self {
-        let attribute = |(name, kind): (&String, Self)| (name.clone(), Attribute { kind, optional: false });
+        let attribute = |(name, ty): (&String, Self)| (name.clone(), Attribute { ty, optional: false });
         Self::Object(Rc::new(attributes.into_iter().map(attribute).collect()))
     }
 
-    /// Whether two kinds are the same.
+    /// Whether two types are the same.
     pub(crate) fn same(&self, other: &Self, budget: &Budget) -> Result<bool> {
         budget.spend(NODE)?;
         Ok(match (self, other) {
@@ -64,7 +63,7 @@ impl Kind {
                     return Ok(false);
                 }
                 for (a, b) in a.values().zip(b.values()) {
-                    if !a.kind.same(&b.kind, budget)? {
+                    if !a.ty.same(&b.ty, budget)? {
                         return Ok(false);
                     }
                 }
@@ -78,19 +77,19 @@ impl Kind {
         matches!(self, Self::Bool | Self::Number | Self::Text)
     }
 
-    /// The kind of a value; unknown when that of any part is.
+    /// The type of a value; unknown when any part of the value is.
     pub(crate) fn of(value: &Value, budget: &Budget) -> Result<Self> {
         budget.spend(NODE)?;
         Ok(match value {
-            Value::Unknown(reason) => return Err(Stop::Unknown(reason.clone())),
-            Value::Null(kind) => kind.clone(),
+            Value::Unknown(reason) => return Err(EvalError::Unknown(reason.clone())),
+            Value::Null(ty) => ty.clone(),
             Value::Bool(_) => Self::Bool,
             Value::Number(_) => Self::Number,
             Value::Text(_) => Self::Text,
-            Value::List(list) => match &list.shape {
-                Shape::List(of) => Self::List(Rc::new(of.clone())),
-                Shape::Set(of) => Self::Set(Rc::new(of.clone())),
-                Shape::Tuple => {
+            Value::List(list) => match &list.kind {
+                SequenceKind::List(of) => Self::List(Rc::new(of.clone())),
+                SequenceKind::Set(of) => Self::Set(Rc::new(of.clone())),
+                SequenceKind::Tuple => {
                     let items: Result<_> = list.items.iter().map(|item| Self::of(item, budget)).collect();
                     Self::Tuple(Rc::new(items?))
                 }
@@ -106,58 +105,58 @@ impl Kind {
         })
     }
 
-    /// The kind that values of all these kinds can be converted to; none when there is none.
-    pub(crate) fn common(kinds: &[Self], budget: &Budget) -> Result<Option<Self>> {
-        budget.spend(NODE * kinds.len())?;
-        if kinds.is_empty() {
+    /// The type that values of all these types can be converted to, if any.
+    pub(crate) fn common(types: &[Self], budget: &Budget) -> Result<Option<Self>> {
+        budget.spend(NODE * types.len())?;
+        if types.is_empty() {
             return Ok(None);
         }
-        let all = |test: fn(&Self) -> bool| kinds.iter().all(test);
-        let some = |test: fn(&Self) -> bool| kinds.iter().any(test);
-        let any = some(|kind| matches!(kind, Self::Any));
-        // With a plain null among collections nothing is said about what they have in common.
+        let all = |test: fn(&Self) -> bool| types.iter().all(test);
+        let some = |test: fn(&Self) -> bool| types.iter().any(test);
+        let any = some(|ty| matches!(ty, Self::Any));
+        // With a plain null among collections the common type stays open.
         let some_and_any = |test: fn(&Self) -> bool| {
-            some(test) && kinds.iter().all(|kind| matches!(kind, Self::Any) || test(kind))
+            some(test) && types.iter().all(|ty| matches!(ty, Self::Any) || test(ty))
         };
-        type Collection = (fn(&Kind) -> bool, fn(Rc<Kind>) -> Kind);
+        type Collection = (fn(&Type) -> bool, fn(Rc<Type>) -> Type);
         let collections: [Collection; 3] = [
-            (|kind| matches!(kind, Self::Map(_)), Self::Map),
-            (|kind| matches!(kind, Self::List(_)), Self::List),
-            (|kind| matches!(kind, Self::Set(_)), Self::Set),
+            (|ty| matches!(ty, Self::Map(_)), Self::Map),
+            (|ty| matches!(ty, Self::List(_)), Self::List),
+            (|ty| matches!(ty, Self::Set(_)), Self::Set),
         ];
         for (is_one, make) in collections {
             if some_and_any(is_one) {
                 if any {
                     return Ok(Some(Self::Any));
                 }
-                let elements: Vec<_> = kinds.iter().filter_map(Self::element).collect();
-                return Ok(Self::common(&elements, budget)?.map(|kind| make(Rc::new(kind))));
+                let elements: Vec<_> = types.iter().filter_map(Self::element).collect();
+                return Ok(Self::common(&elements, budget)?.map(|ty| make(Rc::new(ty))));
             }
         }
-        if some_and_any(|kind| matches!(kind, Self::Map(_) | Self::Object(_))) {
-            if some(|kind| matches!(kind, Self::Map(_))) {
-                if let Some(found) = Self::with_maps(kinds, budget)? {
+        if some_and_any(|ty| matches!(ty, Self::Map(_) | Self::Object(_))) {
+            if some(|ty| matches!(ty, Self::Map(_))) {
+                if let Some(found) = Self::with_maps(types, budget)? {
                     return Ok(Some(found));
                 }
             } else {
-                return if any { Ok(Some(Self::Any)) } else { Self::of_objects(kinds, budget) };
+                return if any { Ok(Some(Self::Any)) } else { Self::of_objects(types, budget) };
             }
         }
-        if some_and_any(|kind| matches!(kind, Self::List(_) | Self::Tuple(_))) {
-            if some(|kind| matches!(kind, Self::List(_))) {
-                if let Some(found) = Self::with_lists(kinds, budget)? {
+        if some_and_any(|ty| matches!(ty, Self::List(_) | Self::Tuple(_))) {
+            if some(|ty| matches!(ty, Self::List(_))) {
+                if let Some(found) = Self::with_lists(types, budget)? {
                     return Ok(Some(found));
                 }
             } else {
-                return if any { Ok(Some(Self::Any)) } else { Self::of_tuples(kinds, budget) };
+                return if any { Ok(Some(Self::Any)) } else { Self::of_tuples(types, budget) };
             }
         }
-        if all(|kind| kind.is_primitive() || matches!(kind, Self::Any)) {
+        if all(|ty| ty.is_primitive() || matches!(ty, Self::Any)) {
             return Ok(
                 match (
-                    some(|kind| matches!(kind, Self::Text)),
-                    some(|kind| matches!(kind, Self::Number)),
-                    some(|kind| matches!(kind, Self::Bool)),
+                    some(|ty| matches!(ty, Self::Text)),
+                    some(|ty| matches!(ty, Self::Number)),
+                    some(|ty| matches!(ty, Self::Bool)),
                 ) {
                     (true, ..) => Some(Self::Text),
                     (false, true, false) => Some(Self::Number),
@@ -167,21 +166,21 @@ impl Kind {
             );
         }
         // Lists before tuples before sets, maps before objects, then anything.
-        let rank = |kind: &&Self| match kind {
+        let rank = |ty: &&Self| match ty {
             Self::List(_) | Self::Map(_) => 0,
             Self::Tuple(_) => 1,
             Self::Any => 3,
             _ => 2,
         };
-        let mut wanted: Vec<_> = kinds.iter().collect();
-        wanted.sort_by_key(rank);
-        'wanted: for wanted in wanted {
-            for kind in kinds {
-                if !kind.converts_to(wanted, budget)? {
-                    continue 'wanted;
+        let mut expected: Vec<_> = types.iter().collect();
+        expected.sort_by_key(rank);
+        'expected: for expected in expected {
+            for ty in types {
+                if !ty.converts_to(expected, budget)? {
+                    continue 'expected;
                 }
             }
-            return Ok(Some(wanted.clone()));
+            return Ok(Some(expected.clone()));
         }
         Ok(None)
     }
@@ -193,85 +192,85 @@ impl Kind {
         }
     }
 
-    /// The kinds of what is in tuples and objects.
-    fn parts(kinds: &[Self]) -> Vec<Self> {
+    /// The types of the elements of tuples and objects.
+    fn parts(types: &[Self]) -> Vec<Self> {
         let mut parts = Vec::new();
-        for kind in kinds {
-            match kind {
+        for ty in types {
+            match ty {
                 Self::Tuple(items) => parts.extend(items.iter().cloned()),
-                Self::Object(items) => parts.extend(items.values().map(|item| item.kind.clone())),
+                Self::Object(items) => parts.extend(items.values().map(|item| item.ty.clone())),
                 _ => {}
             }
         }
         parts
     }
 
-    /// Objects among maps count as maps.
-    fn with_maps(kinds: &[Self], budget: &Budget) -> Result<Option<Self>> {
-        let objects: Vec<_> = kinds.iter().filter(|kind| matches!(kind, Self::Object(_))).cloned().collect();
+    /// Treats objects among maps as maps.
+    fn with_maps(types: &[Self], budget: &Budget) -> Result<Option<Self>> {
+        let objects: Vec<_> = types.iter().filter(|ty| matches!(ty, Self::Object(_))).cloned().collect();
         let Some(of) = Self::common(&Self::parts(&objects), budget)? else { return Ok(None) };
         let map = Self::Map(Rc::new(of));
-        let kinds: Vec<_> = kinds
+        let types: Vec<_> = types
             .iter()
-            .map(|kind| if matches!(kind, Self::Object(_)) { map.clone() } else { kind.clone() })
+            .map(|ty| if matches!(ty, Self::Object(_)) { map.clone() } else { ty.clone() })
             .collect();
-        Self::common(&kinds, budget)
+        Self::common(&types, budget)
     }
 
-    /// Tuples among lists count as lists.
-    fn with_lists(kinds: &[Self], budget: &Budget) -> Result<Option<Self>> {
-        let tuples: Vec<_> = kinds.iter().filter(|kind| matches!(kind, Self::Tuple(_))).cloned().collect();
+    /// Treats tuples among lists as lists.
+    fn with_lists(types: &[Self], budget: &Budget) -> Result<Option<Self>> {
+        let tuples: Vec<_> = types.iter().filter(|ty| matches!(ty, Self::Tuple(_))).cloned().collect();
         let Some(list) = Self::tuples_as_list(&tuples, budget)? else { return Ok(None) };
-        let kinds: Vec<_> = kinds
+        let types: Vec<_> = types
             .iter()
-            .map(|kind| if matches!(kind, Self::Tuple(_)) { list.clone() } else { kind.clone() })
+            .map(|ty| if matches!(ty, Self::Tuple(_)) { list.clone() } else { ty.clone() })
             .collect();
-        Ok(Self::common(&kinds, budget)?.filter(|kind| matches!(kind, Self::List(_))))
+        Ok(Self::common(&types, budget)?.filter(|ty| matches!(ty, Self::List(_))))
     }
 
     fn tuples_as_list(tuples: &[Self], budget: &Budget) -> Result<Option<Self>> {
         Ok(Self::common(&Self::parts(tuples), budget)?.map(|of| Self::List(Rc::new(of))))
     }
 
-    fn of_objects(kinds: &[Self], budget: &Budget) -> Result<Option<Self>> {
-        let objects: Vec<_> = kinds
+    fn of_objects(types: &[Self], budget: &Budget) -> Result<Option<Self>> {
+        let objects: Vec<_> = types
             .iter()
-            .filter_map(|kind| if let Self::Object(object) = kind { Some(object) } else { None })
+            .filter_map(|ty| if let Self::Object(object) = ty { Some(object) } else { None })
             .collect();
         if objects.windows(2).any(|pair| !pair[0].keys().eq(pair[1].keys())) {
-            let of = Self::common(&Self::parts(kinds), budget)?;
+            let of = Self::common(&Self::parts(types), budget)?;
             return Ok(of.map(|of| Self::Map(Rc::new(of))));
         }
         let mut attributes = Vec::new();
         for name in objects.iter().take(1).flat_map(|object| object.keys()) {
-            let across: Vec<_> = objects.iter().map(|object| object[name].kind.clone()).collect();
-            let Some(kind) = Self::common(&across, budget)? else { return Ok(None) };
-            attributes.push((name, kind));
+            let across: Vec<_> = objects.iter().map(|object| object[name].ty.clone()).collect();
+            let Some(ty) = Self::common(&across, budget)? else { return Ok(None) };
+            attributes.push((name, ty));
         }
         Ok(Some(Self::object(attributes)))
     }
 
-    fn of_tuples(kinds: &[Self], budget: &Budget) -> Result<Option<Self>> {
-        let tuples: Vec<_> = kinds
+    fn of_tuples(types: &[Self], budget: &Budget) -> Result<Option<Self>> {
+        let tuples: Vec<_> = types
             .iter()
-            .filter_map(|kind| if let Self::Tuple(tuple) = kind { Some(tuple) } else { None })
+            .filter_map(|ty| if let Self::Tuple(tuple) = ty { Some(tuple) } else { None })
             .collect();
         if tuples.windows(2).any(|pair| pair[0].len() != pair[1].len()) {
-            return Self::tuples_as_list(kinds, budget);
+            return Self::tuples_as_list(types, budget);
         }
         let mut items = Vec::new();
         for at in 0..tuples.first().map_or(0, |tuple| tuple.len()) {
             let across: Vec<_> = tuples.iter().map(|tuple| tuple[at].clone()).collect();
-            let Some(kind) = Self::common(&across, budget)? else { return Ok(None) };
-            items.push(kind);
+            let Some(ty) = Self::common(&across, budget)? else { return Ok(None) };
+            items.push(ty);
         }
         Ok(Some(Self::Tuple(Rc::new(items))))
     }
 
     /// Whether there is a conversion, which may still fail for a value.
-    fn converts_to(&self, wanted: &Self, budget: &Budget) -> Result<bool> {
+    fn converts_to(&self, expected: &Self, budget: &Budget) -> Result<bool> {
         budget.spend(NODE)?;
-        Ok(match (self, wanted) {
+        Ok(match (self, expected) {
             (_, Self::Any) | (Self::Any, _) => true,
             (Self::Number, Self::Bool) | (Self::Bool, Self::Number) => false,
             (a, b) if a.is_primitive() && b.is_primitive() => true,
@@ -281,7 +280,9 @@ impl Kind {
             (Self::Tuple(items), Self::List(of) | Self::Set(of)) => {
                 let of = match &**of {
                     Self::Any => match Self::common(items, budget)? {
-                        Some(Self::Any) => return Ok(items.iter().all(|item| matches!(item, Self::Any))),
+                        Some(Self::Any) => {
+                            return Ok(items.iter().all(|item| matches!(item, Self::Any)));
+                        }
                         Some(of) => of,
                         None => return Ok(items.is_empty()),
                     },
@@ -303,33 +304,33 @@ impl Kind {
                 a.len() == b.len()
             }
             (Self::Object(items), Self::Map(of)) => {
-                let kinds: Vec<_> = items.values().map(|item| item.kind.clone()).collect();
+                let types: Vec<_> = items.values().map(|item| item.ty.clone()).collect();
                 let of = match &**of {
-                    Self::Any => match Self::common(&kinds, budget)? {
+                    Self::Any => match Self::common(&types, budget)? {
                         Some(of) => of,
-                        None => return Ok(kinds.is_empty()),
+                        None => return Ok(types.is_empty()),
                     },
                     of => of.clone(),
                 };
-                for kind in kinds {
-                    if !kind.converts_to(&of, budget)? {
+                for ty in types {
+                    if !ty.converts_to(&of, budget)? {
                         return Ok(false);
                     }
                 }
                 true
             }
-            (Self::Map(of), Self::Object(wanted)) => {
-                for attribute in wanted.values() {
-                    if !attribute.optional && !of.converts_to(&attribute.kind, budget)? {
+            (Self::Map(of), Self::Object(expected)) => {
+                for attribute in expected.values() {
+                    if !attribute.optional && !of.converts_to(&attribute.ty, budget)? {
                         return Ok(false);
                     }
                 }
                 true
             }
-            (Self::Object(given), Self::Object(wanted)) => {
-                for (name, attribute) in wanted.iter() {
+            (Self::Object(given), Self::Object(expected)) => {
+                for (name, attribute) in expected.iter() {
                     let converts = match given.get(name) {
-                        Some(given) => given.kind.converts_to(&attribute.kind, budget)?,
+                        Some(given) => given.ty.converts_to(&attribute.ty, budget)?,
                         None => attribute.optional,
                     };
                     if !converts {
@@ -342,7 +343,7 @@ impl Kind {
         })
     }
 
-    /// Converts a value to this kind.
+    /// Converts a value to this type.
     pub(crate) fn convert(&self, value: &Value, budget: &Budget) -> Result<Value> {
         budget.spend(NODE)?;
         if matches!(self, Self::Any) {
@@ -350,8 +351,8 @@ impl Kind {
         }
         match value {
             Value::Unknown(_) => return Ok(value.clone()),
-            Value::Null(kind) => {
-                return match kind.converts_to(self, budget)? {
+            Value::Null(ty) => {
+                return match ty.converts_to(self, budget)? {
                     true => Ok(Value::Null(self.clone())),
                     false => failed(format!("{} is required", self.described())),
                 };
@@ -363,40 +364,42 @@ impl Kind {
             (Self::Number, value) => value.to_number(budget).map(Value::Number),
             (Self::Bool, value) => value.to_bool().map(Value::Bool),
             (Self::List(of) | Self::Set(of), Value::List(list)) => {
-                let (kind, items) = match (&**of, &list.shape) {
-                    (Self::Any, Shape::List(kind) | Shape::Set(kind)) => (kind.clone(), list.items.clone()),
+                let (ty, items) = match (&**of, &list.kind) {
+                    (Self::Any, SequenceKind::List(ty) | SequenceKind::Set(ty)) => {
+                        (ty.clone(), list.items.clone())
+                    }
                     _ if list.items.is_empty() => ((**of).clone(), Vec::new()),
                     _ => Self::alike(of, list.items.iter(), true, budget)?,
                 };
                 budget.spend(NODE * items.len())?;
                 match self {
-                    Self::Set(_) => Value::set(kind, items, budget),
-                    _ => Ok(Value::list(kind, items)),
+                    Self::Set(_) => Value::set(ty, items, budget),
+                    _ => Ok(Value::list(ty, items)),
                 }
             }
             (Self::Map(of), Value::Map(map)) => {
-                let (kind, items) = match (&**of, &map.of) {
-                    (Self::Any, Some(kind)) => (kind.clone(), map.items.values().cloned().collect()),
+                let (ty, items) = match (&**of, &map.of) {
+                    (Self::Any, Some(ty)) => (ty.clone(), map.items.values().cloned().collect()),
                     _ if map.items.is_empty() => ((**of).clone(), Vec::new()),
                     _ => Self::alike(of, map.items.values(), false, budget)?,
                 };
-                Ok(Value::map(kind, keyed(map.items.keys(), items, budget)?))
+                Ok(Value::map(ty, keyed(map.items.keys(), items, budget)?))
             }
-            (Self::Tuple(wanted), Value::List(list)) if matches!(list.shape, Shape::Tuple) => {
-                if wanted.len() != list.items.len() {
-                    return failed(format!("a list of {} elements is required", wanted.len()));
+            (Self::Tuple(expected), Value::List(list)) if matches!(list.kind, SequenceKind::Tuple) => {
+                if expected.len() != list.items.len() {
+                    return failed(format!("a list of {} elements is required", expected.len()));
                 }
-                let items = wanted.iter().zip(&list.items);
-                let items: Result<_> = items.map(|(wanted, item)| wanted.convert(item, budget)).collect();
+                let items = expected.iter().zip(&list.items);
+                let items: Result<_> = items.map(|(expected, item)| expected.convert(item, budget)).collect();
                 Ok(Value::tuple(items?))
             }
-            (Self::Object(wanted), Value::Map(map)) => {
+            (Self::Object(expected), Value::Map(map)) => {
                 let mut items = BTreeMap::new();
-                for (name, attribute) in wanted.iter() {
+                for (name, attribute) in expected.iter() {
                     budget.spend(NODE + name.len())?;
                     let item = match map.items.get(name) {
-                        Some(item) => attribute.kind.convert(item, budget)?,
-                        None if attribute.optional => Value::Null(attribute.kind.clone()),
+                        Some(item) => attribute.ty.convert(item, budget)?,
+                        None if attribute.optional => Value::Null(attribute.ty.clone()),
                         None => return failed(format!("the attribute {name:?} is required")),
                     };
                     items.insert(name.clone(), item);
@@ -407,38 +410,38 @@ impl Kind {
         }
     }
 
-    /// Converts elements to one kind, the wanted one as far as it says which. `sure` refuses what has nothing in common but
+    /// Converts elements to one type, the expected one as far as it says which. `sure` refuses what has nothing in common but
     /// being anything.
     fn alike<'v>(
-        wanted: &Self,
+        expected: &Self,
         items: impl Iterator<Item = &'v Value>,
         sure: bool,
         budget: &Budget,
     ) -> Result<(Self, Vec<Value>)> {
-        let items: Vec<_> = items.map(|item| wanted.convert(item, budget)).collect::<Result<_>>()?;
-        if wanted.is_primitive() {
-            return Ok((wanted.clone(), items));
+        let items: Vec<_> = items.map(|item| expected.convert(item, budget)).collect::<Result<_>>()?;
+        if expected.is_primitive() {
+            return Ok((expected.clone(), items));
         }
-        let kinds =
+        let types =
             |items: &[Value]| items.iter().map(|item| Self::of(item, budget)).collect::<Result<Vec<_>>>();
         let differ = || failed("the elements have no type in common");
-        let is_any = |kind: &Self| matches!(kind, Self::Any);
+        let is_any = |ty: &Self| matches!(ty, Self::Any);
         let mut items = items;
         // A second time, since elements may say more about empty ones once they are converted.
         for _ in 0..2 {
-            let found = kinds(&items)?;
-            let Some(kind) = Self::common(&found, budget)? else { return differ() };
-            if is_any(&kind) && sure && !found.iter().all(is_any) {
+            let found = types(&items)?;
+            let Some(ty) = Self::common(&found, budget)? else { return differ() };
+            if is_any(&ty) && sure && !found.iter().all(is_any) {
                 return differ();
             }
-            items = items.iter().map(|item| kind.convert(item, budget)).collect::<Result<_>>()?;
+            items = items.iter().map(|item| ty.convert(item, budget)).collect::<Result<_>>()?;
         }
-        // Where what is in common is anything, the elements may still differ.
+        // With an open common type the elements may still have different types.
         let mut one = Self::Any;
-        for kind in kinds(&items)? {
+        for ty in types(&items)? {
             if is_any(&one) {
-                one = kind;
-            } else if !is_any(&kind) && !one.same(&kind, budget)? {
+                one = ty;
+            } else if !is_any(&ty) && !one.same(&ty, budget)? {
                 return differ();
             }
         }
@@ -446,7 +449,7 @@ impl Kind {
         Ok((one, items))
     }
 
-    /// Whether this is a collection of which is not known what it holds.
+    /// Whether this is a collection with an unknown element type.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::List(of) | Self::Set(of) | Self::Map(of) if matches!(**of, Self::Any))
     }

@@ -12,10 +12,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{FUNCTIONS, Param};
-use crate::budget::{Budget, Stop};
+use crate::budget::{Budget, EvalError};
 use crate::eval::{Evaluator, Scope};
-use crate::kind::Kind;
 use crate::module::Module;
+use crate::types::Type;
 use crate::value::Value;
 use crate::{Inputs, archive, json};
 
@@ -23,10 +23,10 @@ mod examples;
 mod pools;
 
 /// Functions that give nothing to compare: the time, what Terraform hides, and a template that must be a reference.
-const APART: [&str; 4] = ["timestamp", "sensitive", "nonsensitive", "templatestring"];
+const NOT_COMPARABLE: [&str; 4] = ["timestamp", "sensitive", "nonsensitive", "templatestring"];
 
 /// What may be left to Terraform, by a part of the reason; anything else must have a value here.
-const LEFT: [&str; 13] = [
+const LEFT_TO_TERRAFORM: [&str; 13] = [
     "an index may be negative",
     "IPv4 addresses written as IPv6",
     "negative numbers of bits or parts",
@@ -42,10 +42,10 @@ const LEFT: [&str; 13] = [
     "keys that are long",
 ];
 
-/// Chance that is the same in every run.
-struct Chance(u64);
+/// Random that is the same in every run.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, bound: usize) -> usize {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -84,11 +84,13 @@ impl Chance {
 
 fn generated() -> Vec<String> {
     let seed = std::env::var("CODER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let mut chance = Chance(seed.unwrap_or(12));
+    let mut random = Random(seed.unwrap_or(12));
     let mut all = Vec::new();
-    for function in FUNCTIONS.into_iter().flatten().filter(|function| !APART.contains(&function.name)) {
+    for function in
+        FUNCTIONS.into_iter().flatten().filter(|function| !NOT_COMPARABLE.contains(&function.name))
+    {
         for round in 0..60 {
-            let more = if function.rest.is_some() { chance.below(4) } else { 0 };
+            let more = if function.rest.is_some() { random.below(4) } else { 0 };
             let mut params: Vec<_> = function.params.to_vec();
             params.extend(std::iter::repeat_n(function.rest.unwrap_or(Param::Any), more));
             // Now and then one too many or too few.
@@ -100,31 +102,31 @@ fn generated() -> Vec<String> {
             let arguments: Vec<_> = params
                 .iter()
                 .enumerate()
-                .map(|(at, param)| chance.argument(function.name, at, *param))
+                .map(|(at, param)| random.argument(function.name, at, *param))
                 .collect();
             all.push(format!("{}({})", function.name, arguments.join(", ")));
         }
     }
     for _ in 0..500 {
-        let operator = chance.one(&["+", "-", "*", "/", "%", "<", "<=", ">", ">="]);
-        let (a, b) = (chance.one(pools::NUMBERS), chance.one(pools::NUMBERS));
+        let operator = random.one(&["+", "-", "*", "/", "%", "<", "<=", ">", ">="]);
+        let (a, b) = (random.one(pools::NUMBERS), random.one(pools::NUMBERS));
         all.push(format!("{a} {operator} {b}"));
         all.push(format!("({a} {operator} {b}) == ({b} {operator} {a})"));
     }
     for _ in 0..300 {
-        let (a, b) = (chance.any(), chance.any());
-        let operator = chance.one(&["==", "!=", "+", "&&", "||", "<"]);
+        let (a, b) = (random.any(), random.any());
+        let operator = random.one(&["==", "!=", "+", "&&", "||", "<"]);
         all.push(match operator {
-            // Whether the second is looked at depends on Terraform's version.
+            // Whether the second operand is evaluated depends on Terraform's version.
             "&&" | "||" => format!("({a} == {b}) {operator} ({b} != {a})"),
             operator => format!("{a} {operator} {b}"),
         });
-        let condition = chance.one(&["true", "false", "\"true\"", "1 < 2", "\"x\"", "null", "1"]);
+        let condition = random.one(&["true", "false", "\"true\"", "1 < 2", "\"x\"", "null", "1"]);
         all.push(format!("{condition} ? {a} : {b}"));
-        all.push(format!("[{a}, {b}][{}]", chance.any()));
+        all.push(format!("[{a}, {b}][{}]", random.any()));
         all.push(format!(
             "({a}){}",
-            chance.one(&["[*]", "[*].a", ".*.a", "[0]", "[\"a\"]", ".a", "[1.5]", "[-1]", ".0"])
+            random.one(&["[*]", "[*].a", ".*.a", "[0]", "[\"a\"]", ".a", "[1.5]", "[-1]", ".0"])
         ));
         all.push(format!("[for v in {a} : v]"));
         all.push(format!("{{for k, v in {a} : k => v}}"));
@@ -132,8 +134,8 @@ fn generated() -> Vec<String> {
         all.push(format!("\"<${{{a}}}>\""));
         all.push(format!("\"${{{a}}}\""));
         all.push(format!("concat({a}...)"));
-        all.push(format!("{}{a}", chance.one(&["-", "!"])));
-        all.push(format!("tolist([{a}, {b}, {}])", chance.any()));
+        all.push(format!("{}{a}", random.one(&["-", "!"])));
+        all.push(format!("tolist([{a}, {b}, {}])", random.any()));
         all.push(format!("tomap({{ a = {a}, b = {b} }})"));
     }
     all.extend(examples::EXAMPLES.iter().map(|&example| example.to_owned()));
@@ -150,13 +152,13 @@ enum Outcome {
     Error,
     /// A value, which infinity has no JSON for.
     Value {
-        kind: String,
+        ty: String,
         json: Option<String>,
     },
     Left(String),
 }
 
-fn ours(module: &Module, text: &str) -> Outcome {
+fn our_result(module: &Module, text: &str) -> Outcome {
     let inputs = Inputs::default();
     let evaluator = Evaluator::new(module, &inputs);
     let expression = text.parse().unwrap();
@@ -164,38 +166,35 @@ fn ours(module: &Module, text: &str) -> Outcome {
         Ok(Value::Unknown(why)) => Outcome::Left(why.to_string()),
         Ok(value) => {
             let budget = Budget::new();
-            let kind = Kind::of(&value, &budget).unwrap();
-            Outcome::Value {
-                kind: written(&kind).replace(",)", ")"),
-                json: json::encode(&value, &budget).ok(),
-            }
+            let ty = Type::of(&value, &budget).unwrap();
+            Outcome::Value { ty: written(&ty).replace(",)", ")"), json: json::encode(&value, &budget).ok() }
         }
-        Err(Stop::Failed(_)) => Outcome::Error,
-        Err(Stop::Unavailable(why)) => Outcome::Left(why),
-        Err(stop) => Outcome::Left(format!("{stop:?}")),
+        Err(EvalError::Failed(_)) => Outcome::Error,
+        Err(EvalError::Unavailable(why)) => Outcome::Left(why),
+        Err(error) => Outcome::Left(format!("{error:?}")),
     }
 }
 
-/// A kind as Terraform's `type` writes it, without spaces.
-fn written(kind: &Kind) -> String {
-    let within = |name: &str, of: &Kind| format!("{name}({})", written(of));
-    match kind {
-        Kind::Any => "dynamic".to_owned(),
-        Kind::Bool => "bool".to_owned(),
-        Kind::Number => "number".to_owned(),
-        Kind::Text => "string".to_owned(),
-        Kind::List(of) => within("list", of),
-        Kind::Set(of) => within("set", of),
-        Kind::Map(of) => within("map", of),
-        Kind::Tuple(items) if items.is_empty() => "tuple([])".to_owned(),
-        Kind::Tuple(items) => {
+/// A type as Terraform's `type` writes it, without spaces.
+fn written(ty: &Type) -> String {
+    let within = |name: &str, of: &Type| format!("{name}({})", written(of));
+    match ty {
+        Type::Any => "dynamic".to_owned(),
+        Type::Bool => "bool".to_owned(),
+        Type::Number => "number".to_owned(),
+        Type::Text => "string".to_owned(),
+        Type::List(of) => within("list", of),
+        Type::Set(of) => within("set", of),
+        Type::Map(of) => within("map", of),
+        Type::Tuple(items) if items.is_empty() => "tuple([])".to_owned(),
+        Type::Tuple(items) => {
             format!("tuple([{},])", items.iter().map(written).collect::<Vec<_>>().join(","))
         }
-        Kind::Object(items) if items.is_empty() => "object({})".to_owned(),
-        Kind::Object(items) => {
+        Type::Object(items) if items.is_empty() => "object({})".to_owned(),
+        Type::Object(items) => {
             let mut text = String::new();
             for (name, attribute) in items.iter() {
-                write!(text, "{name}:{},", written(&attribute.kind)).unwrap();
+                write!(text, "{name}:{},", written(&attribute.ty)).unwrap();
             }
             format!("object({{{}}})", text.split_whitespace().collect::<String>())
         }
@@ -224,7 +223,7 @@ fn elements(text: &str) -> Vec<String> {
     found
 }
 
-/// What the console of Terraform says about one expression.
+/// The output of `terraform console` for one expression.
 fn console(folder: &Path, expression: &str) -> String {
     use std::io::Write as _;
     let mut child = Command::new("terraform")
@@ -243,8 +242,8 @@ fn console(folder: &Path, expression: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// What Terraform makes of all expressions.
-fn theirs(folder: &Path, expressions: &[String]) -> Vec<Outcome> {
+/// The results of all expressions in Terraform.
+fn terraform_results(folder: &Path, expressions: &[String]) -> Vec<Outcome> {
     let mut main = "locals {\n  texts = [\n".to_owned();
     for text in expressions {
         // One that has a value, but no JSON, is infinite.
@@ -259,28 +258,21 @@ fn theirs(folder: &Path, expressions: &[String]) -> Vec<Outcome> {
     std::fs::write(folder.join("main.tf"), main).unwrap();
     let texts = console(folder, "local.texts");
     let texts: Vec<_> = texts.lines().filter(|line| !matches!(*line, "[" | "]")).collect();
-    let kinds = elements(&console(folder, "type(local.values)"));
-    assert_eq!((texts.len(), kinds.len()), (expressions.len(), expressions.len()));
-    let outcome = |(text, kind): (&str, String)| match text.trim().trim_end_matches(',').trim_matches('"') {
+    let types = elements(&console(folder, "type(local.values)"));
+    assert_eq!((texts.len(), types.len()), (expressions.len(), expressions.len()));
+    let outcome = |(text, ty): (&str, String)| match text.trim().trim_end_matches(',').trim_matches('"') {
         "(known after apply)" => Outcome::Left(String::new()),
         "error" => Outcome::Error,
-        "infinite" => Outcome::Value { kind, json: None },
+        "infinite" => Outcome::Value { ty, json: None },
         encoded => {
             let json = String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap();
-            Outcome::Value { kind, json: Some(json) }
+            Outcome::Value { ty, json: Some(json) }
         }
     };
-    texts.into_iter().zip(kinds).map(outcome).collect()
+    texts.into_iter().zip(types).map(outcome).collect()
 }
 
-pub(super) fn is_installed() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|dir| dir.join("terraform").is_file());
-    assert!(found || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "there is no terraform");
-    found
-}
-
-/// Files that functions read, here and there.
+/// Files for functions that read files, in both evaluations.
 const FILES: [(&str, &str); 5] = [
     ("a.txt", "hello ü\n"),
     ("t.tftpl", "<%{ for k, v in m }${k}=${v};%{ endfor }${upper(x)}>"),
@@ -291,10 +283,7 @@ const FILES: [(&str, &str); 5] = [
 
 #[test]
 fn expressions_have_the_values_and_types_that_terraform_gives_them() {
-    if !is_installed() {
-        eprintln!("skipped: there is no terraform in the PATH");
-        return;
-    }
+    coder_requirements::require!(Terraform);
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in FILES {
         let path = dir.path().join(name);
@@ -302,15 +291,15 @@ fn expressions_have_the_values_and_types_that_terraform_gives_them() {
         std::fs::write(path, content).unwrap();
     }
     let files = FILES.into_iter().map(|(name, content)| (name.to_owned(), content.as_bytes().to_vec()));
-    let module = Module::parse(archive::of_files(files).unwrap());
+    let module = Module::parse(archive::from_files(files).unwrap());
     let expressions = generated();
     let mut wrong = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for (text, theirs) in expressions.iter().zip(theirs(dir.path(), &expressions)) {
-        let ours = ours(&module, text);
+    for (text, theirs) in expressions.iter().zip(terraform_results(dir.path(), &expressions)) {
+        let ours = our_result(&module, text);
         let (what, agrees) = match (&ours, &theirs) {
             (Outcome::Left(_), Outcome::Left(_)) => ("unknown", true),
-            (Outcome::Left(why), _) => ("left", LEFT.iter().any(|part| why.contains(part))),
+            (Outcome::Left(why), _) => ("left", LEFT_TO_TERRAFORM.iter().any(|part| why.contains(part))),
             (Outcome::Error, _) => ("error", theirs == Outcome::Error),
             _ => ("value", ours == theirs),
         };

@@ -17,14 +17,14 @@ pub(crate) use self::decimal::Decimal;
 use crate::budget::{Budget, NODE, Result, failed, unavailable};
 
 /// Bits of a number that is written as text.
-const WRITTEN: u32 = 512;
+const LITERAL_PRECISION: u32 = 512;
 /// Bits of a number that counts something.
-const COUNTED: u32 = 64;
+const COUNT_PRECISION: u32 = 64;
 /// Largest size, as a power of two, and largest precision: about 2,400 decimal digits. Terraform's own bounds are so far
 /// beyond that a single number would take seconds to print.
-const LARGEST: u32 = 8192;
+const MAX_EXPONENT: u32 = 8192;
 /// Longest text of a number.
-const LONGEST: usize = 4096;
+const MAX_TEXT_SIZE: usize = 4096;
 
 /// A number.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Number {
         exponent = exponent.saturating_add_unsigned(zeros);
         let top = exponent.saturating_add_unsigned(mantissa.bits());
         match i32::try_from(exponent) {
-            Ok(exponent) if top.unsigned_abs() <= u64::from(LARGEST) && precision <= LARGEST => {
+            Ok(exponent) if top.unsigned_abs() <= u64::from(MAX_EXPONENT) && precision <= MAX_EXPONENT => {
                 let size = Size::Finite { mantissa: Rc::new(mantissa), exponent };
                 Ok(Self { negative, size, precision })
             }
@@ -93,7 +93,7 @@ impl Number {
     /// An integer of any size, with the precision that it needs.
     fn integer(value: &BigInt) -> Result<Self> {
         let size = value.magnitude().clone();
-        let precision = u32::try_from(size.bits()).unwrap_or(u32::MAX).max(COUNTED);
+        let precision = u32::try_from(size.bits()).unwrap_or(u32::MAX).max(COUNT_PRECISION);
         Self::rounded(value.sign() == Sign::Minus, size, 0, precision, false)
     }
 
@@ -106,7 +106,7 @@ impl Number {
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
         if matches!(unsigned, "inf" | "Inf") {
-            return Ok(Self::infinite(negative, WRITTEN));
+            return Ok(Self::infinite(negative, LITERAL_PRECISION));
         }
         let (digits, power) = match unsigned.find(['e', 'E', 'p', 'P']) {
             Some(at) => (&unsigned[..at], Some(&unsigned[at..])),
@@ -130,11 +130,11 @@ impl Number {
         }
         let all = all.trim_start_matches('0');
         if all.is_empty() {
-            return Ok(Self::zero(negative, WRITTEN));
+            return Ok(Self::zero(negative, LITERAL_PRECISION));
         }
         tens = tens.saturating_sub(i64::try_from(fraction.len()).unwrap_or(i64::MAX));
-        let far = |power: i64| power.unsigned_abs() > u64::from(LARGEST);
-        if all.len() > LONGEST || far(tens) || far(twos) {
+        let far = |power: i64| power.unsigned_abs() > u64::from(MAX_EXPONENT);
+        if all.len() > MAX_TEXT_SIZE || far(tens) || far(twos) {
             return beyond();
         }
         budget.spend(all.len() * all.len() / 8 + usize::try_from(tens.unsigned_abs()).unwrap_or(0))?;
@@ -142,9 +142,9 @@ impl Number {
         let exponent = tens + twos;
         let fives = BigUint::from(5u32).pow(u32::try_from(tens.unsigned_abs()).unwrap_or(0));
         if tens >= 0 {
-            return Self::rounded(negative, mantissa * fives, exponent, WRITTEN, false);
+            return Self::rounded(negative, mantissa * fives, exponent, LITERAL_PRECISION, false);
         }
-        Self::quotient(negative, (&mantissa, &fives), exponent, WRITTEN)
+        Self::quotient(negative, (&mantissa, &fives), exponent, LITERAL_PRECISION)
     }
 
     fn quotient(
@@ -153,8 +153,8 @@ impl Number {
         exponent: i64,
         precision: u32,
     ) -> Result<Self> {
-        let wanted = denominator.bits() + u64::from(precision) + 2;
-        let shift = wanted.saturating_sub(numerator.bits());
+        let expected = denominator.bits() + u64::from(precision) + 2;
+        let shift = expected.saturating_sub(numerator.bits());
         let numerator = numerator << shift;
         let quotient = &numerator / denominator;
         let more = &quotient * denominator != numerator;
@@ -165,7 +165,7 @@ impl Number {
     /// and capital ones are different.
     pub(crate) fn parse_integer(text: &str, base: u32, budget: &Budget) -> Result<Option<Self>> {
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-        if unsigned.len() > LONGEST {
+        if unsigned.len() > MAX_TEXT_SIZE {
             return beyond();
         }
         budget.spend(unsigned.len() * unsigned.len() / 8)?;
@@ -313,7 +313,7 @@ impl Number {
     /// The product keeps more bits than its factors have, up to those of a written number.
     pub(crate) fn multiply(&self, other: &Self, budget: &Budget) -> Result<Self> {
         let precision = self.pay(other, budget)?;
-        let product = self.product(other, WRITTEN)?;
+        let product = self.product(other, LITERAL_PRECISION)?;
         let needed = match &product.size {
             Size::Finite { mantissa, .. } => u32::try_from(mantissa.bits()).unwrap_or(u32::MAX),
             _ => 0,
@@ -414,7 +414,7 @@ impl Number {
         if self.negative { order.reverse() } else { order }
     }
 
-    /// Whether two numbers count as the same: fractions do when they are written the same.
+    /// Whether two numbers are equal: fractions are when their decimal notation is the same.
     pub(crate) fn equals(&self, other: &Self, budget: &Budget) -> Result<bool> {
         match (self.as_integer(), other.as_integer()) {
             (Some(a), Some(b)) => Ok(a == b),
@@ -423,7 +423,7 @@ impl Number {
         }
     }
 
-    /// The shortest decimal notation that stands for this number and no other, without exponent.
+    /// The shortest decimal notation that identifies this number, without exponent.
     pub(crate) fn text(&self, budget: &Budget) -> Result<String> {
         match self.decimal(true, budget)? {
             Some(decimal) => Ok(format!("{}{}", self.minus(), decimal.plain(None))),
@@ -470,7 +470,8 @@ impl Number {
 impl From<i64> for Number {
     fn from(value: i64) -> Self {
         let size = BigUint::from(value.unsigned_abs());
-        Self::rounded(value < 0, size, 0, COUNTED, false).unwrap_or(Self::zero(false, COUNTED))
+        Self::rounded(value < 0, size, 0, COUNT_PRECISION, false)
+            .unwrap_or(Self::zero(false, COUNT_PRECISION))
     }
 }
 
