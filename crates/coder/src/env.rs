@@ -112,7 +112,7 @@ variables! {
     FILE_CACHE_MIB = "CODER_PROVISIONER_DAEMON_FILE_CACHE_MIB";
     /// Shows the daemon's debug messages.
     PROVISIONER_DAEMON_VERBOSE = "CODER_PROVISIONER_DAEMON_VERBOSE";
-    /// Accepted for compatibility, ignored: the daemon is told about jobs, it does not poll.
+    /// Accepted for compatibility, ignored: the server sends jobs to the daemon, which does not poll.
     PROVISIONERD_POLL_INTERVAL = "CODER_PROVISIONERD_POLL_INTERVAL";
     /// Accepted for compatibility, ignored.
     PROVISIONERD_POLL_JITTER = "CODER_PROVISIONERD_POLL_JITTER";
@@ -250,7 +250,7 @@ variables! {
     JOB_HANG_DETECTOR_INTERVAL = "CODER_JOB_HANG_DETECTOR_INTERVAL";
     /// Silence after which a started job counts as hung. Ours, not an official name.
     JOB_HUNG_AFTER = "CODER_JOB_HUNG_AFTER";
-    /// Waiting time after which a job that nobody took is failed. Ours, not an official name.
+    /// Waiting time after which a job that no daemon took fails. Ours, not an official name.
     JOB_PENDING_AFTER = "CODER_JOB_PENDING_AFTER";
     /// Time that a daemon has to come back to its jobs. Ours, not an official name.
     DAEMON_GRACE = "CODER_DAEMON_GRACE";

@@ -122,7 +122,7 @@ fn fields(line: &str) -> Vec<String> {
 /// How values are found that were not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PromptMode {
-    /// The first build: each parameter is asked for when somebody is there, else its default is taken.
+    /// The first build: on a terminal each parameter is asked for, otherwise the default is used.
     New,
     /// A later build: only what has no value yet.
     Missing,

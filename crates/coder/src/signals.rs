@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// One wish to stop often arrives twice: a terminal or a container's runtime signals the whole process group, and whoever
-/// started the process passes the signal on. Nobody asks again so soon.
+/// One request to stop often arrives twice: a terminal or a container runtime signals the whole process group, and the parent
+/// process forwards the signal. A person does not repeat it within this time.
 const REPEAT_WINDOW: Duration = Duration::from_millis(200);
 
 /// What a signal asks for.
@@ -62,7 +62,7 @@ impl Signals {
 struct RepeatFilter(Option<Instant>);
 
 impl RepeatFilter {
-    /// Whether a signal at `now` counts. The time runs from the last one that did, so that nobody is put off for long.
+    /// Whether a signal at `now` counts. The time runs from the last one that counted, so a series of signals is not ignored for long.
     fn counts(&mut self, now: Instant) -> bool {
         let counts = self.0.is_none_or(|last| now.duration_since(last) >= REPEAT_WINDOW);
         if counts {

@@ -14,7 +14,7 @@ const BUILD: &str = match option_env!("CODER_BUILD_REVISION") {
     None => "0000000",
 };
 
-/// What peers are told (http-api 1.8): `v2.30.0+0123abc`.
+/// The version sent to peers (http-api 1.8): `v2.30.0+0123abc`.
 #[must_use]
 pub fn compatible() -> String {
     let revision: String = BUILD.chars().take(7).collect();

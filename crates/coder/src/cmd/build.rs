@@ -2,6 +2,7 @@
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_api::client::{Client, Error, JobLogTarget};
+use coder_api::jobs::Status;
 use coder_domain::ids::WorkspaceId;
 
 use crate::context::Context;
@@ -44,6 +45,9 @@ pub(crate) async fn finish(ctx: &Context, client: &Client, build: &WorkspaceBuil
             return Err(crate::exit::Canceled::Interrupted.into());
         }
     };
+    if job.status == Status::Failed && ctx.printer.is_live() {
+        ctx.printer.hint(&format!("the whole log: coder logs {}", build.workspace_name));
+    }
     follow::outcome(
         &job,
         &format!("the {} of workspace {:?}", build.transition.as_str(), build.workspace_name),

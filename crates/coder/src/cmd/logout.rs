@@ -16,7 +16,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if !args.yes {
         prompt::confirm(&ctx.printer, "Log out?", "pass --yes")?;
     }
-    // The files go even when the server cannot be reached: whoever logs out wants them gone.
+    // The files are removed even when the server cannot be reached.
     let ended = client.logout().await;
     ctx.directory.forget()?;
     // A session that has ended already needs no ending.

@@ -45,7 +45,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if build.resources.is_empty() {
         ctx.printer.note(&without_resources(build.job.status, &workspace.name));
     }
-    // What an import found may be gone; then nothing is said about what stays.
+    // The resources of the import may have been removed; then the lines do not say what is persistent.
     let found = client.version_resources(build.template_version_id).await.ok();
     let persistent = found.as_deref().map(Persistent::of);
     for line in resource_tree::lines(&ctx.printer, &build.resources, persistent.as_ref(), true) {

@@ -84,7 +84,7 @@ async fn pull(ctx: &Context, args: PullArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file that nobody else may read, since a state holds secrets, in one step.
+/// Writes a file in one step, readable by its owner only, since a state holds secrets.
 fn keep(path: &Path, state: &[u8]) -> io::Result<()> {
     let special = fs::metadata(path).is_ok_and(|found| !found.is_file());
     if special {

@@ -167,15 +167,15 @@ fn refused(error: &Error, refusal: &Refusal, token: TokenSource) -> Explained {
             _ => no_coder_server(&server),
         };
     }
-    let said = said(&refusal.body);
+    let server_text = text_of(&refusal.body);
     match status {
         // Calls whose 401 is not about the session say so themselves.
         401 if error.hint().is_some_and(|hint| hint != LOG_IN_AGAIN) => {
-            Explained { message: said, hint: error.hint() }
+            Explained { message: server_text, hint: error.hint() }
         }
         401 => session(&server, token),
-        403 => permission::explain(&server.method, &server.path, &said),
-        _ => Explained { message: said, hint: error.hint() },
+        403 => permission::explain(&server.method, &server.path, &server_text),
+        _ => Explained { message: server_text, hint: error.hint() },
     }
 }
 
@@ -202,7 +202,7 @@ fn session(server: &Server, token: TokenSource) -> Explained {
 }
 
 /// The server's own words, as one sentence.
-fn said(body: &ErrorBody) -> String {
+fn text_of(body: &ErrorBody) -> String {
     let mut text = sentence(&body.message);
     for validation in &body.validations {
         let detail = sentence(&validation.detail);
@@ -256,12 +256,12 @@ mod tests {
             validations: vec![Validation { field: "name".to_owned(), detail: "Too long.".to_owned() }],
             ..ErrorBody::default()
         };
-        assert_eq!(said(&body), "Validation failed; name: Too long");
+        assert_eq!(text_of(&body), "Validation failed; name: Too long");
         let body = ErrorBody {
             message: "No\u{1b}[2J.".to_owned(),
             detail: "why".to_owned(),
             ..ErrorBody::default()
         };
-        assert_eq!(said(&body), "No: why");
+        assert_eq!(text_of(&body), "No: why");
     }
 }

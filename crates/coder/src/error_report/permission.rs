@@ -48,7 +48,7 @@ const CALLS: &[(&str, &str, &str, Resource, Action)] = &[
     ("GET", "/users", "see other users", Resource::User, Action::Read),
 ];
 
-pub(super) fn explain(method: &str, path: &str, said: &str) -> Explained {
+pub(super) fn explain(method: &str, path: &str, server_text: &str) -> Explained {
     let fits = |(of, piece, ..): &&(&str, &str, &str, Resource, Action)| {
         (of.is_empty() || *of == method)
             && path.contains(*piece)
@@ -56,7 +56,11 @@ pub(super) fn explain(method: &str, path: &str, said: &str) -> Explained {
             && !path.contains("/keys")
     };
     // A server that says more than "Forbidden" knows better.
-    let reason = if said.eq_ignore_ascii_case("forbidden") { String::new() } else { format!(": {said}") };
+    let reason = if server_text.eq_ignore_ascii_case("forbidden") {
+        String::new()
+    } else {
+        format!(": {server_text}")
+    };
     let Some((_, _, what, resource, action)) = CALLS.iter().find(fits) else {
         return Explained {
             message: format!("you have no permission to do this{reason}"),

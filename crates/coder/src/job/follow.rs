@@ -88,7 +88,7 @@ async fn queue(client: &Client, printer: &Printer, of: JobLogTarget) -> anyhow::
     }
 }
 
-/// Warns when nobody is there to take a waiting job (http-api 5.5).
+/// Warns when no daemon can take a waiting job (http-api 5.5).
 pub(crate) fn warn_unmatched(printer: &Printer, job: &ProvisionerJob, matched: &MatchedProvisioners) {
     if job.status != Status::Pending {
         return;

@@ -1,8 +1,8 @@
-//! What a build does to each resource, told by the lines of Terraform's log: planned, in work, done.
+//! The progress of each resource of a build, read from the lines of Terraform's log: planned, in progress, done.
 
 use std::collections::BTreeMap;
 
-/// Names of resources in work that are shown at once.
+/// Names of resources in progress that are shown at once.
 const SHOWN: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl ResourceProgress {
         }
         let planned = self.resources.values().filter(|state| matches!(state, State::Planned { .. })).count();
         Some(format!(
-            "{} of {} resources done, {planned} planned, in work: {}",
+            "{} of {} resources done, {planned} planned, in progress: {}",
             self.done(),
             self.resources.len(),
             names.join(", ")
@@ -88,41 +88,41 @@ mod tests {
 
     #[test]
     fn resources_are_counted_from_plan_to_end() {
-        let mut building = ResourceProgress::default();
+        let mut progress = ResourceProgress::default();
         for planned in ["create", "update", "replace", "delete"] {
-            assert_eq!(building.line(&format!("vm.{planned}: Plan to {planned}")), None);
+            assert_eq!(progress.line(&format!("vm.{planned}: Plan to {planned}")), None);
         }
-        assert_eq!(building.line("data.x.y: Plan to read"), None);
-        assert_eq!(building.line("data.x.y: Reading..."), None);
-        assert_eq!(building.status(), None, "nothing is in work");
-        building.line("vm.create: Creating...");
-        building.line("vm.create: Still creating... [00m10s elapsed]");
-        let status = building.status().unwrap();
-        assert_eq!(status, "0 of 4 resources done, 3 planned, in work: vm.create");
-        assert_eq!(building.line("vm.create: Creation complete after 0s [id=1]"), Some((1, 4)));
-        building.line("vm.update: Modifying... [id=2]");
-        assert_eq!(building.line("vm.update: Modifications complete after 1s"), Some((2, 4)));
-        building.line("vm.replace: Destroying... [id=3]");
+        assert_eq!(progress.line("data.x.y: Plan to read"), None);
+        assert_eq!(progress.line("data.x.y: Reading..."), None);
+        assert_eq!(progress.status(), None, "nothing is in progress");
+        progress.line("vm.create: Creating...");
+        progress.line("vm.create: Still creating... [00m10s elapsed]");
+        let status = progress.status().unwrap();
+        assert_eq!(status, "0 of 4 resources done, 3 planned, in progress: vm.create");
+        assert_eq!(progress.line("vm.create: Creation complete after 0s [id=1]"), Some((1, 4)));
+        progress.line("vm.update: Modifying... [id=2]");
+        assert_eq!(progress.line("vm.update: Modifications complete after 1s"), Some((2, 4)));
+        progress.line("vm.replace: Destroying... [id=3]");
         assert_eq!(
-            building.line("vm.replace: Destruction complete after 1s"),
+            progress.line("vm.replace: Destruction complete after 1s"),
             None,
             "it has to be made again"
         );
-        building.line("vm.replace: Creating...");
-        assert_eq!(building.line("vm.replace: Creation complete after 1s"), Some((3, 4)));
-        building.line("vm.delete: Destroying... [id=4]");
-        building.line("vm.delete: Destruction errored after 1s");
-        assert_eq!(building.status(), None);
+        progress.line("vm.replace: Creating...");
+        assert_eq!(progress.line("vm.replace: Creation complete after 1s"), Some((3, 4)));
+        progress.line("vm.delete: Destroying... [id=4]");
+        progress.line("vm.delete: Destruction errored after 1s");
+        assert_eq!(progress.status(), None);
     }
 
     #[test]
     fn many_names_are_cut_short() {
-        let mut building = ResourceProgress::default();
+        let mut progress = ResourceProgress::default();
         for n in 0..5 {
-            building.line(&format!("module.m[\"a: b\"].vm.n{n}: Creating..."));
-            building.line(&format!("vm.n{n}: Creating..."));
+            progress.line(&format!("module.m[\"a: b\"].vm.n{n}: Creating..."));
+            progress.line(&format!("vm.n{n}: Creating..."));
         }
-        let status = building.status().unwrap();
-        assert!(status.ends_with("in work: vm.n0, vm.n1, vm.n2, 2 more"), "{status}");
+        let status = progress.status().unwrap();
+        assert!(status.ends_with("in progress: vm.n0, vm.n1, vm.n2, 2 more"), "{status}");
     }
 }

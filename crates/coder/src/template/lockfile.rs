@@ -12,7 +12,7 @@ const BUILT_IN: [&str; 2] = ["coder", "terraform"];
 /// Deepest folder that is looked into.
 const DEEPEST: usize = 16;
 
-/// The providers whose versions nothing holds: those a template without a lock file uses beside the ones that are
+/// The providers without a pinned version: those that a template without a lock file uses, except the ones that are
 /// part of every daemon. Modules from elsewhere are not looked into.
 pub(crate) fn unpinned(template: &Path) -> Vec<String> {
     if template.join(".terraform.lock.hcl").exists() {

@@ -14,7 +14,7 @@ const ROWS: usize = 10;
 pub(crate) struct Choice {
     /// What is typed for it, and what is returned.
     pub(crate) value: String,
-    /// What is said about it.
+    /// One line that describes it.
     pub(crate) about: String,
 }
 

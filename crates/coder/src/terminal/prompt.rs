@@ -14,7 +14,7 @@ use crate::terminal::output::{Printer, Style};
 /// Longest answer, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Whether somebody can be asked.
+/// Whether standard input is a terminal, so that questions can be answered.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal()
 }

@@ -51,7 +51,7 @@ impl Node {
 }
 
 /// Lines for `resources`; with `is_live`, agents say whether they are connected. Without knowledge of what is persistent
-/// nothing is said about that.
+/// the lines leave that out.
 pub(crate) fn lines(
     printer: &Printer,
     resources: &[WorkspaceResource],

@@ -46,7 +46,9 @@ async fn set(ctx: &Context, args: Args, draining: bool) -> anyhow::Result<()> {
             "{many} daemons of the name {name:?} take no more jobs; each leaves when it has finished."
         ),
         (false, 0) => {
-            format!("Daemon {name:?} is not drained when it comes back; one that was told to leave does so.")
+            format!(
+                "Daemon {name:?} is not drained when it connects again; one that is leaving still leaves."
+            )
         }
         (false, 1) => format!("Daemon {name:?} takes jobs again."),
         (false, _) => format!("{many} daemons of the name {name:?} take jobs again."),

@@ -90,7 +90,7 @@ fn status(row: &Row) -> String {
         words.push("draining".to_owned());
     }
     if !extras.problem.is_empty() {
-        // An idle daemon that can run nothing is not idle to anybody who waits for it.
+        // A daemon that cannot run jobs does not count as idle.
         words.retain(|word| word != "idle");
         words.push(format!("unhealthy: {}", extras.problem));
     }

@@ -1,4 +1,4 @@
-//! The external daemon of a quickstart: its own process, started as anybody would start one elsewhere.
+//! The external daemon of a quickstart: a process of its own, started with `coder provisioner start`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl Daemon {
         // Its own group: Ctrl-C reaches only us, and we end it in order.
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().context("start the daemon's process")?;
-        // Whoever waits for a child closes what it reads, unless that is held elsewhere.
+        // Waiting for a child closes its standard input, unless it is held separately.
         let input = child.stdin.take().context("hold the daemon's input")?;
         let pid = child.id().context("the daemon's process has ended at once")?;
         Ok(Self { child, _input: input, pid, log })

@@ -13,13 +13,13 @@ use super::daemon;
 
 const PREFIX: &str = "coder-quickstart-";
 
-/// In a fresh directory, held by its process: without one nobody removes it.
+/// In a temporary directory, locked by its process. A directory without this file is never removed.
 const LOCK: &str = "quickstart.lock";
 
 /// The directory with everything in it; a fresh one goes away with this value.
 pub(super) struct QuickstartDirectory {
     path: PathBuf,
-    /// Whether a directory that somebody named did not exist before.
+    /// Whether a directory named with `--data-dir` did not exist before.
     is_new: bool,
     _temporary: Option<TemporaryDirectory>,
 }
@@ -30,7 +30,7 @@ struct TemporaryDirectory {
 }
 
 impl QuickstartDirectory {
-    /// One that somebody named; it is kept, and can be used again.
+    /// A directory named with `--data-dir`; it is kept, and can be used again.
     pub(super) fn named(path: &Path) -> anyhow::Result<Self> {
         let is_new = !path.exists();
         let make = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -102,7 +102,7 @@ fn remove_unless_held(dir: &Path) -> bool {
     is_free && fs::remove_dir_all(dir).is_ok()
 }
 
-/// Holds a file that is there; none when it is not, or somebody else holds it.
+/// Locks an existing file; none when it does not exist, or another process has locked it.
 fn take(path: &Path) -> Option<File> {
     let lock = File::open(path).ok()?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;

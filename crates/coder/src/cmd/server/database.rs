@@ -22,7 +22,7 @@ pub(crate) async fn open(flags: &Database) -> anyhow::Result<(Store, Option<Lock
     let config = config(flags)?;
     let directory = directory(flags)?;
     if let Some(directory) = &directory {
-        // The database holds password hashes and Terraform state, so nobody else may look into its directory.
+        // The database holds password hashes and Terraform state, so only its owner may read its directory.
         let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         make.with_context(|| format!("make the data directory {}", directory.display()))?;
     }

@@ -1,5 +1,5 @@
 //! One server for each data directory: a second one would hand out the same jobs again. The lock is the kernel's and ends with
-//! the process, however that ends; the file says whose it is.
+//! the process, however that ends; the file holds the process id of the holder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
@@ -53,7 +53,7 @@ impl Lock {
     }
 }
 
-/// Whoever has the lock.
+/// Describes the process that has the lock.
 fn holder(file: &File) -> String {
     let mut text = String::new();
     // Only a help for people: the lock itself decides.

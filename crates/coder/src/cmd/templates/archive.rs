@@ -1,4 +1,4 @@
-//! `coder templates archive`: hides versions that nobody uses.
+//! `coder templates archive`: hides unused versions.
 
 use crate::context::Context;
 use crate::terminal::prompt;

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// not leave it behind when they are killed.
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
-    /// Accepted for compatibility: the daemon is told about jobs, it does not poll.
+    /// Accepted for compatibility: the server sends jobs to the daemon, which does not poll.
     #[arg(long, hide = true, env = env::PROVISIONERD_POLL_INTERVAL, value_name = "DURATION")]
     pub(crate) poll_interval: Option<String>,
     /// Accepted for compatibility.

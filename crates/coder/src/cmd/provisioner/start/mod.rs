@@ -202,7 +202,7 @@ async fn identify(
         return Ok((client, identity));
     }
     if let Some(psk) = &args.psk {
-        // With a pre-shared key nobody is there to be the owner of a user scope (scheduling-and-auth CONF-3).
+        // A pre-shared key belongs to no user, so there is no user scope (scheduling-and-auth CONF-3).
         tags.insert("scope".to_owned(), "organization".to_owned());
         let client = remote::open(ctx, &url, None)?;
         let credential = Credential::Psk(Secret::new(psk));
